@@ -1,0 +1,60 @@
+"""The `fieldpost-fleet` command: finds its subcommands and turns errors into one line.
+
+Does nothing itself; each subcommand is a module of `sync.central.commands` that exports `command`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from sync.central import commands
+from sync.central.errors import FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CommandFolder(click.Group):
+    """A group whose commands are the modules of `sync.central.commands`, imported when named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name every module of the folder, in order."""
+        del ctx
+        return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module called `cmd_name` and give its command; None when there is none."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand; what the centre cannot do becomes one line and exit status 1."""
+        try:
+            return super().invoke(ctx)
+        except FleetError as error:
+            raise click.ClickException(str(error)) from error
+        except OSError as error:
+            raise click.ClickException(_told(error)) from error
+
+
+def _told(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+@click.group(cls=CommandFolder)
+@click.version_option(package_name="fieldpost")
+def cli() -> None:
+    """Look after the centre: enrol gateways, receive their segments, make tables and reports."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit: 0 done, 1 it failed and said why in one line, 2 wrong usage."""
+    cli.main(args=arguments, prog_name="fieldpost-fleet")
+    raise SystemExit(0)

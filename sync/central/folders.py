@@ -1,0 +1,221 @@
+"""Where things lie at the centre: the layout of the fleet folder, and the names of segments in it.
+
+Names and folders only: reads and writes no segment, manifest or record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sync.central.durable import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
+from sync.central.errors import FleetError
+from sync.format.records import LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLEET_DIR_VARIABLE: Final = "FIELDPOST_FLEET_DIR"
+"""Names the fleet folder where `--dir` does not."""
+
+LOCK_WAIT_S: Final = 10.0
+"""Seconds a command waits for another that changes the fleet folder; such changes take moments."""
+
+LOCK_POLL_S: Final = 0.05
+"""Seconds between two looks at the lock: short against what a person notices."""
+
+GATEWAY_LENGTH: Final = 240
+"""Characters of a gateway's name: a file's name has 255, and its record's needs an ending."""
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_GATEWAY: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_EPOCH: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_RANGE: Final = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})")
+_SUFFIX: Final = ".seg"
+
+
+class SegmentName(NamedTuple):
+    """What a segment is filed under: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`."""
+
+    gateway: str
+    epoch: str
+    lane: str
+    first_seq: int
+    last_seq: int
+
+    def relative(self) -> PurePosixPath:
+        """Where it lies below `landing/`, `archive/` and `aside/` alike.
+
+        Raises ValueError when a part is not what it may be, so that no name leaves its folder.
+        """
+        fault = _fault(self)
+        if fault:
+            raise ValueError(fault)
+        return PurePosixPath(
+            self.gateway, self.epoch, self.lane, f"{self.first_seq}-{self.last_seq}{_SUFFIX}"
+        )
+
+
+def segment_name(gateway: str, epoch: str, lane: str, numbers: str) -> SegmentName:
+    """Read a segment's name from its four parts, `numbers` being `FIRST-LAST` without an ending.
+
+    Raises ValueError that says which part is wrong. Every name has one spelling: no leading zeros.
+    """
+    match = _RANGE.fullmatch(numbers)
+    if match is None:
+        msg = "a range is FIRST-LAST, counted from 1"
+        raise ValueError(msg)
+    name = SegmentName(gateway, epoch, lane, int(match[1]), int(match[2]))
+    name.relative()
+    return name
+
+
+def parse_relative(path: PurePosixPath) -> SegmentName:
+    """Read a segment's name from its path below `landing/` or `archive/`; inverse of `relative`.
+
+    Raises ValueError when the path is none.
+    """
+    if len(path.parts) != 4 or path.suffix != _SUFFIX:
+        msg = f"not GATEWAY/EPOCH/LANE/FIRST-LAST{_SUFFIX}"
+        raise ValueError(msg)
+    gateway, epoch, lane, _ = path.parts
+    return segment_name(gateway, epoch, lane, path.stem)
+
+
+def is_gateway_name(text: str) -> bool:
+    """Tell whether `text` can name a gateway: a lower-case domain of at most 240 characters."""
+    return len(text) <= GATEWAY_LENGTH and _GATEWAY.fullmatch(text) is not None
+
+
+def _fault(name: SegmentName) -> str | None:
+    if not is_gateway_name(name.gateway):
+        return "a gateway's name is a lower-case domain"
+    if _EPOCH.fullmatch(name.epoch) is None:
+        return "an epoch is a ULID in upper case"
+    if name.lane not in LANES:
+        return f"a lane is one of {', '.join(LANES)}"
+    if not 1 <= name.first_seq <= name.last_seq < 2**63:
+        return "a range runs upwards from 1"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFolder:
+    """The fleet folder at `root`. Only the owner can look into it.
+
+    `incoming` holds what is still being received, in the landing's file system; `aside` holds
+    bodies that contradict a segment that landed before; `archive` holds, under the same relative
+    path, segments that are in manifests.
+    """
+
+    root: Path
+
+    @property
+    def pki(self) -> Path:
+        """The centre's certificate authority and its server certificate."""
+        return self.root / "pki"
+
+    @property
+    def gateways(self) -> Path:
+        """One enrolment record for each gateway."""
+        return self.root / "gateways"
+
+    @property
+    def incoming(self) -> Path:
+        """Temporaries, a folder for each kind of process that lands segments."""
+        return self.root / "incoming"
+
+    @property
+    def landing(self) -> Path:
+        """Segments that are acknowledged and not yet in a manifest."""
+        return self.root / "landing"
+
+    @property
+    def aside(self) -> Path:
+        """Bodies that were refused because other bytes have their name."""
+        return self.root / "aside"
+
+    @property
+    def archive(self) -> Path:
+        """Segments that are in manifests."""
+        return self.root / "archive"
+
+    @property
+    def tables(self) -> Path:
+        """Manifests, Parquet files and checkpoints."""
+        return self.root / "tables"
+
+    @property
+    def quarantine(self) -> Path:
+        """Segments that the ingest could not take, with the reason."""
+        return self.root / "quarantine"
+
+    def create(self) -> None:
+        """Make what is missing of the folder. Raises FleetError when that cannot be done."""
+        try:
+            self.root.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            for folder in self._parts():
+                folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            fsync_folder(self.root)
+            fsync_folder(self.root.parent)
+        except OSError as error:
+            msg = f"cannot make the fleet folder {self.root}: {error.strerror}"
+            raise FleetError(msg) from error
+
+    def require(self) -> None:
+        """Raise FleetError unless this is a fleet folder that lies in one file system."""
+        for folder in self._parts():
+            if not folder.is_dir():
+                msg = f"{self.root} is no fleet folder; `fieldpost-fleet gateway add` makes one"
+                raise FleetError(msg)
+        joined = (self.incoming, self.landing, self.archive, self.aside)
+        if len({folder.stat().st_dev for folder in joined}) > 1:
+            msg = f"incoming, landing, archive and aside in {self.root} are not in one file system"
+            raise FleetError(msg)
+
+    def _parts(self) -> tuple[Path, ...]:
+        return (
+            self.pki,
+            self.gateways,
+            self.incoming,
+            self.landing,
+            self.aside,
+            self.archive,
+            self.tables,
+            self.quarantine,
+        )
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the folder's lock, as each command does that changes enrolments or keys.
+
+        Waits at most 10 s for another such command, then raises FleetError. Dies with its process.
+        """
+        descriptor = os.open(
+            self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE
+        )
+        try:
+            _lock(descriptor, self.root)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, root: Path) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                msg = f"another command is changing {root}; try again"
+                raise FleetError(msg) from None
+            time.sleep(LOCK_POLL_S)
+        else:
+            return

@@ -1,0 +1,167 @@
+"""Real processes of the project's commands, started for a test and never left behind.
+
+A process says `ready name=HOST:PORT ...` on its standard output. Nothing waits without a bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+READY_S = 30.0
+"""Seconds to the `ready` line: generous for two busy cores, and bounded."""
+
+STOP_S = 30.0
+"""Seconds to a clean stop after SIGTERM."""
+
+KEPT_LINES = 2_000
+"""Lines kept of each output: enough to see why a test failed."""
+
+
+class Process:
+    """A running command. Its output is read all the time, so that no full pipe blocks it."""
+
+    def __init__(self, popen: subprocess.Popen[str], argv: tuple[str, ...]) -> None:
+        self._popen = popen
+        self.argv = argv
+        self._closed = False
+        self.addresses: dict[str, str] = {}
+        self._ready = threading.Event()
+        self._out: deque[str] = deque(maxlen=KEPT_LINES)
+        self._err: deque[str] = deque(maxlen=KEPT_LINES)
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._read, args=(popen.stdout, self._out), daemon=True),
+            threading.Thread(target=self._read, args=(popen.stderr, self._err), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit status, None while it runs, negative for a signal."""
+        return self._popen.poll()
+
+    @property
+    def stdout(self) -> str:
+        """What it has written to its standard output so far, its last 2,000 lines."""
+        return "".join(self._out)
+
+    @property
+    def stderr(self) -> str:
+        """What it has written to its standard error so far, its last 2,000 lines."""
+        return "".join(self._err)
+
+    def host_port(self, name: str) -> tuple[str, int]:
+        """The address that the `ready` line gave under `name`."""
+        host, _, port = self.addresses[name].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def wait_ready(self, seconds: float = READY_S) -> None:
+        """Wait for the `ready` line; fail with the process's output when it does not come."""
+        self._ready.wait(seconds)
+        if not self.addresses:
+            self.close()
+            message = f"{self.argv} never said ready: {self.returncode}\n{self.stdout}{self.stderr}"
+            raise AssertionError(message)
+
+    def kill9(self) -> None:
+        """Kill it as a power cut would, and wait until it is gone."""
+        self._signal(signal.SIGKILL)
+        self._gone(STOP_S)
+
+    def terminate(self, seconds: float = STOP_S) -> int:
+        """Ask it to stop, wait, and return its exit status; fail when it does not stop."""
+        self._signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float = STOP_S) -> int:
+        """Wait for its own end and return its exit status; fail when it does not end."""
+        try:
+            return self._gone(seconds)
+        except subprocess.TimeoutExpired:
+            self.close()
+            message = f"{self.argv} did not stop in {seconds} s\n{self.stdout}{self.stderr}"
+            raise AssertionError(message) from None
+
+    def close(self) -> None:
+        """Kill it and all that it started, if they still run. Harmless when called again."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._gone(STOP_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._popen.poll() is None:
+            self._popen.send_signal(number)
+
+    def _gone(self, seconds: float) -> int:
+        status = self._popen.wait(seconds)
+        for reader in self._readers:
+            reader.join(STOP_S)
+        for pipe in (self._popen.stdout, self._popen.stderr):
+            if pipe is not None:
+                pipe.close()
+        return status
+
+    def _read(self, pipe: IO[str], kept: deque[str]) -> None:
+        for line in pipe:
+            kept.append(line)
+            if kept is self._out and line.startswith("ready") and not self.addresses:
+                words = (word.partition("=") for word in line.split()[1:])
+                self.addresses = {name: address for name, _, address in words}
+                self._ready.set()
+        self._ready.set()
+
+
+def start(*argv: str | Path, ready: bool = True, env: dict[str, str] | None = None) -> Process:
+    """Start a command of the project (`fieldpost`, `fieldpost-fleet`, ...) and wait for `ready`.
+
+    The command is the one beside the Python that runs the tests. `env` is added to the environment.
+    With `ready=False` it does not wait. Use it as a context manager: it always kills.
+    """
+    command = tuple(str(word) for word in argv)
+    beside = Path(sys.executable).with_name(command[0])
+    program = str(beside) if beside.exists() else command[0]
+    popen = subprocess.Popen(
+        [program, *command[1:]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **(env or {})},
+    )
+    process = Process(popen, command)
+    if ready:
+        process.wait_ready()
+    return process
