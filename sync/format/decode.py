@@ -1,0 +1,115 @@
+"""Reading a segment, which may come from anywhere: all is checked, and all is read or nothing.
+
+Knows neither files nor sockets. `docs/segment-format.md` is the layout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sync.format.errors import SegmentError
+from sync.format.frame import inflate, unpack_frame
+from sync.format.header import DIGEST_SIZE, unpack_header
+from sync.format.limits import MAX_SEQ
+from sync.format.number_columns import unpack_numbers, unpack_times, unpack_values
+from sync.format.records import Event, Segment, SegmentHeader
+from sync.format.scan import load_map
+from sync.format.tag_columns import unpack_tags
+from sync.format.text_columns import unpack_texts
+from sync.format.typed import unpack_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a valid segment: its last 32 bytes, which cover all the others."""
+    return bytes(data[-DIGEST_SIZE:])
+
+
+def read_header(data: bytes) -> SegmentHeader:
+    """Check the checksum of a whole segment and read its header alone; the body is not looked at.
+
+    Raises `SegmentError`.
+    """
+    frame = unpack_frame(data)
+    return unpack_header(frame.header, frame.version)
+
+
+def decode(data: bytes) -> Segment:
+    """Read a segment.
+
+    Raises `SegmentError` and nothing else; there is no partial result.
+    """
+    header, columns = decode_columns(data)
+    events = tuple(map(Event._make, zip(*columns.values(), strict=True)))
+    return Segment(header, events, digest_of(data))
+
+
+def decode_columns(data: bytes) -> tuple[SegmentHeader, dict[str, list[Any]]]:
+    """Read a segment as one list of rows for each field of `Event`, by its name and in its order.
+
+    Absent values are None; tags are a dict for each row, possibly empty. Raises `SegmentError`.
+    """
+    frame = unpack_frame(data)
+    header = unpack_header(frame.header, frame.version)
+    body = load_map(inflate(frame.packed), "body")
+    columns: dict[str, list[Any]] = {"seq": list(range(header.first_seq, header.last_seq + 1))}
+    for name, read in _COLUMNS.items():
+        try:
+            columns[name] = read(body.get(name), header.count)
+        except SegmentError as error:
+            raise SegmentError(error.reason, f"`{name}`: {error.text}") from None
+    return header, columns
+
+
+def _flags(item: Any, rows: int) -> list[bool]:
+    """Read a flag for each row: one for all, or a bitmap."""
+    if isinstance(item, bool):
+        return [item] * rows
+    return [digit == "1" for digit in unpack_bits(item, rows)]
+
+
+def _kinds(item: Any, rows: int) -> list[str | None]:
+    """Read a column of strings in which no row is absent."""
+    kinds = unpack_texts(item, rows)
+    if None in kinds:
+        raise SegmentError("column", "rows without a kind")
+    return kinds
+
+
+def _texts(item: Any, rows: int) -> list[str | None]:
+    return [None] * rows if item is None else unpack_texts(item, rows)
+
+
+def _values(item: Any, rows: int) -> list[float | None]:
+    return [None] * rows if item is None else unpack_values(item, rows)
+
+
+def _levels(item: Any, rows: int) -> list[int | None]:
+    return [None] * rows if item is None else unpack_numbers(item, rows, 0, 2)
+
+
+def _latencies(item: Any, rows: int) -> list[int | None]:
+    return [None] * rows if item is None else unpack_numbers(item, rows, -MAX_SEQ - 1, MAX_SEQ)
+
+
+def _tags(item: Any, rows: int) -> list[dict[str, str]]:
+    return [{} for _ in range(rows)] if item is None else unpack_tags(item, rows)
+
+
+_COLUMNS: Final[dict[str, Callable[[Any, int], list[Any]]]] = {
+    "time": unpack_times,
+    "clock": _flags,
+    "kind": _kinds,
+    "source": _texts,
+    "topic": _texts,
+    "name": _texts,
+    "value": _values,
+    "unit": _texts,
+    "level": _texts,
+    "text": _texts,
+    "qos": _levels,
+    "latency_ms": _latencies,
+    "tags": _tags,
+}

@@ -1,0 +1,90 @@
+"""Columns of strings: a dictionary and the index of each row into it, or the strings themselves.
+
+The strings of a column stand in one text. Where all are equally long they stand interleaved, first
+characters first: times and counters, alike but for their last digits, then all but vanish in zlib.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+from sync.format.absent import fields, presence, split, spread
+from sync.format.errors import SegmentError
+from sync.format.typed import UNSIGNED, pack_integers, unpack_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KEYS: Final = ("text", "width", "lengths", "index")
+
+
+def pack_texts(rows: Sequence[str | None]) -> dict[str, Any] | None:
+    """Write a column of strings; None if no row has one."""
+    column, values = split(rows)
+    if not values:
+        return None
+    entries = list(dict.fromkeys(values))
+    if len(entries) == 1:
+        return {**column, "text": entries[0]}
+    if 2 * len(entries) > len(values):  # a dictionary saves nothing: zlib finds the few repeats
+        return {**column, **_joined(values)}
+    places = {entry: place for place, entry in enumerate(entries)}
+    index = pack_integers([places[value] for value in values])
+    return {**column, **_joined(entries), "index": index}
+
+
+def _joined(entries: Sequence[str]) -> dict[str, Any]:
+    """Write two or more strings as one text."""
+    lengths = list(map(len, entries))
+    text = "".join(entries)
+    width = lengths[0]
+    if width and lengths.count(width) == len(lengths):
+        return {"text": "".join(text[place::width] for place in range(width)), "width": width}
+    return {"text": text, "lengths": pack_integers(lengths)}
+
+
+def unpack_texts(item: Any, rows: int) -> list[str | None]:
+    """Read a column of `rows` rows.
+
+    Raises `SegmentError` with the reason `column`.
+    """
+    column = fields(item, _KEYS)
+    present = presence(column, rows)
+    count = present.count("1")
+    entries = _entries(column, count)
+    if "index" in column:
+        index = unpack_array(column["index"], UNSIGNED, count)
+        if max(index, default=0) >= len(entries):
+            raise SegmentError("column", "an index beyond the dictionary")
+        values = [entries[place] for place in index]
+    else:
+        values = entries * count if len(entries) == 1 else entries
+    if len(values) != count:
+        raise SegmentError("column", "not a string for each row")
+    return spread(values, present)
+
+
+def _entries(column: dict[str, Any], most: int) -> list[str]:
+    """Cut the text into its strings, of which there are `most` at most."""
+    text = column.get("text")
+    if not isinstance(text, str):
+        raise SegmentError("column", "no text")
+    if "width" in column:
+        return _interleaved(text, column["width"], most)
+    if "lengths" not in column:
+        return [text]
+    lengths = unpack_array(column["lengths"], UNSIGNED, 0, most)
+    if sum(lengths) != len(text):
+        raise SegmentError("column", "the strings' lengths are not the text's")
+    return [
+        text[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)
+    ]
+
+
+def _interleaved(text: str, width: Any, most: int) -> list[str]:
+    """Take apart a text of strings that are `width` characters long each."""
+    if type(width) is not int or width < 1 or len(text) % width or len(text) // width > most:
+        raise SegmentError("column", "the strings' width does not divide the text")
+    count = len(text) // width
+    return [text[place::count] for place in range(count)]
