@@ -5,7 +5,6 @@ Knows nothing of segments or gateways. All calls block; call them off the event 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 from typing import TYPE_CHECKING
@@ -30,23 +29,14 @@ def fsync_folder(folder: Path) -> None:
 
 
 def make_folders(root: Path, folder: Path) -> None:
-    """Make `folder` below the existing `root`, with all between, readable by the owner alone.
+    """Make `folder` below the existing `root`, with all between, for the owner alone.
 
-    Only what is made anew is fsynced here, by its parent; see `fsync_chain` for a promise that
-    does not depend on who made it. Raises ValueError when `folder` is not below `root`.
+    Not durable yet: `fsync_chain` makes it so. Raises ValueError when `folder` is not below `root`.
     """
-    missing = []
-    at = folder
-    while at != root and not at.is_dir():
-        missing.append(at)
-        at = at.parent
-        if at == at.parent:
-            msg = f"{folder} is not below {root}"
-            raise ValueError(msg)
-    for each in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            each.mkdir(mode=PRIVATE_FOLDER)
-        fsync_folder(each.parent)
+    at = root
+    for part in folder.relative_to(root).parts:
+        at /= part
+        at.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def fsync_chain(root: Path, folder: Path) -> None:

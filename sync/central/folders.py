@@ -8,15 +8,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sync.central.durable import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
 from sync.central.errors import FleetError
-from sync.format.records import LANES
+from sync.format import (
+    Identity,
+    SegmentError,
+    check_identity,
+    identity_path,
+    is_gateway,
+    parse_identity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,76 +39,31 @@ LOCK_POLL_S: Final = 0.05
 GATEWAY_LENGTH: Final = 240
 """Characters of a gateway's name: a file's name has 255, and its record's needs an ending."""
 
-_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-_GATEWAY: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_EPOCH: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
-_RANGE: Final = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})")
-_SUFFIX: Final = ".seg"
+SUFFIX: Final = ".seg"
 
 
-class SegmentName(NamedTuple):
-    """What a segment is filed under: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`."""
+def segment_path(identity: Identity) -> PurePosixPath:
+    """Where a segment lies below `landing/` and `archive/`: `GATEWAY/EPOCH/LANE/FIRST-LAST.seg`.
 
-    gateway: str
-    epoch: str
-    lane: str
-    first_seq: int
-    last_seq: int
-
-    def relative(self) -> PurePosixPath:
-        """Where it lies below `landing/`, `archive/` and `aside/` alike.
-
-        Raises ValueError when a part is not what it may be, so that no name leaves its folder.
-        """
-        fault = _fault(self)
-        if fault:
-            raise ValueError(fault)
-        return PurePosixPath(
-            self.gateway, self.epoch, self.lane, f"{self.first_seq}-{self.last_seq}{_SUFFIX}"
-        )
-
-
-def segment_name(gateway: str, epoch: str, lane: str, numbers: str) -> SegmentName:
-    """Read a segment's name from its four parts, `numbers` being `FIRST-LAST` without an ending.
-
-    Raises ValueError that says which part is wrong. Every name has one spelling: no leading zeros.
+    Raises SegmentError when a part is not what it may be, so that no name leaves its folder.
     """
-    match = _RANGE.fullmatch(numbers)
-    if match is None:
-        msg = "a range is FIRST-LAST, counted from 1"
-        raise ValueError(msg)
-    name = SegmentName(gateway, epoch, lane, int(match[1]), int(match[2]))
-    name.relative()
-    return name
+    check_identity(identity)
+    return PurePosixPath(identity_path(identity) + SUFFIX)
 
 
-def parse_relative(path: PurePosixPath) -> SegmentName:
-    """Read a segment's name from its path below `landing/` or `archive/`; inverse of `relative`.
+def parse_segment_path(path: PurePosixPath) -> Identity:
+    """Read a segment's identity from its path below `landing/`; the inverse of `segment_path`.
 
-    Raises ValueError when the path is none.
+    Raises SegmentError when the path is none.
     """
-    if len(path.parts) != 4 or path.suffix != _SUFFIX:
-        msg = f"not GATEWAY/EPOCH/LANE/FIRST-LAST{_SUFFIX}"
-        raise ValueError(msg)
-    gateway, epoch, lane, _ = path.parts
-    return segment_name(gateway, epoch, lane, path.stem)
+    if path.suffix != SUFFIX:
+        raise SegmentError("identity", f"the name does not end in {SUFFIX}")
+    return parse_identity(path.as_posix().removesuffix(SUFFIX))
 
 
-def is_gateway_name(text: str) -> bool:
-    """Tell whether `text` can name a gateway: a lower-case domain of at most 240 characters."""
-    return len(text) <= GATEWAY_LENGTH and _GATEWAY.fullmatch(text) is not None
-
-
-def _fault(name: SegmentName) -> str | None:
-    if not is_gateway_name(name.gateway):
-        return "a gateway's name is a lower-case domain"
-    if _EPOCH.fullmatch(name.epoch) is None:
-        return "an epoch is a ULID in upper case"
-    if name.lane not in LANES:
-        return f"a lane is one of {', '.join(LANES)}"
-    if not 1 <= name.first_seq <= name.last_seq < 2**63:
-        return "a range runs upwards from 1"
-    return None
+def is_enrollable(gateway: str) -> bool:
+    """Tell whether `gateway` can be enrolled: a lower-case domain of at most 240 characters."""
+    return len(gateway) <= GATEWAY_LENGTH and is_gateway(gateway)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,267 @@
+"""The landing: where every segment comes in, over the network or on a stick.
+
+A segment appears whole and durable under the name of its verified header, or not at all; what is
+there is never replaced. Knows no HTTP and no enrolment. All calls block: call them in a thread.
+Several threads and several processes may land at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from sync.central.durable import PRIVATE_FILE, fsync_chain, make_folders
+from sync.central.folders import SUFFIX, FleetFolder, segment_path
+from sync.format import Identity, digest_of, read_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+DIGEST_BYTES: Final = 32
+_PART: Final = ".part"
+_MOVES: Final = 8
+"""Looks for a file that an ingest moves meanwhile: it moves once, so two are enough."""
+
+
+class Outcome(Enum):
+    """What became of bytes that were offered to the landing."""
+
+    NEW = "new"
+    SAME = "same"
+    OTHER = "other"
+
+
+class Landed(NamedTuple):
+    """`outcome` for the segment `identity`, whose offered bytes have `digest` (32 bytes).
+
+    `aside` is where contradicting bytes are kept, None when they are not (the bound is reached).
+    """
+
+    outcome: Outcome
+    identity: Identity
+    digest: bytes
+    aside: Path | None = None
+
+
+class Verified(NamedTuple):
+    """What a body says it is, its checksum and header having been checked."""
+
+    identity: Identity
+    digest: bytes
+
+
+class Incoming:
+    """A body on its way in: a temporary in the landing's file system, gone when it is closed.
+
+    Use it as a context manager. `size` is in bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.size = 0
+        self._sum = hashlib.sha256()
+        self._lock = threading.Lock()
+        self._descriptor: int | None = os.open(
+            path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE
+        )
+
+    def write(self, data: bytes | bytearray) -> None:
+        """Append `data`. Raises OSError when the disk is full."""
+        view = memoryview(data)
+        with self._lock:
+            descriptor = self._open()
+            while view:
+                view = view[os.write(descriptor, view) :]
+            self._sum.update(data)
+            self.size += len(data)
+
+    def sha256(self) -> bytes:
+        """The SHA-256 (32 bytes) of all that was written so far."""
+        return self._sum.digest()
+
+    def read(self) -> bytes:
+        """All that was written, from the file."""
+        return self.path.read_bytes()
+
+    def sync(self) -> None:
+        """Make the content durable. Raises OSError when the disk refuses."""
+        with self._lock:
+            os.fsync(self._open())
+
+    def close(self) -> None:
+        """Close and remove the temporary, after a write in progress. Harmless when called again."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+                self.path.unlink(missing_ok=True)
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            msg = "the incoming body is closed"
+            raise ValueError(msg)
+        return self._descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class AsideBound:
+    """How much of a gateway's contradicting bodies is kept: `files`, and `size` in bytes."""
+
+    files: int
+    size: int
+
+
+class Landing:
+    """Lands segments in `folder`, with temporaries of its own kind (`serve`, `import`).
+
+    Raises OSError from every method when the disk refuses; then nothing half-written is left.
+    """
+
+    def __init__(self, folder: FleetFolder, kind: str, bound: AsideBound) -> None:
+        self._folder = folder
+        self._temporaries = folder.incoming / kind
+        self._bound = bound
+        self._aside_lock = threading.Lock()
+
+    def clean(self) -> int:
+        """Make the folder of temporaries, empty it of what a dead process left, and count that.
+
+        Only one process of a kind may run, or this would take the files of another.
+        """
+        make_folders(self._folder.root, self._temporaries)
+        left = list(self._temporaries.glob(f"*{_PART}"))
+        for path in left:
+            path.unlink()
+        return len(left)
+
+    def receive(self) -> Incoming:
+        """Open a temporary for a body."""
+        return Incoming(self._temporaries / f"{secrets.token_hex(16)}{_PART}")
+
+    def verify(self, incoming: Incoming) -> Verified:
+        """Check magic, checksum and header of a body. Raises SegmentError that says what is wrong.
+
+        The columns are not decoded here: the checksum proves that they are what was sealed, and
+        the ingest quarantines a segment whose columns it cannot read.
+        """
+        data = incoming.read()
+        header = read_header(data)
+        identity = Identity(
+            header.gateway, header.epoch, header.lane, header.first_seq, header.last_seq
+        )
+        return Verified(identity, digest_of(data))
+
+    def land(self, verified: Verified, incoming: Incoming) -> Landed:
+        """Give `incoming` its final name, unless a segment of that name is here or in the archive.
+
+        When this returns, the segment that is there is durable, whoever landed it.
+        """
+        relative = segment_path(verified.identity)
+        incoming.sync()
+        for _ in range(_MOVES):
+            found = self._link(relative.as_posix(), incoming)
+            if found is Outcome.OTHER:
+                return Landed(found, *verified, self._keep_aside(verified, incoming))
+            if found is not None:
+                return Landed(found, *verified)
+        msg = f"{relative} keeps moving between landing and archive"
+        raise OSError(msg)
+
+    def find(self, identity: Identity) -> bytes | None:
+        """The digest (32 bytes) of a segment in landing or archive, made durable; None if absent.
+
+        Raises SegmentError when `identity` is none.
+        """
+        relative = segment_path(identity).as_posix()
+        for root in (self._folder.landing, self._folder.archive, self._folder.landing):
+            path = root / relative
+            with contextlib.suppress(FileNotFoundError):
+                digest = _last_bytes(path)
+                fsync_chain(root, path.parent)
+                return digest
+        return None
+
+    def _link(self, relative: str, incoming: Incoming) -> Outcome | None:
+        """One attempt; None when what was there moved to the archive in between.
+
+        The archive is looked at after the link was tried: what an ingest moved away before the
+        link is there by then, and what is in the archive rules.
+        """
+        path = self._folder.landing / relative
+        archived = self._folder.archive / relative
+        make_folders(self._folder.landing, path.parent)
+        made = _try_link(incoming.path, path)
+        if archived.exists():
+            if made:
+                path.unlink()
+            fsync_chain(self._folder.archive, archived.parent)
+            return _compare(archived, incoming)
+        if made:
+            fsync_chain(self._folder.landing, path.parent)
+            return Outcome.NEW
+        try:
+            found = _compare(path, incoming)
+            fsync_chain(self._folder.landing, path.parent)
+        except FileNotFoundError:
+            return None
+        return found
+
+    def _keep_aside(self, verified: Verified, incoming: Incoming) -> Path | None:
+        """Keep a contradicting body, once, within the gateway's bound; None when it is not kept."""
+        relative = segment_path(verified.identity)
+        name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
+        path = self._folder.aside / relative.with_name(name)
+        with self._aside_lock:
+            if path.exists():
+                return path
+            if not self._aside_has_room(verified.identity.gateway, incoming.size):
+                return None
+            make_folders(self._folder.aside, path.parent)
+            _try_link(incoming.path, path)
+            fsync_chain(self._folder.aside, path.parent)
+        return path
+
+    def _aside_has_room(self, gateway: str, size: int) -> bool:
+        sizes = [path.stat().st_size for path in (self._folder.aside / gateway).rglob(f"*{SUFFIX}")]
+        return len(sizes) < self._bound.files and sum(sizes) + size <= self._bound.size
+
+
+def _try_link(source: Path, path: Path) -> bool:
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _compare(path: Path, incoming: Incoming) -> Outcome:
+    """Compare whole files, not digests: a file that the disk spoiled is another one."""
+    if path.stat().st_size != incoming.size:
+        return Outcome.OTHER
+    with path.open("rb") as file:
+        there = hashlib.file_digest(file, "sha256").digest()
+    return Outcome.SAME if there == incoming.sha256() else Outcome.OTHER
+
+
+def _last_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-DIGEST_BYTES, os.SEEK_END)
+        return file.read(DIGEST_BYTES)

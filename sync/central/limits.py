@@ -1,0 +1,72 @@
+"""What the centre's receiver allows, each with its unit and its reason, in one place.
+
+What a segment may hold is the format's business: `sync.format.limits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sync.format.limits import MAX_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverLimits:
+    """The receiver's bounds. A test may tighten them; the command runs with these defaults."""
+
+    body_bytes: int = MAX_FILE
+    """Bytes of one body: no segment is larger."""
+
+    bodies: int = 32
+    """Bodies received at once: each holds a file and a buffer; more would only share the disk."""
+
+    bodies_per_gateway: int = 4
+    """Bodies of one gateway at once: it sends one; the others are connections that died."""
+
+    connections: int = 1_024
+    """TLS connections, idle ones included: ten for each gateway of a fleet of a hundred."""
+
+    buffer_bytes: int = 256 * 1024
+    """Bytes gathered before a write: few thread hops, and 8 MiB for all bodies together."""
+
+    stall_s: float = 30.0
+    """Seconds without a byte of the body: a mobile link's pauses are shorter."""
+
+    body_s: float = 60.0
+    """Seconds for any body, on top of what its length needs at `body_bytes_per_s`."""
+
+    body_bytes_per_s: int = 1_024
+    """Bytes a second below which a body is given up: a tenth of the slowest link in use."""
+
+    handshake_s: float = 15.0
+    """Seconds for a TLS handshake: four round trips of a satellite link, and their repeats."""
+
+    idle_s: float = 330.0
+    """Seconds an idle connection, or one that sends no request, is kept: a segment is sealed every
+    five minutes, and keeping the connection saves its handshake."""
+
+    linger_s: float = 5.0
+    """Seconds in which the rest of a refused body is read, so that its sender sees the answer."""
+
+    grace_s: float = 10.0
+    """Seconds for requests in progress when the server stops: the time-out of a service manager is
+    longer, and what is cut off was not acknowledged."""
+
+    retry_after_s: int = 5
+    """Seconds a client is asked to wait when the receiver is busy: some bodies are through then."""
+
+    retry_after_full_s: int = 300
+    """Seconds a client is asked to wait when the disk is full: a person has to act."""
+
+    threads: int = 8
+    """Threads for files and checksums: enough to keep a disk busy, and 8 bodies in memory."""
+
+    aside_files: int = 16
+    """Contradicting bodies kept for each gateway: enough to see what happened."""
+
+    aside_bytes: int = 64 * 1024 * 1024
+    """Bytes of contradicting bodies kept for each gateway: four of the largest."""
+
+    def body_time(self, length: int) -> float:
+        """Seconds that a body of `length` bytes may take."""
+        return self.body_s + length / self.body_bytes_per_s

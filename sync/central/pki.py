@@ -1,0 +1,201 @@
+"""The centre's own certificate authority, and the certificate that its receiver shows to gateways.
+
+Makes keys and certificates and renews the receiver's; knows no gateways and opens no socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sync.central.durable import create_whole, write_whole
+from sync.central.errors import FleetError
+from sync.format import is_gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+CA_DAYS: Final = 20 * 365
+"""Days the authority is valid: it is in every gateway's enrolment, and is never replaced alone."""
+
+SERVER_DAYS: Final = 2 * 365
+"""Days the receiver's certificate is valid: it is made anew without the gateways noticing."""
+
+RENEW_DAYS: Final = 180
+"""Days before its end that the certificate is made anew, at the next start or enrolment."""
+
+MAX_NAMES: Final = 64
+"""Names in the receiver's certificate: a handshake carries them all."""
+
+SKEW: Final = dt.timedelta(days=1)
+"""How far a certificate starts in the past: a gateway's clock may be behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The authority and the receiver's certificate in `folder`; only the owner can read keys."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        """The authority's certificate, PEM: what a gateway trusts."""
+        return self.folder / "ca.pem"
+
+    @property
+    def server(self) -> Path:
+        """The receiver's certificate, PEM."""
+        return self.folder / "server.pem"
+
+    @property
+    def server_key(self) -> Path:
+        """The receiver's key, PEM. It stays when the certificate is made anew."""
+        return self.folder / "server.key"
+
+    @property
+    def _ca_key(self) -> Path:
+        return self.folder / "ca.key"
+
+    def ensure(self, hosts: Iterable[str], now: dt.datetime) -> bool:
+        """Make what is missing, and the certificate anew if it lacks a host or ends soon.
+
+        Hosts are domain names or IP addresses. Tells whether a certificate was made. Raises
+        FleetError for a host that is no name, or when a file there cannot be read.
+        """
+        self._ensure_ca(now)
+        if not self.server_key.exists():
+            create_whole(self.server_key, _pem(ec.generate_private_key(ec.SECP256R1())))
+        names = {_name(host) for host in hosts}
+        if self.server.exists():
+            there = _certificate(self.server)
+            known = set(there.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+            left = there.not_valid_after_utc - now
+            if names <= known and left > dt.timedelta(days=RENEW_DAYS):
+                return False
+            names |= known
+        if not names:
+            msg = "the receiver's certificate has no host to name: enrol a gateway"
+            raise FleetError(msg)
+        self._issue(names, now)
+        return True
+
+    def _ensure_ca(self, now: dt.datetime) -> None:
+        """The key comes first: a certificate without one would be trusted and of no use."""
+        if self.ca.exists():
+            return
+        if not self._ca_key.exists():
+            create_whole(self._ca_key, _pem(ec.generate_private_key(ec.SECP256R1())))
+        key = _key(self._ca_key)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fieldpost fleet authority")])
+        public = key.public_key()
+        certificate = (
+            _dated(name, name, public, now, CA_DAYS)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        write_whole(self.ca, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+    def _issue(self, names: set[x509.GeneralName], now: dt.datetime) -> None:
+        if len(names) > MAX_NAMES:
+            msg = f"the receiver's certificate would have more than {MAX_NAMES} hosts"
+            raise FleetError(msg)
+        authority, signer = _certificate(self.ca), _key(self._ca_key)
+        public = _key(self.server_key).public_key()
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fieldpost receiver")])
+        ordered = sorted(names, key=lambda name: str(name.value))
+        issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+        certificate = (
+            _dated(subject, authority.subject, public, now, SERVER_DAYS)
+            .add_extension(x509.SubjectAlternativeName(ordered), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(issuer_key, critical=False)
+            .sign(signer, hashes.SHA256())
+        )
+        write_whole(self.server, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def _dated(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    now: dt.datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    """What a key may do: an authority's sign certificates, a server's sign handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(host: str) -> x509.GeneralName:
+    with contextlib.suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(host))
+    name = ""
+    with contextlib.suppress(ValueError):
+        name = host.encode("idna").decode("ascii").lower()
+    if not is_gateway(name):
+        msg = f"{host!r} is neither a host's name nor an address"
+        raise FleetError(msg)
+    return x509.DNSName(name)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        msg = f"{path} holds no certificate"
+        raise FleetError(msg) from None
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        msg = f"{path} holds no private key"
+        raise FleetError(msg) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        msg = f"{path} holds no elliptic-curve key"
+        raise FleetError(msg)
+    return key

@@ -1,0 +1,221 @@
+"""The receiver's process: TLS, the listening socket, signals and a clean stop.
+
+Puts the parts together; what a request means is `sync.central.receiver`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import fcntl
+import logging
+import os
+import signal
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from sync.central.durable import PRIVATE_FILE
+from sync.central.errors import FleetError
+from sync.central.gateways import Gateways
+from sync.central.landing import AsideBound, Landing
+from sync.central.limits import ReceiverLimits
+from sync.central.logs import tell
+from sync.central.pki import Authority
+from sync.central.receiver import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+
+KIND = "serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen: port 0 takes a free one."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The certificate that is shown to gateways, with those that vouch for it, and its key: PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Certificate:
+    """A TLS context that follows its files: a new certificate is shown by the next handshake."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._seen = self._stamp()
+        self._current = self._load()
+        self.context = self._load()
+        self.context.sni_callback = self._choose
+
+    def _stamp(self) -> list[tuple[int, int]]:
+        """What differs once a file was replaced; either of the two may come first."""
+        found = (path.stat() for path in (self._chain.certificate, self._chain.key))
+        return [(each.st_mtime_ns, each.st_ino) for each in found]
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self._chain.certificate, self._chain.key)
+        except ssl.SSLError as error:
+            msg = f"{self._chain.certificate} and {self._chain.key} are no pair: {error.reason}"
+            raise FleetError(msg) from error
+        return context
+
+    def _choose(
+        self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+    ) -> int | None:
+        """Called by a handshake. A certificate that cannot be loaded leaves the one before."""
+        del name, context
+        try:
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self._seen = stamp
+                self._current = self._load()
+                tell(logging.INFO, "certificate", text="a new certificate is in use")
+        except (OSError, FleetError) as error:
+            tell(logging.ERROR, "certificate", text=str(error))
+        connection.context = self._current
+        return None
+
+
+@contextlib.contextmanager
+def _alone(folder: FleetFolder) -> Iterator[None]:
+    """Be the only receiver of this folder: another's temporaries would look like a dead one's."""
+    path = folder.incoming / f"{KIND}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        msg = f"another receiver serves {folder.root}"
+        raise FleetError(msg) from None
+    finally:
+        os.close(descriptor)
+
+
+def own_chain(folder: FleetFolder) -> Chain:
+    """The certificate of the centre's own authority, made anew first if it ends soon."""
+    authority = Authority(folder.pki)
+    with folder.changing():
+        authority.ensure((), dt.datetime.now(dt.UTC))
+    return Chain(authority.server, authority.server_key)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    folder: FleetFolder, listen: Listen, chain: Chain, limits: ReceiverLimits
+) -> AsyncIterator[tuple[str, int]]:
+    """Receive segments while the context lasts; gives the address that is listened on.
+
+    At its end no request is begun, those in progress have `limits.grace_s`, and all is closed.
+    """
+    landing = Landing(folder, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
+    gateways = Gateways(folder)
+    with _alone(folder), ThreadPoolExecutor(limits.threads, "landing") as pool:
+        left = landing.clean()
+        if left:
+            tell(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
+        for fault in gateways.survey().faults:
+            tell(logging.ERROR, "damaged", text=fault)
+        receiver = Receiver(gateways, landing, limits, pool)
+        async with _served(receiver.application(), listen, chain, limits) as address:
+            yield address
+
+
+@contextlib.asynccontextmanager
+async def _served(
+    app: web.Application, listen: Listen, chain: Chain, limits: ReceiverLimits
+) -> AsyncIterator[tuple[str, int]]:
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        auto_decompress=False,
+        keepalive_timeout=limits.idle_s,
+        lingering_time=limits.linger_s,
+        shutdown_timeout=limits.grace_s,
+    )
+    context = Certificate(chain).context
+    await runner.setup()
+    try:
+        listener = _bind(listen)
+        server = await asyncio.get_running_loop().create_server(
+            _bounded(runner, limits.connections),
+            sock=listener,
+            ssl=context,
+            ssl_handshake_timeout=limits.handshake_s,
+        )
+        try:
+            yield listener.getsockname()[:2]
+        finally:
+            server.close()
+    finally:
+        await runner.cleanup()
+
+
+def _bind(listen: Listen) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(
+            listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=128)
+    except OSError as error:
+        msg = f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
+        raise FleetError(msg) from error
+
+
+class _Full(asyncio.Protocol):
+    """Closes a connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        tell(logging.WARNING, "refused", text="too many connections")
+        transport.close()
+
+
+def _bounded(runner: web.AppRunner, most: int) -> Callable[[], asyncio.BaseProtocol]:
+    server = runner.server
+    assert server is not None  # noqa: S101
+
+    def protocol() -> asyncio.BaseProtocol:
+        return _Full() if len(server.connections) >= most else server()
+
+    return protocol
+
+
+async def serve(
+    folder: FleetFolder,
+    listen: Listen,
+    chain: Chain,
+    ready: Callable[[tuple[str, int]], None],
+    limits: ReceiverLimits | None = None,
+) -> None:
+    """Receive segments until SIGTERM or SIGINT, then stop cleanly.
+
+    `ready` is called with the address once it is listened on. Raises FleetError when the receiver
+    cannot start.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with listening(folder, listen, chain, limits or ReceiverLimits()) as address:
+        ready(address)
+        await stop.wait()
