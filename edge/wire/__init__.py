@@ -1,0 +1,5 @@
+"""XMPP bytes to stanzas and back: parsing, building, addresses, SASL and stream negotiation.
+
+Nothing here knows a socket, a clock, a database or a rule of the broker: bytes and values go in,
+values and bytes come out.
+"""

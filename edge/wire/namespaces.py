@@ -1,0 +1,41 @@
+"""Every XML namespace of the project, once.
+
+Names stand in Clark notation elsewhere (`{namespace}local`): `clark` makes them. What a namespace
+means is not told here but by the handler that uses it.
+"""
+
+from __future__ import annotations
+
+# RFC 6120 and RFC 6121
+STREAMS = "http://etherx.jabber.org/streams"
+CLIENT = "jabber:client"
+TLS = "urn:ietf:params:xml:ns:xmpp-tls"
+SASL = "urn:ietf:params:xml:ns:xmpp-sasl"
+BIND = "urn:ietf:params:xml:ns:xmpp-bind"
+SESSION = "urn:ietf:params:xml:ns:xmpp-session"
+STREAM_ERRORS = "urn:ietf:params:xml:ns:xmpp-streams"
+STANZA_ERRORS = "urn:ietf:params:xml:ns:xmpp-stanzas"
+ROSTER = "jabber:iq:roster"
+XML = "http://www.w3.org/XML/1998/namespace"
+
+# Service discovery (XEP-0030), entity capabilities (XEP-0115), ping (XEP-0199), version (XEP-0092)
+DISCO_INFO = "http://jabber.org/protocol/disco#info"
+DISCO_ITEMS = "http://jabber.org/protocol/disco#items"
+CAPS = "http://jabber.org/protocol/caps"
+PING = "urn:xmpp:ping"
+VERSION = "jabber:iq:version"
+
+# Quality of service: the specification's, and the two that the other known implementation moved to
+QOS = "urn:xmpp:qos"
+QOS_NF = "urn:nf:iot:qos:1.0"
+QOS_IEEE = "urn:ieee:iot:qos:1.0"
+QOS_ALL = (QOS, QOS_NF, QOS_IEEE)
+
+# Event logging (XEP-0337) and sensor data (XEP-0323)
+EVENTLOG = "urn:xmpp:eventlog"
+SENSOR_DATA = "urn:xmpp:iot:sensordata"
+
+
+def clark(namespace: str, local: str) -> str:
+    """Name an element or attribute in Clark notation: `{namespace}local`."""
+    return f"{{{namespace}}}{local}"

@@ -1,0 +1,374 @@
+"""Bytes of a client's XMPP stream to stanzas, on expat, within bounds.
+
+- What came is bounded before expat sees it: bytes are counted since the stanza began, and no more
+  than the allowance is fed. Depth, elements and attributes are counted as they are met. expat
+  itself, which never forgets a name, is replaced between two stanzas when it has read
+  `REBUILD_BYTES`.
+- Only complete tags are fed (`wire.scanner` says why), so the split of the input into pieces makes
+  no difference.
+- Whitespace between stanzas (keep-alive) is dropped as it comes; any other text there is refused.
+- Comments, processing instructions, document types, entities other than the five and encodings
+  other than UTF-8 are refused (RFC 6120, section 11).
+
+It builds no trees, judges no addresses and knows no state but its own: `wire.negotiation` says what
+may come when. The module needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import re
+from xml.parsers import expat
+
+from edge.wire.errors import StreamError, UsageError
+from edge.wire.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, element_name
+from edge.wire.namespaces import STREAMS, clark
+from edge.wire.prelude import MAX_DECLARATION, declaration
+from edge.wire.scanner import Scanner
+from edge.wire.stanza import Child, Item, Stanza, StreamClose, StreamOpen
+
+MAX_STANZA_BYTES = 10 * 1024
+"""Bytes of one stanza before authentication; RFC 6120, section 13.12 wants at least 10,000."""
+MAX_DEPTH = 64
+"""Elements within each other, the stanza's own included; what is in use nests less than 20 deep."""
+MAX_ELEMENTS = 2048
+"""Elements in one stanza: a tree of so many costs some 0.5 MB, and 500 readings fit."""
+MAX_ATTRIBUTES = 64
+"""Attributes of one element; what is in use has less than 20."""
+REBUILD_BYTES = 256 * 1024
+"""Bytes after which expat is replaced: it keeps every name that it ever read. Costs 0.3 % of the
+time to parse them."""
+
+_STREAM = clark(STREAMS, "stream")
+_BLANK = re.compile(rb"[ \t\r\n]+")
+_TAG = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>""")
+_ERRORS = {
+    expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "restricted-xml",
+}
+
+
+class StreamParser:
+    """Parses one stream after the other of one connection.
+
+    Args:
+        max_stanza_bytes: bytes of one stanza, or of the stream's header; see `limit`.
+        max_depth: elements within each other in a stanza.
+        max_elements: elements in a stanza.
+        max_attributes: attributes of an element.
+    """
+
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_child",
+        "_closed",
+        "_count",
+        "_declared",
+        "_depth",
+        "_expat",
+        "_failed",
+        "_fed",
+        "_grandchild",
+        "_header",
+        "_items",
+        "_leaf",
+        "_mark",
+        "_max_attributes",
+        "_max_bytes",
+        "_max_depth",
+        "_max_elements",
+        "_namespace",
+        "_rebuild_at",
+        "_scanner",
+        "_stanza",
+        "_uses",
+    )
+
+    def __init__(
+        self,
+        max_stanza_bytes: int = MAX_STANZA_BYTES,
+        max_depth: int = MAX_DEPTH,
+        max_elements: int = MAX_ELEMENTS,
+        max_attributes: int = MAX_ATTRIBUTES,
+    ) -> None:
+        self._max_bytes = max_stanza_bytes
+        self._max_depth = max_depth
+        self._max_elements = max_elements
+        self._max_attributes = max_attributes
+        self.reset()
+
+    def reset(self) -> None:
+        """Expect a new stream: after TLS and after authentication (RFC 6120, sections 5.4.3.3 and
+        6.4.6).
+
+        Bytes that are still held are forgotten: look at `pending` first.
+        """
+        # Indices count in `_buffer`, which begins with the first stanza that is not complete.
+        self._buffer: bytes | bytearray = b""
+        self._fed = 0  # what lies before has been fed to expat
+        self._base = 0  # expat's own index of the buffer's first byte
+        self._mark = 0  # where the stanza began, or the last one ended
+        self._depth = 0  # elements that are open
+        self._leaf = -1  # depth of the element that was opened last
+        self._count = 0  # elements in the stanza
+        self._header = b""
+        self._namespace = ""
+        self._declared = self._closed = self._failed = False
+        self._uses: list[int] = []  # expat's indices of the elements that use a prefix
+        self._items: list[Item] = []
+        self._stanza = Stanza("", {})
+        self._child: Child = self._stanza
+        self._grandchild: Child = self._stanza
+        self._scanner = Scanner()
+        self._build()
+
+    def close(self) -> None:
+        """Let expat go, which refers back to this parser: so that both are freed at once, with the
+        connection."""
+        self._failed = True
+        self._expat.StartElementHandler = self._expat.EndElementHandler = None
+        self._expat.StartNamespaceDeclHandler = None
+
+    def limit(self, max_stanza_bytes: int) -> None:
+        """Set how many bytes a stanza may have, from the next `feed` on: more once the peer is
+        authenticated."""
+        self._max_bytes = max_stanza_bytes
+
+    @property
+    def pending(self) -> int:
+        """Bytes that came and belong to nothing complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
+        """Take what came, and return what is complete now.
+
+        Args:
+            data: bytes of the stream, in order, split anyhow.
+
+        Raises:
+            StreamError: the stream cannot go on; its `items` are what was complete before the
+                fault.
+            UsageError: the stream has failed before.
+        """
+        if self._failed:
+            raise UsageError("the stream has failed: reset the parser, or drop it")
+        if self._buffer:
+            self._buffer += data
+        else:
+            self._buffer = bytes(data)
+        items = self._items = []
+        try:
+            self._consume()
+        except expat.ExpatError as error:
+            self._failed = True
+            condition = _ERRORS.get(error.code, "not-well-formed")
+            raise StreamError(condition, expat.ErrorString(error.code), items) from error
+        except StreamError as error:
+            self._failed = True
+            error.items = items
+            raise
+        self._compact()
+        return items
+
+    def _consume(self) -> None:
+        buffer = self._buffer
+        size = len(buffer)
+        while self._depth > 1 or self._between():
+            fed = self._fed
+            if fed == size:
+                return
+            end = self._mark + self._max_bytes
+            cut = self._scanner.advance(buffer, fed, end if end < size else size)
+            if cut == fed:
+                if end <= size:
+                    raise _excess("bytes", self._max_bytes)
+                return
+            self._expat.Parse(buffer[fed:cut] if fed or cut < size else buffer, False)
+            self._fed = cut
+            if self._depth < 2:
+                self._settle(cut)
+
+    def _between(self) -> bool:
+        """Look at what comes where no stanza is open; False if it has to wait for more."""
+        buffer = self._buffer
+        match = _BLANK.match(buffer, self._fed)
+        if match is not None:
+            self._skip(match.end() - self._fed)
+        first = buffer[self._fed : self._fed + 1]
+        if not first:
+            return False
+        if self._closed:
+            raise StreamError("not-well-formed", "data after the end of the stream")
+        if self._header:
+            if first != b"<":
+                raise StreamError("bad-format", "text between stanzas")
+            return True
+        return self._prelude()
+
+    def _skip(self, count: int) -> None:
+        """Pass over bytes that expat need not see."""
+        self._fed += count
+        self._mark = self._fed
+        self._base -= count
+
+    def _prelude(self) -> bool:
+        """Look at what comes before the stream's header; False if it has to wait for more."""
+        if not self._declared:
+            length = declaration(bytes(self._buffer[self._fed : self._fed + MAX_DECLARATION]))
+            if length is None:
+                return False
+            self._declared = True
+            if length:
+                self._skip(length)
+                return self._between()
+        return True
+
+    def _settle(self, cut: int) -> None:
+        """Between two stanzas: refuse CDATA there, and replace expat if it has read much."""
+        if self._mark != cut:
+            raise StreamError("bad-format", "text between stanzas")
+        if self._base + cut > self._rebuild_at and not self._closed:
+            self._build()
+
+    def _compact(self) -> None:
+        """Forget what is complete."""
+        done = self._mark
+        if done == len(self._buffer):
+            self._buffer = b""
+        elif isinstance(self._buffer, bytearray):
+            del self._buffer[:done]
+        else:
+            self._buffer = bytearray(memoryview(self._buffer)[done:])
+        self._fed -= done
+        self._base += done
+        self._mark = 0
+
+    def _build(self) -> None:
+        """Make expat's parser; if the stream is open, in the state after its header."""
+        parser = expat.ParserCreate("UTF-8", SEPARATOR)
+        parser.namespace_prefixes = True
+        if self._header:
+            parser.Parse(self._header, False)
+        else:
+            parser.StartNamespaceDeclHandler = self._declare
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        self._expat = parser
+        self._base = len(self._header) - self._fed
+        self._rebuild_at = len(self._header) + REBUILD_BYTES
+
+    def _declare(self, prefix: str | None, uri: str | None) -> None:
+        if prefix is None:
+            self._namespace = uri or ""
+
+    def _start(self, name: str, attrs: dict[str, str]) -> None:
+        depth = self._leaf = self._depth
+        self._depth = depth + 1
+        plain = ELEMENTS.get(name)
+        if plain is None or (attrs and not ATTRIBUTES.issuperset(attrs)):
+            plain, attrs = self._examine(name, attrs)
+        if len(attrs) > self._max_attributes:
+            raise _excess("attributes", self._max_attributes)
+        if depth > 1:
+            count = self._count = self._count + 1
+            if count > self._max_elements:
+                raise _excess("elements", self._max_elements)
+            if depth == 2:
+                offset = self._expat.CurrentByteIndex - self._base - self._mark
+                child = self._child = Child(plain, attrs, offset)
+                self._stanza.children.append(child)
+            elif depth == 3:
+                offset = self._expat.CurrentByteIndex - self._base - self._mark
+                child = self._grandchild = Child(plain, attrs, offset)
+                self._child.children.append(child)
+            elif depth > self._max_depth:
+                raise _excess("levels", self._max_depth)
+        elif depth:
+            self._start_stanza(plain, attrs)
+        else:
+            self._open(name, plain, attrs)
+
+    def _open(self, name: str, plain: str, attrs: dict[str, str]) -> None:
+        parser = self._expat
+        parser.StartNamespaceDeclHandler = None
+        match = _TAG.match(self._buffer, parser.CurrentByteIndex - self._base)
+        if match is not None:
+            self._header = match[0]
+            self._mark = match.end()
+        self._uses.clear()
+        prefixed = name.count(SEPARATOR) == 2
+        self._items.append(StreamOpen(plain, attrs, self._namespace, prefixed=prefixed))
+
+    def _start_stanza(self, name: str, attrs: dict[str, str]) -> None:
+        if name == _STREAM:
+            raise StreamError("bad-format", "a stream within a stream")
+        self._reach(self._expat.CurrentByteIndex - self._base)
+        self._count = 1
+        self._stanza = Stanza(name, attrs)
+
+    def _reach(self, offset: int) -> None:
+        """Refuse anything but whitespace between the last stanza and the next tag."""
+        if offset != self._mark:
+            if self._buffer[self._mark : offset].strip(b" \t\r\n"):
+                raise StreamError("bad-format", "text between stanzas")
+            self._mark = offset
+
+    def _end(self, name: str) -> None:
+        depth = self._depth = self._depth - 1
+        if depth > 3:
+            return
+        offset = self._expat.CurrentByteIndex - self._base
+        if depth == 3:
+            self._slice(self._grandchild, depth, offset)
+        elif depth == 2:
+            self._slice(self._child, depth, offset)
+        elif depth:
+            stanza = self._stanza
+            self._mark = self._slice(stanza, depth, offset)
+            if self._uses:
+                self._locate(stanza)
+            self._items.append(stanza)
+        else:
+            self._close(offset)
+
+    def _slice(self, element: Child, depth: int, offset: int) -> int:
+        """Give an element its bytes, and return the index after them.
+
+        expat reports the end of `<a/>` after it, and that of `</a>` at its beginning.
+        """
+        buffer = self._buffer
+        start = self._mark + element._start
+        end = offset
+        if not (
+            self._leaf == depth
+            and buffer[offset - 2 : offset] == b"/>"
+            and _TAG.fullmatch(buffer, start, offset)
+        ):
+            end = buffer.index(b">", offset) + 1
+        element._raw = bytes(buffer[start:end])
+        return end
+
+    def _locate(self, stanza: Stanza) -> None:
+        begin = self._base + self._mark - len(stanza._raw)
+        stanza._locate(self._header, [use - begin for use in self._uses])
+        self._uses.clear()
+
+    def _close(self, offset: int) -> None:
+        self._reach(offset)
+        if not self._header.endswith(b"/>"):
+            self._mark = self._buffer.index(b">", offset) + 1
+        self._closed = True
+        self._items.append(StreamClose())
+
+    def _examine(self, name: str, attrs: dict[str, str]) -> tuple[str, dict[str, str]]:
+        """Bring names into Clark notation, remember the plain ones, and note the use of a prefix."""
+        plain, prefixed = element_name(name)
+        if len(attrs) <= self._max_attributes:
+            attrs, more = attribute_names(attrs)
+            prefixed |= more
+        if prefixed:
+            self._uses.append(self._expat.CurrentByteIndex)
+        return plain, attrs
+
+
+def _excess(what: str, limit: int) -> StreamError:
+    return StreamError("policy-violation", f"more than {limit} {what} in a stanza")

@@ -1,0 +1,268 @@
+"""Values to the bytes of XMPP: stream headers, features, answers and errors.
+
+Everything is escaped here, and a character that XML cannot carry is never emitted: it becomes
+U+FFFD. Payloads given as bytes are put in as they are: they come from this module, or were accepted
+by the parser. Nothing here sends anything.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from edge.wire.errors import STREAM_CONDITIONS, StanzaError, UsageError
+from edge.wire.namespaces import (
+    BIND,
+    CLIENT,
+    SASL,
+    SESSION,
+    STANZA_ERRORS,
+    STREAM_ERRORS,
+    STREAMS,
+    TLS,
+    XML,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from xml.etree.ElementTree import Element
+
+    from edge.wire.stanza import Stanza
+
+STREAM_END = b"</stream:stream>"
+PROCEED = f"<proceed xmlns='{TLS}'/>".encode()
+TLS_FAILURE = f"<failure xmlns='{TLS}'/>".encode()
+
+_ILLEGAL = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff"
+_TEXT_SPECIAL = re.compile(f"[&<>\r{_ILLEGAL}]")
+_ATTRIBUTE_SPECIAL = re.compile(f"[&<>'\"\t\n\r{_ILLEGAL}]")
+_ESCAPES = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "'": "&apos;",
+    '"': "&quot;",
+    "\t": "&#9;",
+    "\n": "&#10;",
+    "\r": "&#13;",
+}
+
+
+def _replace(match: re.Match[str]) -> str:
+    return _ESCAPES.get(match[0], "\ufffd")
+
+
+def escape(text: str) -> bytes:
+    """Escape text that stands between tags."""
+    return _TEXT_SPECIAL.sub(_replace, text).encode()
+
+
+def escape_attribute(value: str) -> bytes:
+    """Escape an attribute's value, whichever quotes surround it."""
+    return _ATTRIBUTE_SPECIAL.sub(_replace, value).encode()
+
+
+def attribute(name: str, value: str | None) -> bytes:
+    """Make ` name='value'`, with its leading space; nothing if the value is None. The name is not
+    escaped."""
+    if value is None:
+        return b""
+    return b" %b='%b'" % (name.encode(), escape_attribute(value))
+
+
+def tag(
+    name: str,
+    attrs: Mapping[str, str | None] | None = None,
+    content: bytes = b"",
+    *,
+    xmlns: str | None = None,
+) -> bytes:
+    """Make an element from its name, namespace, attributes (None is left out) and content, which is
+    put in as it is."""
+    parts = [b"<", name.encode(), attribute("xmlns", xmlns)]
+    for key, value in (attrs or {}).items():
+        parts.append(attribute(key, value))
+    parts += [b">", content, b"</", name.encode(), b">"] if content else [b"/>"]
+    return b"".join(parts)
+
+
+def element(tree: Element, default: str = CLIENT) -> bytes:
+    """Write a tree as bytes that stand alone where `default` is the default namespace. Its tail is
+    left out.
+
+    No element gets a prefix: each declares its default namespace where that changes.
+    """
+    namespace, local = _split(tree.tag)
+    attrs = _attributes(tree.attrib)
+    if namespace != default:
+        attrs.insert(0, attribute("xmlns", namespace))
+    inner = [escape(tree.text or "")]
+    for child in tree:
+        inner += [element(child, namespace), escape(child.tail or "")]
+    content = b"".join(inner)
+    head = b"<" + local.encode() + b"".join(attrs)
+    if not content:
+        return head + b"/>"
+    return b"%b>%b</%b>" % (head, content, local.encode())
+
+
+def _split(name: str) -> tuple[str, str]:
+    namespace, _, local = name.rpartition("}")
+    return namespace[1:], local
+
+
+def _attributes(attrs: Mapping[str, str]) -> list[bytes]:
+    parts: list[bytes] = []
+    prefixes: dict[str, str] = {XML: "xml"}
+    for name, value in attrs.items():
+        namespace, local = _split(name)
+        if namespace and namespace not in prefixes:
+            prefixes[namespace] = f"a{len(prefixes)}"
+            parts.append(attribute(f"xmlns:{prefixes[namespace]}", namespace))
+        parts.append(attribute(f"{prefixes[namespace]}:{local}" if namespace else local, value))
+    return parts
+
+
+# Streams (RFC 6120, section 4)
+
+
+def stream_header(domain: str, stream_id: str, lang: str = "en", to: str | None = None) -> bytes:
+    """Open our side of a stream (RFC 6120, section 4.7), XML declaration and all."""
+    attrs = {"from": domain, "id": stream_id, "to": to, "version": "1.0", "xml:lang": lang}
+    return b"<?xml version='1.0'?><stream:stream%b%b%b>" % (
+        attribute("xmlns", CLIENT),
+        attribute("xmlns:stream", STREAMS),
+        b"".join(attribute(name, value) for name, value in attrs.items()),
+    )
+
+
+def features(
+    *,
+    starttls: bool = False,
+    required: bool = False,
+    mechanisms: Iterable[str] = (),
+    bind: bool = False,
+    session: bool = False,
+    extra: bytes = b"",
+) -> bytes:
+    """List what the stream offers now (RFC 6120, section 4.3.2).
+
+    `required` belongs to `starttls`; `session` is the legacy session of RFC 3921, marked optional;
+    `extra` is put in as it is.
+    """
+    parts: list[bytes] = []
+    if starttls:
+        parts.append(tag("starttls", content=b"<required/>" if required else b"", xmlns=TLS))
+    names = b"".join(tag("mechanism", content=escape(name)) for name in mechanisms)
+    if names:
+        parts.append(tag("mechanisms", content=names, xmlns=SASL))
+    if bind:
+        parts.append(tag("bind", xmlns=BIND))
+    if session:
+        parts.append(tag("session", content=b"<optional/>", xmlns=SESSION))
+    return tag("stream:features", content=b"".join(parts) + extra)
+
+
+def stream_error(condition: str, text: str = "") -> bytes:
+    """Make the error that ends a stream (RFC 6120, section 4.9), without the closing tag."""
+    if condition not in STREAM_CONDITIONS:
+        raise UsageError(f"no such stream error condition: {condition}")
+    content = tag(condition, xmlns=STREAM_ERRORS)
+    if text:
+        content += tag("text", {"xml:lang": "en"}, escape(text), xmlns=STREAM_ERRORS)
+    return tag("stream:error", content=content)
+
+
+# Stanzas (RFC 6120, section 8)
+
+
+def iq_result(
+    id: str | None, to: str | None = None, from_: str | None = None, payload: bytes = b""
+) -> bytes:
+    """Answer an iq with success."""
+    return _stanza(b"iq", b" type='result'", id, to, from_, payload)
+
+
+def iq_error(
+    request: Stanza,
+    error: StanzaError,
+    *,
+    to: str | None = None,
+    from_: str | None = None,
+    echo: bool = False,
+    application: bytes = b"",
+) -> bytes:
+    """Answer an iq with an error.
+
+    Args:
+        request: the iq that is refused; its id is taken.
+        error: what is wrong.
+        to: whom the answer goes to, a JID.
+        from_: whom the request was sent to, a JID.
+        echo: repeat the request's payload before the error.
+        application: an application's own condition, put in after the error's text.
+    """
+    payload = request.payload
+    content = payload.raw if echo and payload is not None else b""
+    content += stanza_error(error, application)
+    return _stanza(b"iq", b" type='error'", request.attrs.get("id"), to, from_, content)
+
+
+def message_error(
+    request: Stanza,
+    error: StanzaError,
+    *,
+    to: str | None = None,
+    from_: str | None = None,
+    application: bytes = b"",
+) -> bytes:
+    """Answer a message with an error; its content is not repeated."""
+    content = stanza_error(error, application)
+    return _stanza(b"message", b" type='error'", request.attrs.get("id"), to, from_, content)
+
+
+def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
+    """Make the `<error/>` of an error stanza (RFC 6120, section 8.3)."""
+    content = tag(error.condition, xmlns=STANZA_ERRORS)
+    if error.text:
+        content += tag("text", {"xml:lang": "en"}, escape(error.text), xmlns=STANZA_ERRORS)
+    return tag("error", {"type": error.type}, content + application)
+
+
+def _stanza(
+    name: bytes, kind: bytes, id: str | None, to: str | None, from_: str | None, content: bytes
+) -> bytes:
+    head = b"<%b%b%b%b%b" % (
+        name,
+        kind,
+        attribute("id", id),
+        attribute("to", to),
+        attribute("from", from_),
+    )
+    return b"%b>%b</%b>" % (head, content, name) if content else head + b"/>"
+
+
+# SASL (RFC 6120, section 6.4)
+
+
+def sasl_challenge(encoded: bytes) -> bytes:
+    """Send a challenge that is already in base64."""
+    return tag("challenge", content=encoded, xmlns=SASL)
+
+
+def sasl_success(encoded: bytes = b"") -> bytes:
+    """Tell success, with the mechanism's last words in base64, if it has any."""
+    return tag("success", content=encoded, xmlns=SASL)
+
+
+def sasl_failure(condition: str, text: str = "") -> bytes:
+    """Tell a failure by its condition (RFC 6120, section 6.5)."""
+    content = tag(condition)
+    if text:
+        content += tag("text", {"xml:lang": "en"}, escape(text))
+    return tag("failure", content=content, xmlns=SASL)
+
+
+def bind_result(id: str | None, jid: str) -> bytes:
+    """Tell a client the full JID that it is bound to (RFC 6120, section 7.6)."""
+    return iq_result(id, payload=tag("bind", content=tag("jid", content=escape(jid)), xmlns=BIND))
