@@ -1,0 +1,154 @@
+"""One XMPP session of a device, from dialling to its loss, on slixmpp.
+
+Each session has a client object of its own: nothing of a lost one lingers in the next. TLS is
+always used, and verified against one CA file for the domain of the JID, whatever address is
+dialled; all sessions with the same file share one context, since a CA store costs 0.9 MB.
+
+It does not reconnect (`device` does) and knows no message (`courier` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from slixmpp.clientxmpp import ClientXMPP
+
+from firmware_sim.errors import ConnectionFailed
+from firmware_sim.qos import NAMESPACE, QualityOfService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_CONTEXTS: Final = 16  # CA files in use at once by one process; a device has one
+
+
+class Endpoint(NamedTuple):
+    """Where a device connects, as whom. `ca_file` is PEM; the server must be the JID's domain."""
+
+    jid: str
+    password: str
+    host: str
+    port: int
+    ca_file: Path
+
+
+def tls_context(ca_file: Path) -> ssl.SSLContext:
+    """Give the context that trusts that CA and no other, shared while the file stays the same.
+
+    Raises:
+        ConnectionFailed: the file is not there, or is not a certificate.
+    """
+    try:
+        return _context(ca_file, ca_file.stat().st_mtime_ns)
+    except (OSError, ssl.SSLError) as error:
+        raise ConnectionFailed(f"CA file {ca_file}: {error}") from error
+
+
+@lru_cache(maxsize=_CONTEXTS)
+def _context(ca_file: Path, _changed: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(cafile=ca_file)
+    return context
+
+
+class Connection:
+    """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        loop = asyncio.get_running_loop()
+        self._endpoint = endpoint
+        self._started: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[str] = loop.create_future()
+        """Done when the session is over; its result says why."""
+        self._client = self._make_client()
+        self.qos: QualityOfService = self._client.plugin[NAMESPACE]
+
+    def _make_client(self) -> Any:
+        context = tls_context(self._endpoint.ca_file)
+        client: Any = ClientXMPP(self._endpoint.jid, self._endpoint.password, ssl_context=context)
+        client.enable_direct_tls = False
+        client.enable_plaintext = False
+        client.register_plugin(NAMESPACE)
+        client.register_plugin("xep_0199")
+        handlers: dict[str, Callable[[Any], None]] = {
+            "session_start": self._on_start,
+            "connection_failed": self._on_failure,
+            "ssl_invalid_chain": self._on_failure,
+            "failed_all_auth": self._on_refused,
+            "stream_error": self._on_stream_error,
+            "disconnected": self._on_disconnected,
+        }
+        for event, handler in handlers.items():
+            client.add_event_handler(event, handler)
+        return client
+
+    async def open(self, timeout: float) -> None:  # noqa: ASYNC109
+        """Dial, secure, authenticate and bind, within that many seconds.
+
+        Raises:
+            ConnectionFailed: it did not come to a session; nothing of it is left.
+        """
+        self._client.connect(self._endpoint.host, self._endpoint.port)
+        try:
+            await asyncio.wait(
+                _futures(self._started, self.lost),
+                timeout=timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        except BaseException:
+            self.abort("given up")
+            raise
+        if not self._started.done() or self.lost.done():
+            self.abort("no session in time")
+            raise ConnectionFailed(self.lost.result())
+
+    async def close(self, timeout: float = 2.0) -> None:  # noqa: ASYNC109
+        """End the stream in order, or after that many seconds without."""
+        if not self.lost.done():
+            self._client.disconnect(wait=timeout)
+            await asyncio.wait({self.lost}, timeout=timeout + 1.0)
+        self.abort("closed")
+
+    def abort(self, reason: str) -> None:
+        """End it at once, without a word, and stop all that slixmpp runs for it."""
+        self._lose(reason)
+        client = self._client
+        client.cancel_connection_attempt()
+        if client.transport is not None:
+            client.transport.abort()
+        for name in list(client.scheduled_events):
+            client.cancel_schedule(name)
+        sending = getattr(client, "_run_out_filters", None)  # slixmpp never ends it by itself
+        if sending is not None:
+            sending.cancel()
+
+    def _lose(self, reason: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    def _on_start(self, _: Any) -> None:
+        if self._client.transport.get_extra_info("ssl_object") is None:
+            self._lose("the server offered no TLS")
+        elif not self._started.done() and not self.lost.done():
+            self._started.set_result(None)
+
+    def _on_failure(self, error: Any) -> None:
+        self._lose(str(error) or type(error).__name__)
+
+    def _on_refused(self, _: Any) -> None:
+        self._lose("the server refused the password or offers no safe mechanism")
+
+    def _on_stream_error(self, error: Any) -> None:
+        self._lose(f"stream error {error['condition']}: {error['text']}".rstrip(": "))
+
+    def _on_disconnected(self, reason: Any) -> None:
+        self._lose(str(reason) if reason else "connection lost")
+
+
+def _futures(*futures: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:
+    return set(futures)

@@ -1,0 +1,275 @@
+"""A device, as an integrator uses it: give it messages, and it sees them delivered.
+
+    async with Device("pump1@gw.example/fw", password, outbox_path=..., ca_file=...) as device:
+        await device.send_log("Started", "Pump started.")
+        await device.flush()
+
+`send` returns when the message is durable in the outbox; from then on it is delivered exactly once
+(assured) or at least once (acknowledged), over as many sessions and restarts as that takes. The
+device reconnects for ever, with growing pauses. Bind the same resource always: message ids are
+unique per full JID. The device sends; it takes no messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from slixmpp.jid import JID
+
+from firmware_sim import messages
+from firmware_sim.connection import Connection, Endpoint
+from firmware_sim.courier import Courier, Moment
+from firmware_sim.errors import ConnectionFailed, DeviceStopped
+from firmware_sim.limits import OutboxLimits, Policy, Reconnect
+from firmware_sim.outbox import Outbox, Record
+from firmware_sim.sender import Level, State, backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+_DEFAULTS: Final = (Policy(), OutboxLimits(), Reconnect())
+
+
+class Device:
+    """A device with an outbox of its own; it runs from `start` to `close`, or in a `with`."""
+
+    def __init__(
+        self,
+        jid: str,
+        password: str,
+        *,
+        outbox_path: Path | str,
+        ca_file: Path | str,
+        host: str = "",
+        port: int = 5222,
+        policy: Policy = _DEFAULTS[0],
+        limits: OutboxLimits = _DEFAULTS[1],
+        reconnect: Reconnect = _DEFAULTS[2],
+        observe: Callable[[Moment, int], None] | None = None,
+    ) -> None:
+        """Describe a device; nothing is opened yet.
+
+        Args:
+            jid: its full JID; the resource must be given.
+            password: of its account.
+            outbox_path: the file that keeps what is not delivered; made when missing.
+            ca_file: PEM certificate of the CA that vouches for the gateway.
+            host: address to dial; the JID's domain if empty.
+            port: TCP port.
+            policy: how it retries, and how much it has in flight.
+            limits: how much the outbox keeps.
+            reconnect: how it comes back.
+            observe: told of each moment (offered, received, released, ended) of each message's
+                number; for tests and displays. It must not raise.
+
+        Raises:
+            ValueError: the JID has no resource or no account.
+        """
+        parsed = JID(jid)
+        if not parsed.user or not parsed.resource:
+            raise ValueError(f"a full JID is wanted, as in pump1@gw.example/fw, not {jid!r}")
+        self.jid = str(parsed)
+        self.domain = str(parsed.domain)
+        dial = host or self.domain
+        self._endpoint = Endpoint(self.jid, password, dial, port, Path(ca_file))
+        self._outbox_path = Path(outbox_path)
+        self._policy, self._limits, self._reconnect = policy, limits, reconnect
+        self._observe = observe or _unobserved
+        self._outbox: Outbox | None = None
+        self._courier: Courier | None = None
+        self._connection: Connection | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self.sessions = 0
+        """How many sessions it had since `start`."""
+        self.last_error = ""
+        """Why it last failed to connect, or lost its session."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the outbox and begin to connect; it does not wait for a session.
+
+        Raises:
+            OutboxError: the outbox cannot be opened.
+        """
+        self._outbox = Outbox.open(self._outbox_path, self.jid, self._limits)
+        self._courier = Courier(self._outbox, self._policy, self._observe)
+        self._courier.on_silence = self.cut
+        self._runner = asyncio.create_task(self._run(self._courier), name=f"device {self.jid}")
+        self._runner.add_done_callback(self._on_end)
+
+    async def send_log(
+        self,
+        event: str,
+        text: str,
+        *,
+        type_: str = "Informational",
+        tags: Mapping[str, str | int | float] | None = None,
+        timestamp: datetime | None = None,
+        to: str = "",
+        qos: int = 2,
+        label: str = "",
+    ) -> int:
+        """Send an event of the log (XEP-0337); see `messages.log` and `send`."""
+        body = messages.log(event, text, type_=type_, tags=tags, timestamp=timestamp)
+        return await self._submit(body, to, qos, label)
+
+    async def send_reading(
+        self,
+        name: str,
+        value: float | str | bool,
+        *,
+        unit: str = "",
+        node: str = "",
+        timestamp: datetime | None = None,
+        to: str = "",
+        qos: int = 2,
+        label: str = "",
+    ) -> int:
+        """Send one reading of a sensor (XEP-0323); see `messages.reading` and `send`."""
+        body = messages.reading(name, value, unit=unit, node=node, timestamp=timestamp)
+        return await self._submit(body, to, qos, label)
+
+    async def send(self, message: str, *, to: str = "", qos: int = 2, label: str = "") -> int:
+        """Take a message; it returns when the message is durable in the outbox.
+
+        Args:
+            message: the text of a `<message/>`.
+            to: the JID it goes to; the gateway (the JID's domain) if empty.
+            qos: 2, assured (exactly once), or 1, acknowledged (at least once).
+            label: the caller's own name for it, kept in the outbox, up to 256 bytes.
+
+        Returns:
+            Its number in the outbox, from 1.
+
+        Raises:
+            MessageRefused: it is not a message that can be sent.
+            OutboxFull: the outbox is at its limit; nothing was taken.
+            OutboxError: the disk failed; the device is stopped.
+            DeviceStopped: it is not running.
+            ValueError: another level, or not a JID.
+        """
+        return await self._submit(messages.checked(message), to, qos, label)
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Wait until everything that was sent has ended: delivered, failed or in doubt.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            TimeoutError: it took longer.
+            OutboxError, DeviceStopped: it stopped before.
+        """
+        await asyncio.wait_for(self._running().idle(), timeout)
+
+    def counts(self) -> Mapping[State, int]:
+        """Count the messages in each state since the outbox was made."""
+        return self._open().counts()
+
+    def delivered(self) -> Iterator[Record]:
+        """Go through the messages that are delivered, oldest first, as far as they are kept."""
+        return self._open().records(State.DONE)
+
+    def records(self, *states: State) -> Iterator[Record]:
+        """Go through the messages in these states; in all of them if none is named."""
+        return self._open().records(*(states or tuple(State)))
+
+    @property
+    def online(self) -> bool:
+        """Whether it has a session now."""
+        return self._connection is not None and not self._connection.lost.done()
+
+    def cut(self) -> None:
+        """Drop the session without a word, if there is one; the device comes back by itself."""
+        if self._connection is not None:
+            self._connection.abort("cut")
+
+    async def close(self) -> None:
+        """Stop in order: end the stream, close the outbox. What is not delivered waits there."""
+        if self._courier is not None:
+            self._courier.stop()
+        if self._connection is not None:
+            await self._connection.close()
+        await self._end()
+
+    async def kill(self) -> None:
+        """Stop at once, as if the power had failed: what was not yet committed is gone."""
+        if self._courier is not None:
+            self._courier.stop()
+        self.cut()
+        await self._end()
+
+    async def _end(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await runner
+        if self._outbox is not None:
+            self._outbox.close()
+        self._outbox = self._courier = None
+
+    async def _submit(self, body: str, to: str, qos: int, label: str) -> int:
+        recipient = str(JID(to)) if to else self.domain
+        return await self._running().submit(recipient, Level(qos), body, label)
+
+    def _running(self) -> Courier:
+        if self._courier is None:
+            raise DeviceStopped("the device is not running")
+        return self._courier
+
+    def _open(self) -> Outbox:
+        if self._outbox is None:
+            raise DeviceStopped("the outbox is not open")
+        return self._outbox
+
+    async def _run(self, courier: Courier) -> None:
+        """Have a session, again and again; `failures` counts those that did not last."""
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while courier.failure is None:
+            begun = loop.time()
+            self.last_error = await self._session(courier)
+            failures = 1 if loop.time() - begun >= self._reconnect.stable else failures + 1
+            rule = self._reconnect
+            await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
+
+    async def _session(self, courier: Courier) -> str:
+        """Have one session, and say why it ended or did not come about."""
+        try:
+            connection = Connection(self._endpoint)
+            self._connection = connection
+            await connection.open(self._reconnect.timeout)
+        except ConnectionFailed as error:
+            self._connection = None
+            return str(error)
+        try:
+            self.sessions += 1
+            connection.qos.on_answer = courier.answer
+            courier.online(connection.qos)
+            return await connection.lost
+        finally:
+            connection.qos.forget_all()
+            courier.offline()
+            connection.abort("over")
+            self._connection = None
+
+    def _on_end(self, runner: asyncio.Task[None]) -> None:
+        error = None if runner.cancelled() else runner.exception()
+        if isinstance(error, Exception) and self._courier is not None:
+            self._courier.stop(error)
+
+
+def _unobserved(moment: Moment, number: int) -> None:
+    """Take the moments that nobody watches."""

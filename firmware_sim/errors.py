@@ -1,0 +1,34 @@
+"""What can go wrong in a device, as types: one root, and one class per thing a caller can act on.
+
+It does not hold the errors of a peer: those are outcomes of a message, kept in the outbox.
+"""
+
+from __future__ import annotations
+
+
+class FirmwareError(Exception):
+    """The root of all errors that this package raises on purpose."""
+
+
+class MessageRefused(FirmwareError, ValueError):
+    """The message cannot be sent as it is: not XML, not a `<message/>`, or too large."""
+
+
+class OutboxError(FirmwareError):
+    """The outbox is another device's, in use, newer, damaged, or its disk failed."""
+
+
+class OutboxFull(FirmwareError):
+    """The outbox is at its limit of messages or bytes; nothing was taken into it."""
+
+
+class DeviceStopped(FirmwareError):
+    """The device is not running, so it can neither send nor wait."""
+
+
+class ConnectionFailed(FirmwareError):
+    """No session came of this attempt to connect; the text says why."""
+
+
+class GatewayCommandFailed(FirmwareError):
+    """The gateway's own command, asked for its events, failed; the text says why."""

@@ -1,0 +1,60 @@
+"""Every limit and time of a device, with its unit, its default and the reason for it.
+
+Nothing here acts; the modules that wait, keep or retry take these as arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the sender retries and how much it has in flight."""
+
+    retry_base: float = 15.0
+    """Seconds until the first repetition; doubles with each. Long enough for a slow link."""
+    retry_cap: float = 3600.0
+    """Seconds, the longest wait between two repetitions: an hour's outage costs an hour at most."""
+    jitter: float = 0.25
+    """The part of each wait that chance may take off, so that a fleet does not speak at once."""
+    max_attempts: int = 10
+    """Transmissions of one step that count before it fails; about two hours at the defaults."""
+    window: int = 16
+    """Messages in flight: half of the 32 that a gateway holds for one source."""
+    window_bytes: int = 64 * 1024
+    """Bytes in flight: half of the 128 KiB that a gateway holds for one source."""
+    silence: float = 60.0
+    """Seconds without any answer, while one is due, after which the connection is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLimits:
+    """How much the outbox keeps."""
+
+    messages: int = 10_000
+    """Messages that are not ended: a day of one reading each nine seconds."""
+    bytes: int = 16 * 1024 * 1024
+    """Bytes of their bodies: small beside any card, and a bound all the same."""
+    message_bytes: int = 32 * 1024
+    """Bytes of one body: half of the 64 KiB stanza that a gateway accepts."""
+    keep_done: int = 1_000
+    """Delivered messages remembered, without their bodies; older ones are only counted."""
+    keep_failed: int = 1_000
+    """Failed messages, and as many in doubt, remembered whole; older ones are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """How a device finds its way back to the gateway; it never gives up."""
+
+    base: float = 1.0
+    """Seconds until the second attempt; doubles with each failure."""
+    cap: float = 60.0
+    """Seconds, the longest wait between two attempts: the delay an operator sees after a repair."""
+    jitter: float = 0.5
+    """The part of each wait that chance may take off, so that a fleet does not return at once."""
+    stable: float = 10.0
+    """Seconds that a session must last for the pauses to begin anew after it."""
+    timeout: float = 30.0
+    """Seconds from dialling to a bound session."""

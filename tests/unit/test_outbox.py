@@ -1,0 +1,152 @@
+"""The outbox: bounds, ownership, order, what it remembers and what it counts."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
+from firmware_sim.limits import OutboxLimits
+from firmware_sim.outbox import Outbox
+from firmware_sim.sender import Level, Message, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JID = "pump1@gw.example/fw"
+
+
+def add(outbox: Outbox, *bodies: str) -> list[Message]:
+    with outbox.transaction():
+        return [outbox.add("gw.example", Level.ASSURED, body) for body in bodies]
+
+
+def end(outbox: Outbox, message: Message, state: State, reason: str = "") -> None:
+    with outbox.transaction():
+        outbox.save(
+            message.state, Message(message.number, message.level, message.size, state), reason
+        )
+
+
+def test_what_was_taken_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    with Outbox.open(path, JID) as outbox:
+        first, second = add(outbox, "<a/>", "<bb/>")
+        identity = outbox.id
+        with outbox.transaction():
+            outbox.save(State.QUEUED, Message(1, Level.ASSURED, 4, State.OFFERED, 2, 1))
+    with Outbox.open(path, JID) as outbox:
+        assert outbox.id == identity
+        assert outbox.in_flight() == [Message(1, Level.ASSURED, 4, State.OFFERED, 2, 1)]
+        assert outbox.queued(0, 10) == [second]
+        assert outbox.queued(2, 10) == []
+        assert outbox.envelope(first.number) == ("gw.example", "<a/>")
+        assert outbox.live_bytes == 9
+        assert outbox.live == 2
+
+
+def test_two_outboxes_never_share_message_ids(tmp_path: Path) -> None:
+    with Outbox.open(tmp_path / "a", JID) as one, Outbox.open(tmp_path / "b", JID) as other:
+        assert one.id != other.id
+
+
+def test_it_belongs_to_one_jid(tmp_path: Path) -> None:
+    Outbox.open(tmp_path / "box", JID).close()
+    with pytest.raises(OutboxError, match=r"belongs to pump1@gw\.example/fw, not to pump2@"):
+        Outbox.open(tmp_path / "box", "pump2@gw.example/fw")
+
+
+def test_one_process_at_a_time_has_it(tmp_path: Path) -> None:
+    with (
+        Outbox.open(tmp_path / "box", JID),
+        pytest.raises(OutboxError, match="locked"),
+    ):
+        Outbox.open(tmp_path / "box", JID)
+
+
+def test_a_newer_one_and_another_file_are_refused(tmp_path: Path) -> None:
+    Outbox.open(tmp_path / "box", JID).close()
+    db = sqlite3.connect(tmp_path / "box")
+    db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(OutboxError, match="version 99"):
+        Outbox.open(tmp_path / "box", JID)
+    (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 30)
+    with pytest.raises(OutboxError, match="not a database"):
+        Outbox.open(tmp_path / "text", JID)
+    with pytest.raises(OutboxError, match="unable to open"):
+        Outbox.open(tmp_path / "missing" / "box", JID)
+
+
+def test_it_is_bounded_in_messages_and_bytes(tmp_path: Path) -> None:
+    limits = OutboxLimits(messages=2, bytes=10, message_bytes=8)
+    with Outbox.open(tmp_path / "box", JID, limits) as outbox:
+        with pytest.raises(MessageRefused, match="9 bytes, of 8"):
+            add(outbox, "123456789")
+        (first,) = add(outbox, "1234567")
+        with pytest.raises(OutboxFull, match="10 bytes"):
+            add(outbox, "1234")
+        add(outbox, "123")
+        with pytest.raises(OutboxFull, match="2 messages"):
+            add(outbox, "")
+        end(outbox, first, State.DONE)
+        assert outbox.live_bytes == 3
+        add(outbox, "1")
+
+
+def test_a_bound_counts_what_is_about_to_be_added(tmp_path: Path) -> None:
+    with Outbox.open(tmp_path / "box", JID, OutboxLimits(messages=2, bytes=10)) as outbox:
+        outbox.check(1, "", more=1)
+        with pytest.raises(OutboxFull):
+            outbox.check(1, "", more=2)
+        with pytest.raises(OutboxFull):
+            outbox.check(1, "", more_bytes=10)
+        with pytest.raises(MessageRefused, match="label"):
+            outbox.check(1, "x" * 257)
+
+
+def test_an_error_rolls_all_of_a_transaction_back(tmp_path: Path) -> None:
+    with Outbox.open(tmp_path / "box", JID, OutboxLimits(messages=2)) as outbox:
+        with pytest.raises(OutboxFull):
+            add(outbox, "1", "2", "3")
+        assert outbox.live == 0
+        assert outbox.live_bytes == 0
+        assert outbox.queued(0, 10) == []
+        assert [message.number for message in add(outbox, "1")] == [1]
+
+
+def test_a_disk_that_fails_is_an_outbox_error(tmp_path: Path) -> None:
+    with Outbox.open(tmp_path / "box", JID) as outbox:
+        outbox._db.execute("PRAGMA max_page_count=8")
+        with pytest.raises(OutboxError, match="full"):
+            add(outbox, *["x" * 4000] * 50)
+        assert outbox.live == 0
+
+
+def test_what_ended_is_remembered_within_a_bound_and_counted_beyond(tmp_path: Path) -> None:
+    path = tmp_path / "box"
+    limits = OutboxLimits(keep_done=2, keep_failed=1)
+    with Outbox.open(path, JID, limits) as outbox:
+        messages = add(outbox, *[f"<m{n}/>" for n in range(6)])
+        for message in messages[:4]:
+            end(outbox, message, State.DONE)
+        for message in messages[4:]:
+            end(outbox, message, State.IN_DOUBT, "cancel/item-not-found")
+    with Outbox.open(path, JID, limits) as outbox:
+        assert outbox.counts()[State.DONE] == 4
+        assert outbox.counts()[State.IN_DOUBT] == 2
+        assert [record.number for record in outbox.records(State.DONE)] == [3, 4]
+        (doubtful,) = outbox.records(State.IN_DOUBT)
+        assert (doubtful.number, doubtful.reason) == (6, "cancel/item-not-found")
+        assert doubtful.ended_ms is not None
+        assert outbox.envelope(6).body == "<m5/>"
+        assert outbox.envelope(3).body is None
+        assert outbox.live == 0
+
+
+def test_records_go_through_more_than_one_page(tmp_path: Path) -> None:
+    with Outbox.open(tmp_path / "box", JID) as outbox:
+        add(outbox, *["<m/>"] * 300)
+        assert [record.number for record in outbox.records(State.QUEUED)] == list(range(1, 301))

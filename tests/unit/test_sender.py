@@ -1,0 +1,143 @@
+"""The sender's machine: every state times every input, and what the counts make of an input."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from firmware_sim.limits import Policy
+from firmware_sim.sender import (
+    ENDED,
+    IN_FLIGHT,
+    LIVE,
+    TRANSITIONS,
+    Action,
+    Input,
+    Level,
+    Message,
+    Move,
+    State,
+    advance,
+    backoff,
+    interrupted,
+    refusal,
+    transmitted,
+)
+
+POLICY = Policy(max_attempts=3)
+
+A, K = Level.ASSURED, Level.ACKNOWLEDGED
+Q, O, R, D, F, X = State  # noqa: E741 - queued, offered, released, done, failed, in doubt
+
+# Written by hand from the specification; whatever is not named here must change nothing.
+EXPECTED = {
+    (A, Q, Input.ONLINE): (O, Action.OFFER),
+    (A, O, Input.ONLINE): (O, Action.OFFER),
+    (A, O, Input.OFFLINE): (O, Action.REST),
+    (A, O, Input.RECEIVED): (R, Action.DELIVER),
+    (A, O, Input.WAIT): (O, Action.HOLD),
+    (A, O, Input.TIMEOUT): (O, Action.OFFER),
+    (A, O, Input.REFUSED): (F, Action.NONE),
+    (A, O, Input.REFUSED_LATER): (F, Action.NONE),
+    (A, O, Input.EXHAUSTED): (F, Action.NONE),
+    (A, R, Input.ONLINE): (R, Action.DELIVER),
+    (A, R, Input.OFFLINE): (R, Action.REST),
+    (A, R, Input.DELIVERED): (D, Action.NONE),
+    (A, R, Input.WAIT): (R, Action.HOLD),
+    (A, R, Input.TIMEOUT): (R, Action.DELIVER),
+    (A, R, Input.REFUSED): (X, Action.NONE),
+    (A, R, Input.REFUSED_LATER): (X, Action.NONE),
+    (A, R, Input.EXHAUSTED): (X, Action.NONE),
+    (K, Q, Input.ONLINE): (O, Action.OFFER),
+    (K, O, Input.ONLINE): (O, Action.OFFER),
+    (K, O, Input.OFFLINE): (O, Action.REST),
+    (K, O, Input.DELIVERED): (D, Action.NONE),
+    (K, O, Input.WAIT): (O, Action.HOLD),
+    (K, O, Input.TIMEOUT): (O, Action.OFFER),
+    (K, O, Input.REFUSED): (F, Action.NONE),
+    (K, O, Input.REFUSED_LATER): (X, Action.NONE),
+    (K, O, Input.EXHAUSTED): (X, Action.NONE),
+}
+EVERY_CELL = list(itertools.product(Level, State, Input))
+
+
+@pytest.mark.parametrize(("level", "state", "given"), EVERY_CELL)
+def test_every_state_times_every_input(level: Level, state: State, given: Input) -> None:
+    to, action = EXPECTED.get((level, state, given), (state, Action.NONE))
+    assert TRANSITIONS[level][state, given] == Move(to, action)
+
+
+def test_the_table_has_no_cell_beside_these() -> None:
+    assert sum(len(rows) for rows in TRANSITIONS.values()) == len(EVERY_CELL)
+
+
+def test_after_received_it_is_never_offered_again() -> None:
+    reached = {State.RELEASED}
+    for _ in State:
+        for (state, _given), move in TRANSITIONS[A].items():
+            if state in reached:
+                assert move.action is not Action.OFFER
+                assert move.to is not State.OFFERED
+                reached.add(move.to)
+
+
+def test_what_was_released_is_never_called_failed() -> None:
+    after = {m.to for (state, _), m in TRANSITIONS[A].items() if state is State.RELEASED}
+    assert after == {State.RELEASED, State.DONE, State.IN_DOUBT}
+
+
+def test_the_sets_of_states_divide_them() -> None:
+    assert set(State) == LIVE | ENDED
+    assert not LIVE & ENDED
+    assert IN_FLIGHT < LIVE
+
+
+@pytest.mark.parametrize("given", [Input.WAIT, Input.TIMEOUT])
+@pytest.mark.parametrize(
+    ("level", "state", "end"), [(A, O, F), (A, R, X), (K, O, X)], ids=lambda value: str(value)
+)
+def test_the_last_attempt_ends_it(given: Input, level: Level, state: State, end: State) -> None:
+    last = Message(1, level, state=state, sends=3, attempts=3)
+    before_last = Message(1, level, state=state, sends=9, attempts=2)
+    assert advance(last, given, POLICY)[0].state is end
+    assert advance(before_last, given, POLICY)[0] == before_last
+
+
+@pytest.mark.parametrize(("sends", "end"), [(1, State.FAILED), (2, State.IN_DOUBT)])
+def test_an_acknowledged_repetition_that_is_refused_is_in_doubt(sends: int, end: State) -> None:
+    message = Message(1, K, state=O, sends=sends, attempts=1)
+    assert advance(message, Input.REFUSED, POLICY)[0].state is end
+
+
+def test_a_new_step_counts_anew() -> None:
+    after, action = advance(Message(7, A, 10, O, sends=4, attempts=2), Input.RECEIVED, POLICY)
+    assert after == Message(7, A, 10, R, sends=0, attempts=0)
+    assert action is Action.DELIVER
+
+
+def test_a_transmission_counts_and_an_interrupted_one_does_not() -> None:
+    sent = transmitted(Message(1, A, state=O))
+    assert (sent.sends, sent.attempts) == (1, 1)
+    cut = interrupted(sent)
+    assert (cut.sends, cut.attempts) == (1, 0)
+    assert interrupted(cut).attempts == 0
+
+
+@pytest.mark.parametrize("error_type", ["cancel", "auth", "modify", "continue", "", "Wait"])
+def test_all_errors_but_wait_end_it(error_type: str) -> None:
+    assert refusal(error_type) is Input.REFUSED
+    assert refusal("wait") is Input.WAIT
+
+
+def test_the_wait_doubles_up_to_the_cap_and_chance_only_shortens_it() -> None:
+    policy = Policy()
+    waits = [
+        backoff(n, policy.retry_base, policy.retry_cap, policy.jitter, lambda: 0.0)
+        for n in range(1, 12)
+    ]
+    assert waits[:4] == [15, 30, 60, 120]
+    assert waits[-3:] == [3600, 3600, 3600]
+    assert backoff(1, 16, 3600, 0.25, lambda: 0.5) == pytest.approx(14)
+    assert backoff(10_000, 1, 3600, 0, lambda: 0.0) == 3600
+    assert backoff(0, 1, 3600, 0, lambda: 0.0) == 1
