@@ -1,0 +1,53 @@
+"""The gateway's way to the centre: events are sealed into segments, and segments are shipped.
+
+What it needs of the store it declares as Protocols (`ports`); it knows no SQL and no XMPP.
+"""
+
+from sync.uplink.backoff import Backoff
+from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
+from sync.uplink.bell import Bell
+from sync.uplink.https import HttpsLimits, HttpsTransport
+from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Outcome, Refused
+from sync.uplink.ports import (
+    Backlog,
+    BacklogUnavailable,
+    Draft,
+    Facts,
+    GatewayState,
+    LaneState,
+    Notice,
+    Tell,
+    Transport,
+    Waiting,
+)
+from sync.uplink.sealer import Sealer
+from sync.uplink.uploader import Uploader
+
+__all__ = [
+    "Backlog",
+    "BacklogUnavailable",
+    "Backoff",
+    "BatchLimits",
+    "Bell",
+    "Conflict",
+    "Denied",
+    "Draft",
+    "Facts",
+    "GatewayState",
+    "HttpsLimits",
+    "HttpsTransport",
+    "Landed",
+    "LaneState",
+    "Later",
+    "Notice",
+    "Outcome",
+    "Refused",
+    "Seal",
+    "Sealer",
+    "Tell",
+    "Transport",
+    "Uploader",
+    "WaitUntil",
+    "Waiting",
+    "decide",
+]

@@ -1,0 +1,159 @@
+"""The loop that makes segments of events, lane by lane, as the batcher decides.
+
+Holds one draft at a time. Ships nothing: it rings the uploader's bell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sync.format import SegmentHeader, digest_of, encode
+from sync.format.limits import MAX_NAME
+from sync.uplink.batcher import BatchLimits, Seal, decide
+from sync.uplink.bell import Bell
+from sync.uplink.ports import BacklogUnavailable, Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sync.uplink.ports import Backlog, Draft, Facts, GatewayState, LaneState, Tell
+
+_SPACING: Final = 0.25  # seconds between two looks: a burst of events is looked at once
+_RETRY: Final = 5.0  # seconds before the store is asked again after it could not
+_MOST: Final = 1_000  # segments of one lane made without a pause: two million events
+
+
+class Sealer:
+    """Seals what is due. `gateway` is its domain, `clock` tells service seconds.
+
+    `sealed` is called after each segment; `tell` gets a notice when something cannot be sealed.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        backlog: Backlog,
+        facts: Facts,
+        limits: BatchLimits,
+        *,
+        clock: Callable[[], float],
+        sealed: Callable[[], None],
+        tell: Tell,
+        bell: Bell | None = None,
+    ) -> None:
+        self._gateway = gateway
+        self._backlog = backlog
+        self._facts = facts
+        self._limits = limits
+        self._clock = clock
+        self._sealed = sealed
+        self._tell = tell
+        self._bell = bell or Bell()
+        self._stuck: dict[str, float] = {}  # lanes that cannot be sealed, and until when
+        self._unavailable = False
+
+    def wake(self) -> None:
+        """Say that events were written: a lane may be full."""
+        self._bell.ring()
+
+    async def run(self) -> None:
+        """Seal what falls due, until cancelled."""
+        while True:
+            try:
+                wait = await self._look()
+            except BacklogUnavailable as error:
+                wait = _RETRY
+                if not self._unavailable:
+                    self._unavailable = True
+                    await self._tell(Notice("store-unavailable", str(error)))
+            else:
+                self._unavailable = False
+            await self._bell.pause(_SPACING)
+            await self._bell.wait(wait)
+
+    async def flush(self) -> int:
+        """Seal everything now, whatever its age, and return how many segments that made.
+
+        For a clean stop, when nothing is written any more. Raises `BacklogUnavailable`.
+        """
+        made = 0
+        for state in await self._backlog.lanes():
+            for _ in range(_MOST):
+                if not await self._seal(state.lane):
+                    break
+                made += 1
+        return made
+
+    async def _look(self) -> float:
+        """Seal all that is due, by turns, and return for how many seconds nothing will be."""
+        for _ in range(_MOST):
+            states = await self._backlog.lanes()
+            due = [state.lane for state in states if self._due(state)]
+            made = [await self._seal(lane) for lane in due]
+            if not any(made):
+                return self._wait(states)
+        return 0.0
+
+    def _due(self, state: LaneState) -> bool:
+        now = self._clock()
+        free = self._stuck.get(state.lane, now) <= now
+        return free and isinstance(decide(state, self._limits, now), Seal)
+
+    def _wait(self, states: Sequence[LaneState]) -> float:
+        """Return seconds until the first lane is due, and never more than an event may wait."""
+        now = self._clock()
+        wait = self._limits.seconds
+        for state in states:
+            decision = decide(state, self._limits, now)
+            if state.lane in self._stuck:
+                wait = min(wait, self._stuck[state.lane] - now)
+            elif isinstance(decision, Seal):
+                wait = 0.0
+            elif decision.moment is not None:
+                wait = min(wait, decision.moment - now)
+        return max(0.0, wait)
+
+    async def _seal(self, lane: str) -> bool:
+        """Seal one segment of a lane, and tell whether that was done."""
+        limits = self._limits
+        draft = await self._backlog.draft(lane, limits.events, limits.bytes)
+        if draft is None:
+            return False
+        header = self._header(draft, await self._facts.state())
+        try:
+            data = await asyncio.to_thread(encode, header, draft.events)
+        except ValueError as error:
+            await self._mark_stuck(lane, str(error))
+            return False
+        if not await self._backlog.seal(draft, data, digest_of(data)):
+            return False
+        self._stuck.pop(lane, None)
+        self._sealed()
+        return True
+
+    def _header(self, draft: Draft, state: GatewayState) -> SegmentHeader:
+        return SegmentHeader(
+            gateway=self._gateway,
+            epoch=draft.epoch,
+            lane=draft.lane,
+            first_seq=draft.events[0].seq,
+            last_seq=draft.events[-1].seq,
+            previous=draft.previous,
+            boot=state.boot[:MAX_NAME],
+            sealed_at=state.sealed_at,
+            service_seconds=state.service_seconds,
+            clock=state.clock,
+            firmware=state.firmware[:MAX_NAME],
+            software=state.software[:MAX_NAME],
+            config_hash=state.config_hash,
+            disk_used=state.disk_used,
+            dropped=draft.dropped,
+        )
+
+    async def _mark_stuck(self, lane: str, text: str) -> None:
+        """Leave a lane for a while; its events stay where they are, and people are told once."""
+        known = lane in self._stuck
+        self._stuck[lane] = self._clock() + self._limits.seconds
+        if not known:
+            await self._tell(Notice("lane-stuck", f"{lane}: {text}"))
