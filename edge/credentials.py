@@ -18,7 +18,8 @@ MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
 ITERATIONS = 4096
 """Rounds of PBKDF2: RFC 7677 asks for that many, clients refuse fewer, and 100,000 would cost a
 gateway 23 ms a login. Generated passwords have 130 bits and need no stretching; who chooses short
-ones can ask for more rounds.""" MAX_ITERATIONS = 1_000_000
+ones can ask for more rounds."""
+MAX_ITERATIONS = 1_000_000
 """Above that, a client would think that it hangs: about a second."""
 SALT_BYTES = 16
 MAX_PASSWORD_BYTES = 1024
@@ -29,8 +30,7 @@ _GROUPS, _GROUP = 9, 3  # 27 characters of 31: 133 bits
 
 
 class PasswordError(ValueError):
-    """A password that cannot be used: empty, too long, or with characters that SASLprep prohibits.
-    """
+    """A password that cannot be used: empty, too long, or with characters that SASLprep prohibits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +108,18 @@ def decoy(
         return hmac.digest(secret, purpose + b"\0" + subject, "sha512")[:length]
 
     return Credentials(
-        mechanism, make(b"salt", SALT_BYTES), iterations, make(b"stored", size), make(b"server",
-        size)
+        mechanism,
+        make(b"salt", SALT_BYTES),
+        iterations,
+        make(b"stored", size),
+        make(b"server", size),
     )
 
 
 def generate_password() -> str:
     """Make a password of 133 bits that can be read aloud and typed: nine groups of three, with
     dashes."""
-    groups = (
-        "".join(secrets.choice(_ALPHABET) for _ in range(_GROUP)) for _ in range(_GROUPS)
-    )
+    groups = ("".join(secrets.choice(_ALPHABET) for _ in range(_GROUP)) for _ in range(_GROUPS))
     return "-".join(groups)
 
 
