@@ -185,6 +185,8 @@ class Courier:
         """Work off one turn: the rules, one commit, then stanzas and answers to callers."""
         self._turn = None
         now = self._loop.time()
+        if not self._line.awaits():
+            self._heard = now  # silence begins with the question
         expired, unanswered = self._line.expire(now)
         for message in expired:
             self._give_up(message)
@@ -208,8 +210,6 @@ class Courier:
             numbers = [self._add(submission) for submission in self._submissions]
             while self._line.wants_more() and self._admit():
                 pass
-            if not self._line.awaits():
-                self._heard = now
             sending = [self._request(transmission) for transmission in self._line.take(now)]
             ended = [m.number for m in self._line.changes() if self._save(m)]
         return numbers, ended, sending

@@ -84,6 +84,7 @@ class Device:
         self._courier: Courier | None = None
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
         self.sessions = 0
         """How many sessions it had since `start`."""
         self.last_error = ""
@@ -190,6 +191,10 @@ class Device:
         """Whether it has a session now."""
         return self._connection is not None and not self._connection.lost.done()
 
+    async def changed(self) -> None:
+        """Wait until it gains a session, loses it, or fails to get one (see `last_error`)."""
+        await self._changed.wait()
+
     def cut(self) -> None:
         """Drop the session without a word, if there is one; the device comes back by itself."""
         if self._connection is not None:
@@ -241,6 +246,7 @@ class Device:
         while courier.failure is None:
             begun = loop.time()
             self.last_error = await self._session(courier)
+            self._tell()
             failures = 1 if loop.time() - begun >= self._reconnect.stable else failures + 1
             rule = self._reconnect
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
@@ -258,12 +264,17 @@ class Device:
             self.sessions += 1
             connection.qos.on_answer = courier.answer
             courier.online(connection.qos)
+            self._tell()
             return await connection.lost
         finally:
             connection.qos.forget_all()
             courier.offline()
             connection.abort("over")
             self._connection = None
+
+    def _tell(self) -> None:
+        told, self._changed = self._changed, asyncio.Event()
+        told.set()
 
     def _on_end(self, runner: asyncio.Task[None]) -> None:
         error = None if runner.cancelled() else runner.exception()

@@ -1,0 +1,210 @@
+"""A scripted XMPP server for tests of the device: it answers what the test tells it to, no more.
+
+It speaks just enough for slixmpp to bind over STARTTLS with SASL PLAIN, on a real socket, with a
+certificate of its own. It is no gateway: it keeps nothing and checks nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+DOMAIN = "gw.example"
+_STREAMS = "http://etherx.jabber.org/streams"
+_HEADER = (
+    f"<stream:stream xmlns='jabber:client' xmlns:stream='{_STREAMS}' from='{DOMAIN}' id='s'"
+    " version='1.0'>"
+)
+_STARTTLS = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>"
+_PLAIN = (
+    "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>"
+)
+_BIND = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A CA that is its own server: one self-signed certificate for a name."""
+
+    ca_file: Path
+    context: ssl.SSLContext
+
+    @classmethod
+    def make(cls, folder: Path, name: str = DOMAIN) -> Self:
+        """Write a certificate and its key into a folder."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.datetime.now(datetime.UTC)
+        certificate = (
+            x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        ca_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+        ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(ca_file, key_file)
+        return cls(ca_file, context)
+
+
+class Stanza:
+    """An iq that the device sent: its id, the step it is of, its msgId, and the answers to it."""
+
+    def __init__(self, element: ET.Element, full_jid: str) -> None:
+        self.id = element.get("id", "")
+        payload = element[0]
+        self.namespace, _, self.step = payload.tag.removeprefix("{").rpartition("}")
+        self.msg_id = payload.get("msgId", "")
+        self.payload = payload
+        self._head = f"id='{self.id}' from='{element.get('to') or DOMAIN}' to='{full_jid}'"
+
+    def result(self, content: str = "") -> str:
+        return f"<iq type='result' {self._head}>{content}</iq>"
+
+    def received(self, namespace: str = "urn:xmpp:qos") -> str:
+        return self.result(f"<received xmlns='{namespace}' msgId='{self.msg_id}'/>")
+
+    def error(self, kind: str, condition: str) -> str:
+        namespace = "urn:ietf:params:xml:ns:xmpp-stanzas"
+        inner = f"<error type='{kind}'><{condition} xmlns='{namespace}'/></error>"
+        return f"<iq type='error' {self._head}>{inner}</iq>"
+
+
+def accept(stanza: Stanza) -> str:
+    """Answer as a receiver that takes everything."""
+    return stanza.received() if stanza.step == "assured" else stanza.result()
+
+
+@dataclass
+class ScriptedPeer:
+    """The server. `script` gives the answer to each iq of quality of service; empty is silence."""
+
+    certificate: Certificate
+    script: Callable[[Stanza], str] = accept
+    login: bool = True
+    tls: bool = True
+    seen: list[Stanza] = field(default_factory=list)
+    port: int = 0
+    sessions: int = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Listen on a free port of loopback until the block ends."""
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._changed = asyncio.Event()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.drop()
+            while self._writers:
+                self._changed.clear()
+                await asyncio.wait_for(self._changed.wait(), 5)
+
+    def drop(self) -> None:
+        """Drop all connections."""
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def steps(self) -> list[tuple[str, str]]:
+        """List the steps that came, each with the last part of its msgId."""
+        return [(stanza.step, stanza.msg_id.rpartition("-")[2]) for stanza in self.seen]
+
+    async def until(self, true: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Wait until something holds, looking whenever a stanza came."""
+        async with asyncio.timeout(seconds):
+            while not true():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            await self._negotiate(reader, writer)
+            self.sessions += 1
+            self._changed.set()
+            await self._converse(reader, writer)
+        except (ConnectionError, EOFError, ET.ParseError, ssl.SSLError):
+            pass  # the device, or the test, ended it
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+            self._changed.set()
+
+    async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _header(reader)
+        features = _STARTTLS if self.tls else _PLAIN
+        writer.write(f"{_HEADER}<stream:features>{features}</stream:features>".encode())
+        await reader.readuntil(b">")
+        if not self.tls:
+            raise EOFError
+        writer.write(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
+        await writer.start_tls(self.certificate.context)
+        await _header(reader)
+        writer.write(f"{_HEADER}<stream:features>{_PLAIN}</stream:features>".encode())
+        await reader.readuntil(b"</auth>")
+        sasl = "urn:ietf:params:xml:ns:xmpp-sasl"
+        if not self.login:
+            writer.write(f"<failure xmlns='{sasl}'><not-authorized/></failure>".encode())
+            await writer.drain()
+            raise EOFError
+        writer.write(f"<success xmlns='{sasl}'/>".encode())
+        await _header(reader)
+        writer.write(f"{_HEADER}<stream:features>{_BIND}</stream:features>".encode())
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        parser = ET.XMLPullParser(["start", "end"])
+        parser.feed("<stream xmlns='jabber:client'>")
+        depth = 0
+        while data := await reader.read(65536):
+            parser.feed(data)
+            for event, element in parser.read_events():  # type: ignore[misc]
+                depth += 1 if event == "start" else -1
+                if event == "end" and depth == 1:
+                    writer.write(self._answer(element).encode())
+        await writer.drain()
+
+    def _answer(self, element: ET.Element) -> str:
+        if element.tag != "{jabber:client}iq" or element.get("type") not in ("set", "get"):
+            return ""
+        if element[0].tag.endswith("}bind"):
+            resource = element[0][0].text
+            self._jid = f"pump1@{DOMAIN}/{resource}"
+            jid = f"<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><jid>{self._jid}</jid></bind>"
+            return f"<iq type='result' id='{element.get('id')}'>{jid}</iq>"
+        stanza = Stanza(element, self._jid)
+        self.seen.append(stanza)
+        self._changed.set()
+        return self.script(stanza)
+
+
+async def _header(reader: asyncio.StreamReader) -> None:
+    data = b""
+    while b"<stream:stream" not in data:
+        data += await reader.readuntil(b">")

@@ -1,0 +1,343 @@
+"""A device against a scripted server over real TLS: each step, each error, each kind of loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from firmware_sim.courier import Moment
+from firmware_sim.device import Device
+from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxFull
+from firmware_sim.limits import OutboxLimits, Policy, Reconnect
+from firmware_sim.sender import State
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JID = "pump1@gw.example/fw"
+POLICY = Policy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)
+RECONNECT = Reconnect(base=0.02, cap=0.1, timeout=5.0)
+Make = Callable[..., Device]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def make(tmp_path: Path, certificate: Certificate) -> Make:
+    def device(peer: ScriptedPeer, **options: Any) -> Device:
+        settings: dict[str, Any] = {
+            "outbox_path": tmp_path / "outbox",
+            "ca_file": certificate.ca_file,
+            "host": "127.0.0.1",
+            "port": peer.port,
+            "policy": POLICY,
+            "reconnect": RECONNECT,
+        }
+        return Device(JID, "secret", **{**settings, **options})
+
+    return device
+
+
+async def test_an_assured_message_takes_its_two_steps(certificate: Certificate, make: Make) -> None:
+    moments: list[tuple[Moment, int]] = []
+    async with (
+        ScriptedPeer(certificate).running() as peer,
+        make(peer, observe=lambda m, n: moments.append((m, n))) as device,
+    ):
+        assert await device.send_log("Entered", "One <more> & 'he' \"left\"") == 1
+        await device.flush(10)
+        (record,) = device.delivered()
+        assert device.counts()[State.DONE] == 1
+    assert peer.steps() == [("assured", "1"), ("deliver", "1")]
+    assert peer.seen[0].namespace == "urn:xmpp:qos"
+    assert peer.seen[0].id != peer.seen[1].id
+    (message,) = peer.seen[0].payload
+    assert message.tag == "{jabber:client}message"
+    assert message[0].get("id") == "Entered"
+    assert message[0][0].text == "One <more> & 'he' \"left\""
+    assert record.state is State.DONE
+    assert [moment for moment, _ in moments] == list(Moment)
+
+
+async def test_an_acknowledged_message_takes_one(certificate: Certificate, make: Make) -> None:
+    async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
+        await device.send_reading("temperature", 21.5, unit="K", qos=1, to="pump2@gw.example")
+        await device.flush(10)
+    assert peer.steps() == [("acknowledged", "")]
+    field = peer.seen[0].payload[0][0][0][0][0]
+    assert (field.get("name"), field.get("value"), field.get("unit")) == (
+        "temperature",
+        "21.5",
+        "K",
+    )
+
+
+@pytest.mark.parametrize("namespace", ["", "urn:ieee:iot:qos:1.0", "jabber:client"])
+async def test_received_is_taken_in_any_namespace(
+    certificate: Certificate, make: Make, namespace: str
+) -> None:
+    def script(stanza: Stanza) -> str:
+        return stanza.received(namespace) if stanza.step == "assured" else stanza.result()
+
+    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
+        await device.send("<message><body>hello</body></message>")
+        await device.flush(10)
+        assert device.counts()[State.DONE] == 1
+
+
+async def test_another_msg_id_or_sender_is_no_answer(certificate: Certificate, make: Make) -> None:
+    def script(stanza: Stanza) -> str:
+        if stanza.step != "assured":
+            return stanza.result()
+        if len(peer.seen) == 1:
+            return stanza.result("<received xmlns='urn:xmpp:qos' msgId='other'/>")
+        if len(peer.seen) == 2:
+            return stanza.received().replace("from='gw.example'", "from='evil@gw.example'")
+        return stanza.received()
+
+    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
+        await device.send("<message/>")
+        await device.flush(10)
+    assert peer.steps() == [("assured", "1")] * 3 + [("deliver", "1")]
+    assert len({stanza.id for stanza in peer.seen[:3]}) == 1
+
+
+async def test_many_go_in_order_within_the_window(certificate: Certificate, make: Make) -> None:
+    policy = Policy(retry_base=5, window=4)
+    most = 0
+
+    def script(stanza: Stanza) -> str:
+        nonlocal most
+        steps = [step for step, _ in peer.steps()]
+        most = max(most, steps.count("assured") - steps.count("deliver"))
+        return accept(stanza)
+
+    async with (
+        ScriptedPeer(certificate, script).running() as peer,
+        make(peer, policy=policy) as device,
+    ):
+        await asyncio.gather(*(device.send("<message/>") for _ in range(40)))
+        await device.flush(20)
+    numbers = [str(n) for n in range(1, 41)]
+    assert [n for step, n in peer.steps() if step == "assured"] == numbers
+    assert [n for step, n in peer.steps() if step == "deliver"] == numbers
+    assert most <= 4
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "condition", "end"),
+    [
+        ("assured", "cancel", "not-allowed", State.FAILED),
+        ("assured", "cancel", "conflict", State.FAILED),
+        ("assured", "auth", "forbidden", State.FAILED),
+        ("assured", "modify", "bad-request", State.FAILED),
+        ("assured", "wait", "resource-constraint", State.FAILED),
+        ("deliver", "cancel", "item-not-found", State.IN_DOUBT),
+        ("deliver", "wait", "resource-constraint", State.IN_DOUBT),
+    ],
+)
+async def test_how_errors_end(
+    certificate: Certificate, make: Make, step: str, kind: str, condition: str, end: State
+) -> None:
+    def script(stanza: Stanza) -> str:
+        return stanza.error(kind, condition) if stanza.step == step else accept(stanza)
+
+    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
+        await device.send("<message/>", label="mine")
+        await device.flush(10)
+        (record,) = device.records(end)
+    assert record.reason == f"{kind}/{condition}"
+    assert record.label == "mine"
+    repeated = 3 if kind == "wait" else 1
+    assert [name for name, _ in peer.steps()].count(step) == repeated
+
+
+async def test_wait_holds_back_what_is_behind(certificate: Certificate, make: Make) -> None:
+    def script(stanza: Stanza) -> str:
+        if len(peer.seen) == 1:
+            return stanza.error("wait", "resource-constraint")
+        return accept(stanza)
+
+    async with (
+        ScriptedPeer(certificate, script).running() as peer,
+        make(peer, policy=Policy(retry_base=0.3, jitter=0, window=1)) as device,
+    ):
+        await device.send("<message/>")
+        await device.send("<message/>")
+        await device.flush(10)
+    assert peer.steps()[:3] == [("assured", "1"), ("assured", "1"), ("deliver", "1")]
+
+
+async def test_silence_ends_it_at_last(certificate: Certificate, make: Make) -> None:
+    async with ScriptedPeer(certificate, lambda _: "").running() as peer, make(peer) as device:
+        await device.send("<message/>")
+        await device.flush(10)
+        (record,) = device.records(State.FAILED)
+    assert record.reason == "no answer to 3 attempts"
+    assert peer.steps() == [("assured", "1")] * 3
+
+
+async def test_a_silent_connection_is_given_up(certificate: Certificate, make: Make) -> None:
+    def script(stanza: Stanza) -> str:
+        return accept(stanza) if peer.sessions > 1 else ""
+
+    policy = Policy(retry_base=0.2, jitter=0, silence=0.3)
+    async with (
+        ScriptedPeer(certificate, script).running() as peer,
+        make(peer, policy=policy) as device,
+    ):
+        await device.send("<message/>")
+        await device.flush(10)
+        assert device.sessions == 2
+
+
+@pytest.mark.parametrize("step", ["assured", "deliver"])
+async def test_a_lost_connection_goes_on_where_it_was(
+    certificate: Certificate, make: Make, step: str
+) -> None:
+    def script(stanza: Stanza) -> str:
+        if stanza.step == step and peer.sessions == 1:
+            peer.drop()
+            return ""
+        return accept(stanza)
+
+    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
+        await device.send("<message/>")
+        await device.flush(10)
+        assert device.sessions == 2
+    whole = ["assured", "deliver"]
+    twice = whole.index(step)
+    assert [name for name, _ in peer.steps()] == [*whole[: twice + 1], *whole[twice:]]
+    again = [stanza.id for stanza in peer.seen if stanza.step == step]
+    assert len(again) == 2
+    assert len(set(again)) == 1
+
+
+async def test_a_killed_device_goes_on_where_it_was(certificate: Certificate, make: Make) -> None:
+    def script(stanza: Stanza) -> str:
+        return "" if stanza.step == "deliver" and peer.sessions == 1 else accept(stanza)
+
+    async with ScriptedPeer(certificate, script).running() as peer:
+        device = make(peer)
+        await device.start()
+        await device.send("<message/>")
+        await peer.until(lambda: ("deliver", "1") in peer.steps())
+        await device.kill()
+        async with make(peer) as device:
+            await device.flush(10)
+            assert device.counts()[State.DONE] == 1
+    assert [name for name, _ in peer.steps()] == ["assured", "deliver", "deliver"]
+
+
+async def test_what_is_sent_while_nobody_listens(certificate: Certificate, make: Make) -> None:
+    peer = ScriptedPeer(certificate)
+    async with peer.running():
+        pass
+    async with make(peer) as device:
+        await device.send("<message/>")
+        with pytest.raises(TimeoutError):
+            await device.flush(0.2)
+        assert not device.online
+        assert "111" in device.last_error or "onnect" in device.last_error
+        async with peer.running():
+            await device.flush(10)
+    assert peer.steps() == [("assured", "1"), ("deliver", "1")]
+
+
+async def test_the_certificate_must_name_the_domain(
+    certificate: Certificate, make: Make, tmp_path: Path
+) -> None:
+    other = Certificate.make(tmp_path, "other.example")
+    async with (
+        ScriptedPeer(other).running() as peer,
+        make(peer, ca_file=other.ca_file) as device,
+    ):
+        await _until_error(device)
+        assert "gw.example" in device.last_error
+    async with ScriptedPeer(other).running() as peer, make(peer) as device:
+        await _until_error(device)
+        assert "certificate" in device.last_error
+    assert peer.sessions == 0
+
+
+async def test_no_tls_no_password(certificate: Certificate, make: Make) -> None:
+    async with (
+        ScriptedPeer(certificate, tls=False).running() as peer,
+        make(peer) as device,
+    ):
+        await _until_error(device)
+        assert not device.online
+    assert peer.sessions == 0
+
+
+async def test_a_refused_password_is_an_error_that_is_tried_again(
+    certificate: Certificate, make: Make
+) -> None:
+    async with (
+        ScriptedPeer(certificate, login=False).running() as peer,
+        make(peer) as device,
+    ):
+        await device.send("<message/>")
+        await _until_error(device)
+        assert "password" in device.last_error
+        peer.login = True
+        await device.flush(10)
+
+
+async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Make) -> None:
+    peer = ScriptedPeer(certificate)
+    async with make(peer, ca_file="/nowhere/ca.pem") as device:
+        await _until_error(device)
+        assert "/nowhere/ca.pem" in device.last_error
+
+
+async def test_a_full_outbox_says_so_and_takes_again(certificate: Certificate, make: Make) -> None:
+    peer = ScriptedPeer(certificate)
+    async with peer.running():
+        pass
+    async with make(peer, limits=OutboxLimits(messages=2)) as device:
+        first = await asyncio.gather(
+            *(device.send("<message/>") for _ in range(3)), return_exceptions=True
+        )
+        assert [type(result) for result in first] == [int, int, OutboxFull]
+        async with peer.running():
+            await device.flush(10)
+            assert await device.send("<message/>") == 3
+
+
+async def test_a_device_that_does_not_run_takes_nothing(
+    certificate: Certificate, make: Make
+) -> None:
+    device = make(ScriptedPeer(certificate))
+    with pytest.raises(DeviceStopped):
+        await device.send("<message/>")
+    with pytest.raises(DeviceStopped):
+        device.counts()
+    await device.start()
+    waiting = asyncio.gather(device.send("<message/>"), device.flush(), return_exceptions=True)
+    await asyncio.sleep(0)
+    await device.close()
+    assert {type(result) for result in await waiting} <= {int, DeviceStopped}
+    with pytest.raises(DeviceStopped):
+        await device.flush()
+    with pytest.raises(MessageRefused):
+        await device.send("<presence/>")
+
+
+def test_a_full_jid_is_wanted(tmp_path: Path) -> None:
+    for jid in ("gw.example", "pump1@gw.example", "gw.example/fw"):
+        with pytest.raises(ValueError, match="full JID"):
+            Device(jid, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca")
+
+
+async def _until_error(device: Device) -> None:
+    async with asyncio.timeout(10):
+        while not device.last_error:
+            await device.changed()
