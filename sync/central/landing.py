@@ -203,17 +203,19 @@ class Landing:
         """One attempt; None when what was there moved to the archive in between.
 
         The archive is looked at after the link was tried: what an ingest moved away before the
-        link is there by then, and what is in the archive rules.
+        link is there by then, and what is in the archive rules. An ingest may even have moved
+        what was just linked.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative
         make_folders(self._folder.landing, path.parent)
         made = _try_link(incoming.path, path)
         if archived.exists():
+            ours = made and archived.samefile(incoming.path)
             if made:
-                path.unlink()
+                path.unlink(missing_ok=True)
             fsync_chain(self._folder.archive, archived.parent)
-            return _compare(archived, incoming)
+            return Outcome.NEW if ours else _compare(archived, incoming)
         if made:
             fsync_chain(self._folder.landing, path.parent)
             return Outcome.NEW

@@ -1,0 +1,161 @@
+"""A centre for tests: a fleet folder with enrolled gateways, segments to send, and a client.
+
+The receiver runs in this process or as the real command; both are the product's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from sync.central.folders import FleetFolder
+from sync.central.gateways import Gateways
+from sync.central.limits import ReceiverLimits
+from sync.central.pki import Authority
+from sync.central.server import Listen, listening, own_chain
+from sync.format import Event, Identity, SegmentHeader, encode, identity_path, new_token
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+GATEWAY = "gw.example"
+OTHER = "other.example"
+EPOCH = "01JD0000000000000000000000"
+HOST = "127.0.0.1"
+
+
+def identity(first: int = 1, last: int = 3, gateway: str = GATEWAY) -> Identity:
+    """A segment's identity in the lane `logs`."""
+    return Identity(gateway, EPOCH, "logs", first, last)
+
+
+def segment(name: Identity | None = None, text: str = "pump on") -> bytes:
+    """A valid segment; another `text` makes other bytes of the same name."""
+    called = name or identity()
+    header = SegmentHeader(
+        *called,
+        previous=bytes(32),
+        boot="boot-1",
+        sealed_at=1_700_000_000_000,
+        service_seconds=12.5,
+        clock=True,
+        firmware="os 1",
+        software="0.1.0",
+        config_hash=bytes(32),
+        disk_used=4_096,
+    )
+    numbers = range(called.first_seq, called.last_seq + 1)
+    return encode(
+        header, [Event(seq, 1_700_000_000_000 + seq, True, "log", text=text) for seq in numbers]
+    )
+
+
+def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict[str, str]:
+    """Make a fleet folder at `root` with enrolled gateways, and return their tokens."""
+    folder = FleetFolder(root)
+    folder.create()
+    Authority(folder.pki).ensure((HOST,), dt.datetime.now(dt.UTC))
+    tokens = {gateway: new_token() for gateway in gateways}
+    for gateway, token in tokens.items():
+        Gateways(folder).enrol(gateway, f"https://{HOST}:1", token, 0, renew=False)
+    return tokens
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the receiver: status, headers in lower case, and the JSON object it holds."""
+
+    status: int
+    headers: dict[str, str]
+    body: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Client:
+    """Talks to a receiver at `address` as a gateway does, with a real client over TLS."""
+
+    address: tuple[str, int]
+    session: aiohttp.ClientSession
+    tokens: dict[str, str]
+
+    def url(self, path: str) -> str:
+        """The URL of a path."""
+        return f"https://{self.address[0]}:{self.address[1]}{path}"
+
+    async def put(self, data: bytes, name: Identity | None = None, **changes: str) -> Answer:
+        """Put a segment by its own gateway's token; `changes` replace headers."""
+        called = name or identity()
+        headers = {
+            "Authorization": f"Bearer {self.tokens[called.gateway]}",
+            "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
+            **{key.replace("_", "-"): value for key, value in changes.items()},
+        }
+        return await self.send("PUT", f"/v1/segments/{identity_path(called)}", headers, data)
+
+    async def head(self, name: Identity | None = None) -> Answer:
+        """Ask for a segment by its own gateway's token."""
+        called = name or identity()
+        headers = {"Authorization": f"Bearer {self.tokens[called.gateway]}"}
+        return await self.send("HEAD", f"/v1/segments/{identity_path(called)}", headers)
+
+    async def send(
+        self, method: str, path: str, headers: dict[str, str], data: object = None
+    ) -> Answer:
+        """Send any request."""
+        sent = self.session.request(method, self.url(path), data=data, headers=headers)
+        async with sent as response:
+            body = await response.json() if response.content_type == "application/json" else {}
+            heads = {key.lower(): value for key, value in response.headers.items()}
+            return Answer(response.status, heads, body or {})
+
+
+@contextlib.asynccontextmanager
+async def client(
+    address: tuple[str, int], tokens: dict[str, str], ca: Path
+) -> AsyncIterator[Client]:
+    """A client that trusts the authority in the file `ca`."""
+    context = ssl.create_default_context(cafile=str(ca))
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        yield Client(address, session, tokens)
+
+
+@dataclass(frozen=True)
+class Centre:
+    """A receiver that runs in this process, and a client of it."""
+
+    folder: FleetFolder
+    client: Client
+
+    def files(self, *, landed: bool = True) -> list[str]:
+        """Every file of the landing, or of all that is not landing, enrolment or keys."""
+        roots = (
+            (self.folder.landing,)
+            if landed
+            else (self.folder.aside, self.folder.archive, self.folder.incoming)
+        )
+        found = (path for root in roots for path in root.rglob("*") if path.is_file())
+        names = (path.relative_to(self.folder.root).as_posix() for path in found)
+        return sorted(name for name in names if not name.endswith(".lock"))
+
+
+@contextlib.asynccontextmanager
+async def running_centre(root: Path, limits: ReceiverLimits | None = None) -> AsyncIterator[Centre]:
+    """A receiver in this process on a free port, with two enrolled gateways."""
+    tokens = make_fleet(root)
+    folder = FleetFolder(root)
+    chain = own_chain(folder)
+    bounds = limits or ReceiverLimits()
+    async with (
+        listening(folder, Listen(HOST, 0), chain, bounds) as address,
+        client(address, tokens, folder.pki / "ca.pem") as connected,
+    ):
+        yield Centre(folder, connected)
