@@ -1,0 +1,58 @@
+"""`fieldpost-fleet ingest`: takes the segments that landed into the tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from sync.central.folders import FleetFolder
+from sync.central.options import fleet_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sync.central.ingest import Summary
+
+
+@click.command()
+@fleet_dir
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own messages, and each step.")
+def command(folder: Path, *, as_json: bool, verbose: bool) -> None:
+    """Take all segments that landed into the tables, each exactly once, and file them away.
+
+    Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them.
+    """
+    from sync.central.ingest import run_ingest
+    from sync.central.manifest import LocalCommits
+    from sync.central.session import spark_session, spark_told
+
+    fleet = FleetFolder(folder)
+    fleet.require()
+    commits = LocalCommits(fleet.tables)
+    log = None if verbose else fleet.tables / "ingest.log"
+    with spark_told(log), spark_session("fieldpost-ingest") as spark:
+        summary = run_ingest(spark, fleet, commits, _step if verbose else lambda step: None)
+    click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
+
+
+def _step(step: str) -> None:
+    click.echo(f"step {step}", err=True)
+
+
+def _document(summary: Summary) -> dict[str, int]:
+    return {"batches": summary.batches, **asdict(summary.counts), "reread": summary.reread}
+
+
+def _line(summary: Summary) -> str:
+    counts = summary.counts
+    line = (
+        f"ingested {counts.segments} segments with {counts.events} events in {summary.batches} "
+        f"batches; {counts.duplicates} duplicates skipped, {counts.quarantined} quarantined"
+    )
+    if summary.reread:
+        line += f"; {summary.reread} files that the stream had passed over were read anew"
+    return line

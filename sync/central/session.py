@@ -1,0 +1,213 @@
+"""The one place where a Spark session is made, and the limits that it runs within.
+
+Runs no job. A cluster's own settings come from its `spark-submit`, which this does not replace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sync.central.errors import FleetError
+from sync.central.java import find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+DRIVER_MEMORY: Final = "1g"
+"""Heap of the driver: 2,000 segments of a usual size and the sort buffers of a report fit in."""
+
+SHUFFLE_PARTITIONS: Final = 8
+"""Partitions after a shuffle: a fleet's tables are small; Spark's default 200 are made for more."""
+
+ARROW_RECORDS: Final = 64
+"""Files in one Arrow batch to a worker: at 16 MiB, the largest segment, 1 GiB at the very worst."""
+
+ARROW_BYTES: Final = "64m"
+"""Bytes in one Arrow batch to a worker, whichever of the two bounds comes first."""
+
+_LOG4J: Final = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}{UTC} %p %c: %m%n%ex
+logger.loopback.name = org.apache.spark.util.Utils
+logger.loopback.level = error
+logger.pattern.name = org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
+logger.pattern.level = error
+logger.adaptive.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
+logger.adaptive.level = error
+logger.scratch.name = org.apache.spark.SparkConf
+logger.scratch.level = error
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+
+
+def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give every setting of a session by name; `extra` is laid over them."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
+        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.streaming.stopTimeout": "60s",
+    } | dict(extra or {})
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, *, extra: Mapping[str, str] | None = None, options: str = ""
+) -> Iterator[SparkSession]:
+    """Run Spark in this process for the length of the block, and end it together with its JVM.
+
+    `name` is the application's; `options` go to the JVM. Raises FleetError where no Java will do
+    or Spark does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="fieldpost-spark-") as folder:
+        scratch = Path(folder)
+        java = find_java(os.environ, scratch / "java")
+        with _environment(java.home):
+            session = _start(name, scratch, settings(extra), options)
+            try:
+                yield session
+            finally:
+                _stop(session)
+
+
+def _start(name: str, scratch: Path, conf: Mapping[str, str], options: str) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    builder = SparkSession.builder.appName(name).master("local[*]")
+    builder = builder.config("spark.local.dir", str(scratch / "local"))
+    builder = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    builder = builder.config(
+        "spark.driver.extraJavaOptions",
+        f"-Duser.timezone=UTC -Dlog4j2.configurationFile={log4j.as_uri()} {options}".strip(),
+    )
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        msg = f"Spark does not start: {reason_of(error)}"
+        raise FleetError(msg) from error
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop Spark and wait for its JVM, which would else outlive the block by a moment."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(timeout=60)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextlib.contextmanager
+def _environment(java_home: Path) -> Iterator[None]:
+    """Point Spark at this Java and at this Python, and put the environment back afterwards."""
+    wanted = {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+@contextlib.contextmanager
+def spark_told(log: Path | None) -> Iterator[None]:
+    """Tell what Spark raises in the block as a FleetError of one line, and all else to `log`.
+
+    What the JVM and its workers write on stderr goes to `log`, and so does the trace of an error.
+    It is begun anew each time and so never holds more than one run. None: nothing is diverted.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    with _stderr_into(log):
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            traceback.print_exception(error, file=sys.stderr)
+            msg = f"Spark failed: {reason_of(error)}{_where(log)}"
+            raise FleetError(msg) from error
+        except FleetError as error:
+            traceback.print_exception(error, file=sys.stderr)
+            raise FleetError(f"{error}{_where(log)}") from error
+
+
+def _where(log: Path | None) -> str:
+    return f" (more in {log})" if log else ""
+
+
+@contextlib.contextmanager
+def _stderr_into(log: Path | None) -> Iterator[None]:
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one line, of at most 300 characters, what went wrong: the first cause that has words.
+
+    An error from the JVM is asked for its innermost cause; the rest of its trace is for the log.
+    """
+    java = getattr(error, "java_exception", None)
+    text = str(error)
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = str(java.toString())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

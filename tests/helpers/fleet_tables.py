@@ -1,0 +1,107 @@
+"""Segments and fleet folders for tests of the tables: small, and made by the real encoder."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sync.central.folders import FleetFolder, segment_path
+from sync.format import Dropped, Event, Identity, SegmentHeader, digest_of, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+EPOCH = "01JD0000000000000000000000"
+LATER_EPOCH = "01JE0000000000000000000000"
+NOON = 1_763_726_400_000
+"""2025-11-21 12:00:00 UTC, in milliseconds."""
+
+NO_DIGEST = bytes(32)
+
+
+@dataclass
+class Lane:
+    """Seals events of one lane into chained segments, as a gateway does."""
+
+    gateway: str = "gw.example"
+    lane: str = "logs"
+    epoch: str = EPOCH
+    next_seq: int = 1
+    previous: bytes = field(default=NO_DIGEST)
+
+    def seal(
+        self, events: Sequence[Event], dropped: tuple[Dropped, ...] = ()
+    ) -> tuple[Identity, bytes]:
+        """Seal the events, renumbered from where the lane is, and go on after them."""
+        first = self.next_seq
+        numbered = [event._replace(seq=first + at) for at, event in enumerate(events)]
+        last = first + len(numbered) - 1
+        header = SegmentHeader(
+            gateway=self.gateway,
+            epoch=self.epoch,
+            lane=self.lane,
+            first_seq=first,
+            last_seq=last,
+            previous=self.previous,
+            boot="boot-1",
+            sealed_at=numbered[-1].time,
+            service_seconds=60.0,
+            clock=True,
+            firmware="image-1",
+            software="0.1.0",
+            config_hash=bytes(range(32)),
+            disk_used=1_000_000,
+            dropped=dropped,
+        )
+        data = encode(header, numbered)
+        self.next_seq = last + 1
+        self.previous = digest_of(data)
+        return Identity(self.gateway, self.epoch, self.lane, first, last), data
+
+    def skip(self, count: int) -> None:
+        """Leave out `count` numbers, as a gateway does that dropped a range."""
+        self.next_seq += count
+
+
+def some_events(count: int, *, start: int = NOON, step_ms: int = 1000) -> list[Event]:
+    """Make `count` assured log events, `step_ms` apart."""
+    return [
+        Event(
+            seq=1,
+            time=start + at * step_ms,
+            clock=True,
+            kind="log",
+            source="pump1@gw.example/fw",
+            name=f"event-{at}",
+            level="Informational",
+            text="ünïcode",
+            qos=2,
+            latency_ms=at,
+            tags={"facility": "pump"} if at % 2 else {},
+        )
+        for at in range(count)
+    ]
+
+
+def fleet_folder(root: Path) -> FleetFolder:
+    """Make an empty fleet folder."""
+    folder = FleetFolder(root)
+    folder.create()
+    return folder
+
+
+def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None = None) -> Path:
+    """Put a segment into the landing, with `at` (seconds since 1970) as its time of arrival."""
+    identity, data = sealed
+    return put(folder.landing / segment_path(identity), data, at)
+
+
+def put(path: Path, data: bytes, at: float | None = None) -> Path:
+    """Write a file with all the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    if at is not None:
+        os.utime(path, (at, at))
+    return path

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.errors import FleetError
+from sync.central.filing import waiting
+from sync.central.ingest import STEPS, run_ingest
+from sync.central.manifest import Counts, LocalCommits
+from sync.central.tables import read_events, read_segments
+from sync.format import Dropped
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sync.central.folders import FleetFolder
+    from sync.central.ingest import Summary
+
+pytestmark = pytest.mark.spark
+
+
+class Cut(Exception):
+    """The crash that a test asks for."""
+
+
+def cut_after(step: str) -> Callable[[str], None]:
+    def hook(taken: str) -> None:
+        if taken == step:
+            raise Cut(step)
+
+    return hook
+
+
+def ingest(spark: SparkSession, fleet: FleetFolder, cut: str | None = None) -> Summary:
+    commits = LocalCommits(fleet.tables)
+    return run_ingest(spark, fleet, commits, cut_after(cut) if cut else lambda step: None)
+
+
+def events(spark: SparkSession, fleet: FleetFolder) -> DataFrame:
+    return read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+
+
+def segments(spark: SparkSession, fleet: FleetFolder) -> DataFrame:
+    return read_segments(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+
+
+def numbers(spark: SparkSession, fleet: FleetFolder) -> list[tuple[str, str, int]]:
+    return sorted(
+        tuple(row) for row in events(spark, fleet).select("lane", "name", "seq").collect()
+    )
+
+
+def fates(spark: SparkSession, fleet: FleetFolder) -> dict[str, tuple[str, str | None]]:
+    rows = segments(spark, fleet).select("path", "fate", "reason").collect()
+    return {row["path"]: (row["fate"], row["reason"]) for row in rows}
+
+
+def test_every_field_of_an_event_and_of_its_segment_arrives(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fleet = fleet_folder(tmp_path / "fleet [a] 100%20 #ü?")
+    lane = Lane()
+    lane.skip(3)
+    identity, data = lane.seal(some_events(2), (Dropped(1, 3, "backlog-full"),))
+    path = land(fleet, (identity, data), at=NOON / 1000 + 2.5)
+
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=2)
+
+    table = events(spark, fleet).orderBy("seq").toArrow().to_pylist()
+    assert [row["seq"] for row in table] == [4, 5]
+    row = table[1]
+    assert row["time"].isoformat() == "2025-11-21T12:00:01+00:00"
+    assert row["arrived"].isoformat() == "2025-11-21T12:00:02.500000+00:00"
+    assert row["day"].isoformat() == "2025-11-21"
+    assert row["tags"] == [("facility", "pump")]
+    plain = ("gateway", "epoch", "lane", "clock", "kind", "source", "name", "level", "text", "qos")
+    assert {name: row[name] for name in plain} == {
+        "gateway": "gw.example",
+        "epoch": lane.epoch,
+        "lane": "logs",
+        "clock": True,
+        "kind": "log",
+        "source": "pump1@gw.example/fw",
+        "name": "event-1",
+        "level": "Informational",
+        "text": "ünïcode",
+        "qos": 2,
+    }
+    assert [row[name] for name in ("latency_ms", "topic", "value", "unit")] == [1, None, None, None]
+
+    segment = segments(spark, fleet).toArrow().to_pylist()[0]
+    assert segment["path"] == path.relative_to(fleet.root).as_posix()
+    assert (segment["fate"], segment["size"]) == ("accepted", len(data))
+    assert segment["digest"] == data[-32:].hex()
+    assert segment["previous"] == "00" * 32
+    assert segment["dropped"] == [{"first_seq": 1, "last_seq": 3, "reason": "backlog-full"}]
+    assert (segment["software"], segment["disk_used"]) == ("0.1.0", 1_000_000)
+
+
+def test_what_was_read_moves_to_the_archive_and_is_not_read_again(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    first, second = lane.seal(some_events(5)), lane.seal(some_events(5))
+    path = land(fleet, first)
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=5)
+    assert not path.exists()
+    archived = fleet.archive / path.relative_to(fleet.landing)
+    assert archived.read_bytes() == first[1]
+
+    assert ingest(spark, fleet).counts == Counts()
+    land(fleet, second)
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=5)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 11))
+
+
+def test_the_same_bytes_under_other_names_count_once(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    sealed = Lane().seal(some_events(4))
+    land(fleet, sealed, at=NOON / 1000)
+    put(fleet.landing / "stick" / "copy.seg", sealed[1], at=NOON / 1000 + 1)
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=4, duplicates=1)
+    put(fleet.landing / "other" / "again.seg", sealed[1])
+    assert ingest(spark, fleet).counts == Counts(duplicates=1)
+    assert len(numbers(spark, fleet)) == 4
+    assert waiting(fleet) == set()
+
+
+def test_forks_are_quarantined_whichever_way_they_come(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane, clone = Lane(), Lane()
+    land(fleet, lane.seal(some_events(4)), at=NOON / 1000)
+    land(fleet, clone.seal(some_events(6)), at=NOON / 1000 + 1)
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=4, quarantined=1)
+
+    successor = Lane(next_seq=5, previous=lane.previous)
+    other_successor = Lane(next_seq=50, previous=lane.previous)
+    land(fleet, successor.seal(some_events(2)), at=NOON / 1000 + 2)
+    land(fleet, other_successor.seal(some_events(2)), at=NOON / 1000 + 3)
+    identity, aside = Lane().seal(some_events(4, start=NOON + 7))
+    put(fleet.aside / identity.gateway / identity.epoch / "logs" / "1-4.0123.seg", aside)
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=2, quarantined=2)
+
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == [1, 2, 3, 4, 5, 6]
+    told = segments(spark, fleet).where("fate = 'fork'").select("detail").collect()
+    details = sorted(row["detail"].split(" (")[0] for row in told)
+    assert details == [
+        "follows what 5-6",
+        "overlaps 1-4",
+        "the receiver has other bytes under its name",
+    ]
+    assert len(list(fleet.quarantine.rglob("*.seg"))) == 3
+    assert waiting(fleet) == set()
+
+
+def test_bad_segments_are_quarantined_and_the_rest_goes_on(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    land(fleet, lane.seal(some_events(3)))
+    folder = fleet.landing / "gw.example" / lane.epoch / "logs"
+    flipped = bytearray(lane.seal(some_events(3))[1])
+    flipped[len(flipped) // 2] ^= 1
+    put(folder / "4-6.seg", bytes(flipped))
+    put(folder / "7-9.seg", b"")
+    put(folder / "10-12.seg", b"nothing of the kind" * 10)
+    scattered = lane.seal(some_events(40, step_ms=86_400_000))
+    land(fleet, scattered)
+
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=3, quarantined=4)
+    told = {path.split("/")[-1]: fate for path, fate in fates(spark, fleet).items()}
+    assert told == {
+        "1-3.seg": ("accepted", None),
+        "4-6.seg": ("bad", "checksum"),
+        "7-9.seg": ("bad", "short"),
+        "10-12.seg": ("bad", "magic"),
+        "7-46.seg": ("bad", "days"),
+    }
+    kept = [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")]
+    assert sorted(kept, key=len)[0] == b""
+    assert bytes(flipped) in kept
+
+
+@pytest.mark.parametrize("step", [step for step in STEPS if step != "judged"])
+def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
+    spark: SparkSession, fleet: FleetFolder, step: str
+) -> None:
+    lane = Lane()
+    for _ in range(3):
+        land(fleet, lane.seal(some_events(4)))
+    put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(4))[1])
+    raised = Cut if step in ("ended", "filed") else FleetError
+    with pytest.raises(raised, match=step):
+        ingest(spark, fleet, cut=step)
+
+    ingest(spark, fleet)
+
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 13))
+    assert [fate for fate, _ in sorted(fates(spark, fleet).values())].count("accepted") == 3
+    assert len(fates(spark, fleet)) == 4
+    assert waiting(fleet) == set()
+    assert len(list(fleet.archive.rglob("*.seg"))) == 4
+
+
+def test_a_lost_checkpoint_neither_doubles_nor_skips(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    first = lane.seal(some_events(4))
+    land(fleet, first)
+    ingest(spark, fleet)
+    shutil.rmtree(fleet.tables / "checkpoints")
+    shutil.copytree(fleet.archive, fleet.landing, dirs_exist_ok=True)
+    land(fleet, lane.seal(some_events(4)))
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=4, duplicates=1)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 9))
+    assert (fleet.archive / "gw.example" / lane.epoch / "logs" / "1-4.seg").read_bytes() == first[1]
+
+
+def test_files_that_the_stream_passes_over_are_read_by_a_new_query(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    first, second = lane.seal(some_events(4)), lane.seal(some_events(4))
+    land(fleet, second)
+    ingest(spark, fleet)
+    land(fleet, first, at=NOON / 1000 - 90 * 86_400)
+    summary = ingest(spark, fleet)
+    assert (summary.reread, summary.counts) == (1, Counts(segments=1, events=4))
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 9))
+
+    checkpoint = max((fleet.tables / "checkpoints").iterdir())
+    for part in ("offsets", "commits", "sources"):
+        shutil.rmtree(checkpoint / part)
+    land(fleet, lane.seal(some_events(4)))
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=4)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 13))
+
+
+def test_one_driver_at_a_time(spark: SparkSession, fleet: FleetFolder) -> None:
+    with (
+        LocalCommits(fleet.tables).lease(),
+        pytest.raises(FleetError, match="another ingest is at work"),
+    ):
+        ingest(spark, fleet)
+    assert ingest(spark, fleet).counts == Counts()
