@@ -1,0 +1,24 @@
+"""The `fieldpost` command."""
+
+from __future__ import annotations
+
+import click
+
+from edge import __version__
+from edge.cli.device import device
+from edge.cli.events import events
+from edge.cli.run import run
+from edge.cli.setup import init
+
+
+@click.group()
+@click.version_option(__version__, prog_name="fieldpost")
+def main() -> None:
+    """Fieldpost: a broker for field gateways."""
+
+
+for command in (init, device, run, events):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Reading the event log at the gateway: recent segments, then what is not sealed yet."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from edge.admin import moment
+from edge.store import database, events, meta, segments
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from edge.store.database import Transaction
+
+PAGE: Final = 1000
+"""Events read at once: memory does not depend on how many there are."""
+
+PAGE_BYTES: Final = 1024 * 1024
+
+
+class Logged(NamedTuple):
+    """An event and what it is counted under; `event` has the fields of the store's `Row`."""
+
+    epoch: str
+    lane: str
+    event: Any
+
+
+def read(folder: Path, decode: Callable[[bytes], Sequence[Any]]) -> Iterator[Logged]:
+    """Yield every event that is still here, lane by lane, by their numbers.
+
+    `decode` opens a segment: its events. Each segment or page is read in a transaction of its own,
+    so that a slow reader of this keeps nothing from the running gateway.
+    """
+    path = folder / database.FILE_NAME
+    with closing(database.connect_reader(path)) as connection:
+        with _snapshot(connection) as tx:
+            current = meta.read_text(tx, meta.EPOCH)
+            lanes = segments.lanes(tx)
+            lanes += [key for lane in events.LANES if (key := (current, lane)) not in lanes]
+        for epoch, lane in lanes:
+            seq = 0
+            while True:
+                with _snapshot(connection) as tx:
+                    data = segments.after(tx, epoch, lane, seq)
+                    page = [] if data is not None else _unsealed(tx, epoch == current, lane, seq)
+                found = page if data is None else decode(data)
+                if not found:
+                    break
+                yield from (Logged(epoch, lane, event) for event in found)
+                seq = found[-1].seq
+
+
+def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transaction]:
+    return database.single(connection, moment.now(), "BEGIN")
+
+
+def _unsealed(tx: Transaction, current: bool, lane: str, seq: int) -> Sequence[Any]:
+    return events.read(tx, lane, seq, PAGE, PAGE_BYTES) if current else ()

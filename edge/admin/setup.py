@@ -1,0 +1,66 @@
+"""Making a gateway's folder: the configuration, the database, the keys.
+
+The folder appears whole or not at all: everything is made in a temporary one beside it, which is
+then renamed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sqlite3
+import time
+from typing import TYPE_CHECKING, Final
+
+from edge import config
+from edge.admin import moment, pki
+from edge.errors import SetupError
+from edge.store import database, meta
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def init(folder: Path, domain: str, listen: str | None = None) -> None:
+    """Make `folder` for the gateway of `domain`; raises `SetupError` if anything is there already.
+
+    `listen` is written into the configuration in place of its default.
+    """
+    config.check_domain(domain)
+    text = config.render(domain, listen)
+    config.parse(text.encode())
+    if folder.exists() and any(folder.iterdir()):
+        raise SetupError(f"{folder} exists already and is not empty")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    making = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    making.mkdir(mode=0o700)
+    try:
+        _fill(making, domain, text)
+        making.replace(folder)
+    except BaseException:
+        shutil.rmtree(making)
+        raise
+
+
+def _fill(folder: Path, domain: str, text: str) -> None:
+    (folder / config.FILE_NAME).write_text(text, "utf-8")
+    pki.create(folder, domain)
+    path = folder / database.FILE_NAME
+    database.create(path)
+    connection = database.connect(path)
+    try:
+        with database.single(connection, moment.now()) as tx:
+            meta.write(tx, meta.EPOCH, new_epoch())
+            meta.write(tx, meta.DECOY, secrets.token_bytes(32))
+    except sqlite3.Error as error:
+        raise database.translate(error) from error
+    finally:
+        connection.close()
+
+
+def new_epoch() -> str:
+    """Make a ULID: 48 bits of milliseconds since 1970 and 80 random bits, in 26 characters."""
+    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

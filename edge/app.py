@@ -1,0 +1,222 @@
+"""The composition root: what starts, in which order, and how it stops.
+
+Start: store, event log, uplink, listener, `ready`. Stop, on SIGTERM or SIGINT: no new sessions, the
+old ones end, what waits is committed, the closing event is sealed. What the parts do is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import platform
+import signal
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+from edge import __version__, config
+from edge.errors import ConfigError, StoreBroken, StoreError
+from edge.handlers.router import Router
+from edge.net import systemd
+from edge.net.alarm import Alarm
+from edge.net.clock import Clock, boot_id
+from edge.net.listener import Listener
+from edge.net.registry import Registry
+from edge.store import database, due, events, meta
+from edge.store.commit import Bounds, Store
+from edge.store.events import NewEvent
+from edge.upstream import Facts, StoreBacklog
+from sync.format import EnrolmentError, read_enrolment
+from sync.uplink import BacklogUnavailable, BatchLimits, HttpsTransport, Sealer, Uploader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from edge.config import Config, Limits
+    from edge.store.database import Transaction
+
+STOP_TIME: Final = 5.0
+"""Seconds that sessions have to take their last bytes."""
+
+DUE_AGAIN: Final = 60.0
+"""Seconds after which what fell due is tried again, when the store could not do it."""
+
+
+def run(folder: Path, ready: Callable[[str], None]) -> None:
+    """Run the gateway of `folder` until it is told to stop; raises `FieldpostError`.
+
+    `ready` is called with the line that names every listening address.
+    """
+    settings = config.load(folder)
+    asyncio.run(App(folder, settings).serve(ready))
+
+
+class App:
+    """The gateway: its parts, and the tasks that drive them."""
+
+    def __init__(self, folder: Path, settings: Config) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._failure: BaseException | None = None
+
+    async def serve(self, ready: Callable[[str], None]) -> None:
+        """Start, wait for a signal or a fault, stop; raises the fault."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        async with AsyncExitStack() as stack:
+            await self._start(stack, ready)
+            await self._stop.wait()
+            systemd.notify("STOPPING=1")
+        if self._failure is not None:
+            raise self._failure
+
+    async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
+        settings, limits = self._settings, self._settings.limits
+        path = self._folder / database.FILE_NAME
+        clock = Clock(_saved_service(path))
+        bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
+        store = await Store.open(path, clock, bounds, limits.database_bytes)
+        stack.push_async_callback(store.close)
+        store.on_broken = self._fail
+
+        sealer = await self._start_uplink(stack, store, clock)
+        alarm = _due_alarm(store, clock, limits)
+        stack.callback(alarm.cancel)
+        boot = boot_id()
+        await store.run(lambda tx: _begin(tx, settings, boot))
+
+        registry = Registry(limits)
+        router = Router(settings.gateway.domain, limits)
+        listener = Listener(self._folder, settings, store, registry, router)
+        store.on_room = registry.read_on
+        store.on_flush = sealer.wake
+        address = await listener.start()
+        stack.push_async_callback(self._end, store, sealer)
+        stack.push_async_callback(listener.stop, STOP_TIME)
+        self._drive(stack, _heartbeats(store, settings.uplink.heartbeat), "heartbeats")
+        ready(f"ready xmpp={address}")
+        systemd.notify("READY=1")
+
+    async def _start_uplink(self, stack: AsyncExitStack, store: Store, clock: Clock) -> Sealer:
+        settings, uplink = self._settings, self._settings.uplink
+        backlog = StoreBacklog(store, settings)
+        text = (self._folder / config.FILE_NAME).read_bytes()
+        facts = Facts(
+            self._folder,
+            clock,
+            boot=boot_id(),
+            firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
+            software=f"fieldpost {__version__}",
+            config_hash=hashlib.sha256(text).digest(),
+        )
+        transport = self._transport()
+        uploader = None
+        if transport is not None:
+            stack.push_async_callback(transport.close)
+            uploader = Uploader(backlog, transport, tell=backlog.tell)
+            self._drive(stack, uploader.run(), "uploader")
+        sealer = Sealer(
+            settings.gateway.domain,
+            backlog,
+            facts,
+            BatchLimits(uplink.segment_events, uplink.segment_age, uplink.segment_bytes),
+            clock=lambda: clock().service,
+            sealed=uploader.wake if uploader else lambda: None,
+            tell=backlog.tell,
+        )
+        self._drive(stack, sealer.run(), "sealer")
+        return sealer
+
+    def _transport(self) -> HttpsTransport | None:
+        name = self._settings.uplink.enrolment
+        if not name:
+            return None
+        try:
+            enrolment = read_enrolment(self._folder / name)
+        except (EnrolmentError, OSError) as error:
+            raise ConfigError(f"uplink.enrolment: {error}") from error
+        domain = self._settings.gateway.domain
+        if enrolment.gateway != domain:
+            raise ConfigError(f"uplink.enrolment is for {enrolment.gateway}, and this is {domain}")
+        return HttpsTransport(enrolment)
+
+    def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:
+        """Let a task run until the stop; if it fails, the gateway does."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+
+        async def stop() -> None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):  # `_ended` has seen to it
+                await task
+
+        stack.push_async_callback(stop)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._stop.set()
+
+    async def _end(self, store: Store, sealer: Sealer) -> None:
+        """Write the closing event, and seal what there is: the epoch is complete up to here."""
+        if isinstance(self._failure, StoreBroken):
+            return
+        try:
+            await store.run(_finish)
+            await sealer.flush()
+        except (StoreError, BacklogUnavailable) as error:
+            self._fail(error)
+
+
+def _saved_service(path: Path) -> float:
+    """Return the service seconds that the last run saved; brings the schema up to date too."""
+    connection = database.connect(path)
+    try:
+        with database.single(connection, Clock(0.0)()) as tx:
+            return meta.read_number(tx, meta.SERVICE)
+    finally:
+        connection.close()
+
+
+def _begin(tx: Transaction, settings: Config, boot: str) -> None:
+    tags = {"version": __version__, "boot": boot, "python": platform.python_version()}
+    event = NewEvent("system", name="start", value=settings.uplink.heartbeat, unit="s", tags=tags)
+    events.append(tx, events.SYSTEM, event)
+    due.arm(tx, settings.limits)
+
+
+def _beat(tx: Transaction, interval: float) -> None:
+    event = NewEvent("system", name="heartbeat", value=interval, unit="s")
+    events.append(tx, events.SYSTEM, event)
+    meta.write(tx, meta.SERVICE, tx.now.service)
+
+
+def _finish(tx: Transaction) -> None:
+    events.append(tx, events.SYSTEM, NewEvent("system", name="stop"))
+    meta.write(tx, meta.SERVICE, tx.now.service)
+
+
+async def _heartbeats(store: Store, interval: float) -> None:
+    while True:
+        await asyncio.sleep(interval)
+        with suppress(StoreError):  # a full disk; the next one may be written
+            await store.run(lambda tx: _beat(tx, interval))
+
+
+def _due_alarm(store: Store, clock: Clock, limits: Limits) -> Alarm:
+    def ring() -> None:
+        store.submit(lambda tx: due.ring(tx, limits), rung)
+
+    def rung(outcome: object) -> None:
+        if isinstance(outcome, StoreError):  # a full disk, say: nothing was done, all is due still
+            alarm.set(clock().service + DUE_AGAIN)
+
+    alarm = Alarm(clock, ring)
+    store.on_due = alarm.set
+    return alarm

@@ -1,0 +1,55 @@
+"""`fieldpost events`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from edge.admin import events as admin
+from edge.cli import folder as folder_option
+from edge.cli import telling
+from edge.errors import StoreError
+from sync.format import SegmentError, decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edge.admin.events import Logged
+
+
+@click.command()
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@telling
+def events(folder: Path, as_json: bool) -> None:
+    """Print the event log: what is not shipped yet, and what was shipped recently."""
+    line = _json if as_json else _text
+    for logged in admin.read(folder, _decode):
+        click.echo(line(logged))
+
+
+def _decode(data: bytes) -> tuple[Any, ...]:
+    try:
+        return decode(data).events
+    except SegmentError as error:
+        raise StoreError(f"a segment in the database is damaged: {error}") from error
+
+
+def _json(logged: Logged) -> str:
+    event = logged.event._asdict()
+    event["tags"] = dict(event["tags"])
+    return json.dumps({"epoch": logged.epoch, "lane": logged.lane, **event}, ensure_ascii=False)
+
+
+def _text(logged: Logged) -> str:
+    event = logged.event
+    moment = datetime.datetime.fromtimestamp(event.time / 1000, datetime.UTC)
+    value = None if event.value is None else f"{event.value:g} {event.unit or ''}".strip()
+    tags = " ".join(f"{key}={text}" for key, text in event.tags.items())
+    fields = (event.source, event.name, value, event.level, event.text, tags)
+    rest = "  ".join(str(field) for field in fields if field)
+    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{stamp}{'' if event.clock else '?'}  {logged.lane}/{event.seq}  {event.kind}  {rest}"

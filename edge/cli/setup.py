@@ -1,0 +1,25 @@
+"""`fieldpost init`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from edge.admin import setup
+from edge.cli import folder as folder_option
+from edge.cli import telling
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@folder_option
+@click.option("--domain", required=True, help="The gateway's XMPP domain, such as gw.example.")
+@click.option("--listen", help="Where devices connect, HOST:PORT; 127.0.0.1:5222 if not given.")
+@telling
+def init(folder: Path, domain: str, listen: str | None) -> None:
+    """Make a gateway's folder: configuration, database, CA and certificate."""
+    setup.init(folder, domain, listen)
+    click.echo(f"{folder} is ready for {domain}: add devices, then `fieldpost run`")

@@ -1,0 +1,27 @@
+"""Ping (XEP-0199)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.handlers.feature import Feature
+from edge.wire import serialize
+from edge.wire.namespaces import PING, clark
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House, Work
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.wire.stanza import Stanza
+
+
+def ping(_house: House, stanza: Stanza) -> Work:
+    """Answer; in line with the stanzas before it, so that a ping tells that they are done."""
+
+    def work(_tx: Transaction, sender: Sender) -> bytes:
+        return serialize.iq_result(stanza.attrs["id"], sender.full, stanza.attrs.get("to"))
+
+    return work
+
+
+FEATURE = Feature(here={("iq", "get", clark(PING, "ping")): ping}, advertises=(PING,))

@@ -1,0 +1,23 @@
+"""Logging what was refused, folded by source and rule.
+
+Source: XEP QoS, "Memory attacks": invalid use is logged by XEP-0337, so that its source is found.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.store import refusals
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+
+
+def log(
+    house: House, tx: Transaction, sender: Sender, rule: str, figure: int | None = None
+) -> None:
+    """Log that `rule` refused something to the sender; `figure` is the limit, if it has one."""
+    limits = house.limits
+    refusals.refuse(tx, sender.bare, rule, figure, limits.refusal_window, limits.refusal_sources)

@@ -1,0 +1,119 @@
+"""From a stanza to the feature that handles it.
+
+The router finds the handler, sees to the address of what is for the gateway alone, and makes work
+do nothing when its session was replaced meanwhile. It knows no feature by name.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from edge import handlers
+from edge.handlers import destinations
+from edge.handlers.feature import Feature, House
+from edge.rules import quota
+from edge.store import sessions
+from edge.wire import serialize
+from edge.wire.errors import StanzaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge.config import Limits
+    from edge.handlers.feature import Decoder, Handler, Work
+    from edge.store.database import Transaction
+    from edge.wire.stanza import Stanza
+
+_KINDS: Final = {
+    "{jabber:client}iq": "iq",
+    "{jabber:client}message": "message",
+    "{jabber:client}presence": "presence",
+}
+
+
+def features() -> list[Feature]:
+    """Find the features: every module of this package that has one."""
+    modules = (import_module(f"{handlers.__name__}.{m.name}") for m in _modules())
+    return [module.FEATURE for module in modules if hasattr(module, "FEATURE")]
+
+
+def _modules() -> list[pkgutil.ModuleInfo]:
+    return sorted(pkgutil.iter_modules(handlers.__path__), key=lambda module: module.name)
+
+
+def _quota(limits: Limits) -> quota.Limits:
+    return quota.Limits(
+        quota.Usage(limits.held_messages_per_source, limits.held_bytes_per_source),
+        quota.Usage(limits.held_messages, limits.held_bytes),
+    )
+
+
+class Router:
+    """Routes the stanzas of all sessions."""
+
+    def __init__(self, domain: str, limits: Limits) -> None:
+        found = features()
+        self._here: dict[tuple[str, str, str], Handler] = {}
+        self._anywhere: dict[tuple[str, str, str], Handler] = {}
+        contents: dict[str, Decoder] = {}
+        for feature in found:
+            self._here.update(feature.here)
+            self._anywhere.update(feature.anywhere)
+            contents.update(feature.contents)
+        advertised = sorted(name for feature in found for name in feature.advertises)
+        self.house = House(domain, limits, _quota(limits), tuple(advertised), contents)
+
+    def route(self, stanza: Stanza, full: str) -> Work | bytes:
+        """Return the work that a stanza of the session `full` asks for, or its answer."""
+        try:
+            return self._find(stanza)(self.house, stanza)
+        except StanzaError as error:
+            return refusal(stanza, error, full)
+
+    def _find(self, stanza: Stanza) -> Handler:
+        kind = _KINDS.get(stanza.name)
+        if kind is None:
+            raise StanzaError("feature-not-implemented")
+        if kind != "iq":
+            return self._anywhere.get((kind, "", ""), _ignore)
+        type_ = stanza.attrs.get("type", "")
+        if type_ in ("result", "error"):
+            return _ignore
+        if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
+            raise StanzaError("bad-request", "an iq has an id, a type, and one payload")
+        key = (kind, type_, stanza.children[0].name)
+        handler = self._anywhere.get(key)
+        if handler is None:
+            destinations.check(self.house.domain, stanza.attrs.get("to"))
+            handler = self._here.get(key)
+        if handler is None:
+            raise StanzaError("service-unavailable")
+        return handler
+
+
+def _ignore(_house: House, _stanza: Stanza) -> bytes:
+    return b""
+
+
+def refusal(stanza: Stanza, error: StanzaError, full: str) -> bytes:
+    """Answer a stanza with an error; one that is an error itself, or a presence, gets none."""
+    if stanza.attrs.get("type") in ("error", "result"):
+        return b""
+    from_ = stanza.attrs.get("to")
+    if stanza.name == "{jabber:client}message":
+        return serialize.message_error(stanza, error, to=full, from_=from_)
+    if stanza.name == "{jabber:client}iq":
+        return serialize.iq_error(stanza, error, to=full, from_=from_)
+    return b""
+
+
+def guarded(work: Work, generation: int) -> Callable[[Transaction], bytes]:
+    """Make a unit of work that does nothing if the session of `generation` is over."""
+
+    def unit(tx: Transaction) -> bytes:
+        sender = sessions.sender(tx, generation)
+        return b"" if sender is None else work(tx, sender)
+
+    return unit

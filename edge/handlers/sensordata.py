@@ -1,0 +1,72 @@
+"""Readings of sensors (XEP-0323): each field of a `<fields/>` becomes an event in their lane."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from edge.handlers.feature import Feature, Unreadable
+from edge.store import events
+from edge.store.events import NewEvent
+from edge.wire.namespaces import SENSOR_DATA, clark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+NUMBERS: Final = frozenset({"numeric", "int", "long", "boolean"})
+TEXTS: Final = frozenset({"string", "date", "dateTime", "duration", "timeSpan", "time", "enum"})
+
+_TRUTH: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+_NOT_FLAGS: Final = frozenset(
+    {"name", "value", "unit", "dataType", "module", "stringIds", "writable"}
+)
+"""Attributes of a field that say something else than its quality of service."""
+
+
+def decode(fields: Element) -> list[tuple[str, NewEvent]]:
+    """Turn a `<fields/>` into one event a field; raises `Unreadable` for a value that is none."""
+    found = [
+        (events.READINGS, _event(field, node.get("nodeId"), timestamp.get("value")))
+        for node in fields.iterfind(clark(SENSOR_DATA, "node"))
+        for timestamp in node.iterfind(clark(SENSOR_DATA, "timestamp"))
+        for field in timestamp
+    ]
+    if not found:
+        raise Unreadable("it holds no field of sensor data")
+    return found
+
+
+def _event(field: Element, node: str | None, timestamp: str | None) -> NewEvent:
+    namespace, _, kind = field.tag[1:].partition("}")
+    name, value = field.get("name"), field.get("value")
+    if namespace != SENSOR_DATA or kind not in NUMBERS | TEXTS:
+        raise Unreadable(f"{kind!r} is not a field of XEP-0323")
+    if not name or value is None:
+        raise Unreadable("a field has no name or no value")
+    tags = {key: text for key, text in (("node", node), ("timestamp", timestamp)) if text}
+    if flags := " ".join(_flags(field)):
+        tags["flags"] = flags
+    if kind in NUMBERS:
+        number, unit = _number(kind, name, value), field.get("unit")
+        return NewEvent("reading", name=name, value=number, unit=unit, tags=tags)
+    return NewEvent("reading", name=name, text=value, tags=tags)
+
+
+def _number(kind: str, name: str, value: str) -> float:
+    try:
+        number = _TRUTH[value] if kind == "boolean" else float(value)
+    except (KeyError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise Unreadable(f"field {name!r} has the value {value!r}, which is no {kind}")
+    return number
+
+
+def _flags(field: Element) -> Iterator[str]:
+    return (
+        name for name, value in field.attrib.items() if name not in _NOT_FLAGS and _TRUTH.get(value)
+    )
+
+
+FEATURE = Feature(contents={clark(SENSOR_DATA, "fields"): decode}, advertises=(SENSOR_DATA,))

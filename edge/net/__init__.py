@@ -1,0 +1,1 @@
+"""Sockets and time: everything that waits for the outside."""

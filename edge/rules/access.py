@@ -1,0 +1,25 @@
+"""Who may do what: every authorisation decision.
+
+Whether somebody is who they say was settled before, by SASL; nothing here looks at a password.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sender(NamedTuple):
+    """Whom a stanza comes from: full and bare JID, and what the gateway knows of the account."""
+
+    full: str
+    bare: str
+    provisioned: bool
+    trusted: bool
+
+
+def may_use_services(sender: Sender) -> bool:
+    """Tell whether the gateway's services take messages from this sender (`PROTOCOL`, Trust).
+
+    They do from a provisioned device that its operator did not set apart with `--no-trust`.
+    """
+    return sender.provisioned and sender.trusted

@@ -1,0 +1,103 @@
+"""How much a source may have in custody, and who makes room when it is full.
+
+Messages are charged with the bytes of their body and their key. An eighth of the total is kept for
+sources that hold few messages, so that some who fill everything cannot shut out the others. Source:
+XEP QoS, "Memory attacks", 2 and 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+RESERVED_SHARE: Final = 8
+"""One part in so many of the total limits is for sources that hold less than `FEW` messages."""
+
+FEW: Final = 4
+
+
+class Usage(NamedTuple):
+    """How many messages are held and how many bytes they are charged with."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+class Limits(NamedTuple):
+    """The most that one source and all sources together may hold."""
+
+    source: Usage
+    total: Usage
+
+
+class Over(NamedTuple):
+    """The limit that a message would exceed: whose it is, and its figure."""
+
+    rule: str
+    figure: int
+
+
+class Oldest(NamedTuple):
+    """A held message that might make room: its row, its charge in bytes, its age in seconds."""
+
+    row: int
+    bytes: int
+    age: float
+
+
+class Plan(NamedTuple):
+    """What becomes of an offer: the limit it would exceed, or the rows that make room for it."""
+
+    over: Over | None
+    evict: tuple[int, ...] = ()
+
+
+def plan(
+    size: int,
+    source: Usage,
+    total: Usage,
+    limits: Limits,
+    oldest: Callable[[], Iterable[Oldest]],
+    grace: float,
+) -> Plan:
+    """Decide on a further message of `size` bytes.
+
+    `oldest` is called where the source is at its own limit: its held messages, oldest first. Those
+    older than `grace` seconds make room, as many as it takes; where that is not enough, none goes.
+    """
+    rows: list[int] = []
+    for candidate in oldest() if over_source(size, source, limits) else ():
+        if over_source(size, source, limits) is None or candidate.age <= grace:
+            break
+        rows.append(candidate.row)
+        source = Usage(source.messages - 1, source.bytes - candidate.bytes)
+        total = Usage(total.messages - 1, total.bytes - candidate.bytes)
+    over = over_source(size, source, limits) or over_total(size, source, total, limits)
+    return Plan(over) if over else Plan(None, tuple(rows))
+
+
+def over_source(size: int, source: Usage, limits: Limits) -> Over | None:
+    """Tell which of the source's own limits a further message of `size` bytes would exceed."""
+    if source.messages + 1 > limits.source.messages:
+        return Over("held_messages_per_source", limits.source.messages)
+    if source.bytes + size > limits.source.bytes:
+        return Over("held_bytes_per_source", limits.source.bytes)
+    return None
+
+
+def over_total(size: int, source: Usage, total: Usage, limits: Limits) -> Over | None:
+    """Tell which of the limits of all sources a further message would exceed.
+
+    A source that holds few messages may use what is reserved for such.
+    """
+    messages, room = limits.total
+    if source.messages >= FEW:
+        messages -= messages // RESERVED_SHARE
+        room -= room // RESERVED_SHARE
+    if total.messages + 1 > messages:
+        return Over("held_messages", messages)
+    if total.bytes + size > room:
+        return Over("held_bytes", room)
+    return None

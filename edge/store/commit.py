@@ -1,0 +1,232 @@
+"""Group commit: all units of work that wait run in one transaction and one hop.
+
+A unit is a synchronous function of a transaction. It touches nothing else, and it may run again: if
+one of a group raises, all is rolled back and each runs once more in a transaction of its own. Its
+answer is called on the event loop after the commit (law 1), in the order of submission. What units
+do is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from edge.errors import StoreBroken, StoreError
+from edge.store import database
+from edge.store.database import Transaction
+from edge.store.thread import DatabaseThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.rules.clock import Now
+
+T = TypeVar("T")
+
+GROUP: Final = 512
+"""Units in one transaction: larger groups gain nothing and keep the answers waiting."""
+
+SLOW_COMMIT: Final = 0.002
+"""Seconds of a commit from which it pays to wait for company (an SD card, not an SSD)."""
+
+COMPANY_SHARE: Final = 0.1
+"""The wait for company, as a part of the measured time of a commit."""
+
+
+class Bounds(NamedTuple):
+    """How many units, and how many bytes of theirs, may wait."""
+
+    units: int
+    bytes: int
+
+
+class _Waiting(NamedTuple):
+    unit: Callable[[Transaction], Any]
+    answer: Callable[[Any], None]
+    size: int
+
+
+class Store:
+    """The database of a running gateway: one writer, one reader."""
+
+    def __init__(
+        self,
+        writer: DatabaseThread,
+        reader: DatabaseThread,
+        clock: Callable[[], Now],
+        bounds: Bounds,
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._clock = clock
+        self._bounds = bounds
+        self._waiting: deque[_Waiting] = deque()
+        self._size = 0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._was_full = False
+        self._commit_time = 0.0
+        self.commits = 0
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_flush: Callable[[], None] = lambda: None
+        self.on_due: Callable[[float], None] = lambda _due: None
+        self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="store")
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        clock: Callable[[], Now],
+        bounds: Bounds,
+        max_bytes: int | None = None,
+    ) -> Store:
+        """Open the database at `path`; raises `SetupError` as `database.connect` does."""
+        writer = await DatabaseThread.start(lambda: database.connect(path, max_bytes))
+        try:
+            reader = await DatabaseThread.start(lambda: database.connect_reader(path))
+        except BaseException:
+            await writer.close()
+            raise
+        return cls(writer, reader, clock, bounds)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that nobody should bring more; `on_room` tells when it is over."""
+        return len(self._waiting) >= self._bounds.units or self._size >= self._bounds.bytes
+
+    def submit(
+        self,
+        unit: Callable[[Transaction], T],
+        answer: Callable[[T | StoreError], None],
+        size: int = 0,
+    ) -> None:
+        """Let `unit` run in the next group; `answer` gets what it returned, or why it failed.
+
+        `size` is what the unit keeps in memory while it waits, in bytes.
+        """
+        self._waiting.append(_Waiting(unit, answer, size))
+        self._size += size
+        self._was_full = self._was_full or self.full
+        self._wake.set()
+
+    async def run(self, unit: Callable[[Transaction], T]) -> T:
+        """Run one unit and return what it returned; raises `StoreError`.
+
+        A caller that is cancelled meanwhile does not undo the unit.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def answer(outcome: T | StoreError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, StoreError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.submit(unit, answer)
+        return await future
+
+    async def read(self, query: Callable[[Transaction], T]) -> T:
+        """Run a query on one snapshot, beside the writer; raises `StoreError`.
+
+        It must be short: the WAL cannot be taken back while it reads.
+        """
+        return await self._reader.call(self._query, query)
+
+    async def close(self) -> None:
+        """Commit what waits, then close."""
+        self._closing = True
+        self._wake.set()
+        await self._task
+        await self._reader.close()
+        await self._writer.close()
+
+    async def _run(self) -> None:
+        while not (self._closing and not self._waiting):
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                if self._commit_time > SLOW_COMMIT:
+                    await asyncio.sleep(self._commit_time * COMPANY_SHARE)
+                await self._commit_group()
+
+    async def _commit_group(self) -> None:
+        waiting = self._waiting
+        group = [waiting.popleft() for _ in range(min(len(waiting), GROUP))]
+        outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
+        self.commits += 1
+        for entry, outcome in zip(group, outcomes, strict=True):
+            self._size -= entry.size
+            self._answer(entry, outcome)
+        self.on_flush()
+        if due is not None:
+            self.on_due(due)
+        if self._was_full and not self.full:
+            self._was_full = False
+            self.on_room()
+
+    def _answer(self, entry: _Waiting, outcome: Any) -> None:
+        if isinstance(outcome, StoreBroken):
+            self.on_broken(outcome)
+        try:
+            entry.answer(outcome)
+        except Exception as error:  # our own fault, and not the other answers'
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "an answer failed after its commit", "exception": error}
+            )
+
+    # On the database threads from here on.
+
+    def _query(self, query: Callable[[Transaction], T]) -> T:
+        with database.single(self._reader.raw, self._clock(), "BEGIN") as tx:
+            return query(tx)
+
+    def _commit(self, units: list[Callable[[Transaction], Any]]) -> tuple[list[Any], float | None]:
+        try:
+            return self._together(units)
+        except Exception as error:
+            if len(units) == 1:
+                return [_as_store_error(error)], None
+        outcomes: list[Any] = []
+        dues: list[float] = []
+        for unit in units:
+            try:
+                (outcome,), due = self._together([unit])
+            except Exception as error:
+                outcome, due = _as_store_error(error), None
+            outcomes.append(outcome)
+            if due is not None:
+                dues.append(due)
+        return outcomes, min(dues, default=None)
+
+    def _together(
+        self, units: list[Callable[[Transaction], Any]]
+    ) -> tuple[list[Any], float | None]:
+        connection = self._writer.raw
+        tx = Transaction(connection, self._clock())
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = [unit(tx) for unit in units]
+            before = time.perf_counter()
+            connection.execute("COMMIT")
+            self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        return outcomes, tx.due
+
+
+def _as_store_error(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, sqlite3.Error):
+        return database.translate(error)
+    fault = StoreError(f"a unit of work failed: {error!r}")
+    fault.__cause__ = error
+    return fault

@@ -1,0 +1,153 @@
+"""Assured messages between their `assured` and their `deliver`.
+
+Rows of `held` are counted and weighed by triggers into `custody` and `custody_total`, so that the
+limits are checked against two rows. Which message may be held or released is decided in `rules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from edge.rules.quota import Oldest, Usage
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+OVERHEAD: Final = 64
+"""Bytes that a row costs beside its body and its key."""
+
+EVICTION_CANDIDATES: Final = 32
+"""How many of a source's oldest messages are looked at when it is at its limit."""
+
+EXPIRY_BATCH: Final = 256
+"""How many messages expire in one unit of work."""
+
+
+class Held(NamedTuple):
+    """A message in custody; `since` is in service seconds."""
+
+    row: int
+    source: str
+    sender: str
+    msg_id: str
+    destination: str
+    body: bytes
+    digest: bytes
+    since: float
+
+
+_DIGEST: Final = "SELECT digest FROM held WHERE sender = ? AND msg_id = ?"
+_FIND: Final = (
+    "SELECT id, source, sender, msg_id, destination, body, digest, since"
+    " FROM held WHERE sender = ? AND msg_id = ?"
+)
+_HOLD: Final = """
+INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_USAGE: Final = """
+SELECT c.messages, c.bytes, t.messages, t.bytes
+FROM custody_total AS t LEFT JOIN custody AS c ON c.source = ?
+"""
+_REMOVE: Final = "DELETE FROM held WHERE id = ?"
+_COUNT_RELEASED: Final = """
+INSERT INTO custody (source, released) VALUES (?, 1)
+ON CONFLICT (source) DO UPDATE SET released = released + 1 RETURNING released
+"""
+_REMEMBER: Final = """
+INSERT INTO released (source, slot, sender, msg_id) VALUES (?, ?, ?, ?)
+ON CONFLICT (source, slot) DO UPDATE SET sender = excluded.sender, msg_id = excluded.msg_id
+"""
+_WAS_RELEASED: Final = (
+    "SELECT 1 FROM released WHERE source = ? AND sender = ? AND msg_id = ? LIMIT 1"
+)
+_FORGET: Final = "DELETE FROM released WHERE source = ? AND sender = ? AND msg_id = ?"
+_OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id LIMIT ?"
+_GET: Final = (
+    "SELECT id, source, sender, msg_id, destination, body, digest, since FROM held WHERE id = ?"
+)
+_FIRST_ROWS: Final = "SELECT id, since FROM held ORDER BY id LIMIT ?"
+_FIRST: Final = "SELECT since FROM held ORDER BY id LIMIT 1"
+
+
+def charge(msg_id: str, body: bytes) -> int:
+    """Return what holding this message costs its source, in bytes."""
+    return len(body) + len(msg_id.encode()) + OVERHEAD
+
+
+def digest(tx: Transaction, sender: str, msg_id: str) -> bytes | None:
+    """Return the SHA-256 of the body held under this key, or `None`."""
+    row = tx.row(_DIGEST, (sender, msg_id))
+    return None if row is None else row[0]
+
+
+def find(tx: Transaction, sender: str, msg_id: str) -> Held | None:
+    """Return the message held under this key, or `None`."""
+    row = tx.row(_FIND, (sender, msg_id))
+    return None if row is None else Held(*row)
+
+
+def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
+    """Return what the source holds, and what all hold together."""
+    mine, my_bytes, total, total_bytes = tx.row(_USAGE, (source,))
+    return Usage(mine or 0, my_bytes or 0), Usage(total, total_bytes)
+
+
+def hold(
+    tx: Transaction,
+    source: str,
+    sender: str,
+    msg_id: str,
+    destination: str,
+    body: bytes,
+    digest: bytes,
+) -> None:
+    """Take a message into custody; its key must not be held."""
+    size = charge(msg_id, body)
+    since = tx.now.service
+    tx.run(_HOLD, (source, sender, msg_id, destination, body, digest, size, since))
+
+
+def release(tx: Transaction, held: Held, keys: int) -> None:
+    """Remove a message that is delivered in this transaction, and remember its key.
+
+    `keys` is how many such keys are remembered for each source.
+    """
+    tx.run(_REMOVE, (held.row,))
+    (count,) = tx.row(_COUNT_RELEASED, (held.source,))
+    tx.run(_REMEMBER, (held.source, count % keys, held.sender, held.msg_id))
+
+
+def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:
+    """Tell whether a message of this key was released, among the last of its source."""
+    return tx.row(_WAS_RELEASED, (source, sender, msg_id)) is not None
+
+
+def remove(tx: Transaction, row: int) -> Held:
+    """Remove a message that is not delivered, and return it.
+
+    A message of the same key that was released earlier is forgotten too: a late `deliver` must not
+    be told that this one arrived.
+    """
+    held = Held(*tx.row(_GET, (row,)))
+    tx.run(_REMOVE, (row,))
+    tx.run(_FORGET, (held.source, held.sender, held.msg_id))
+    return held
+
+
+def oldest(tx: Transaction, source: str) -> list[Oldest]:
+    """Return the oldest messages of a source, oldest first."""
+    rows: list[Any] = tx.rows(_OLDEST, (source, EVICTION_CANDIDATES))
+    return [Oldest(row, size, tx.now.service - since) for row, size, since in rows]
+
+
+def expired(tx: Transaction, ttl: float) -> list[int]:
+    """Return the rows of messages older than `ttl` seconds of service, a bounded number."""
+    limit = tx.now.service - ttl
+    return [row for row, since in tx.rows(_FIRST_ROWS, (EXPIRY_BATCH,)) if since <= limit]
+
+
+def first_since(tx: Transaction) -> float | None:
+    """Return since when the oldest message of all is held, in service seconds."""
+    row = tx.row(_FIRST)
+    return None if row is None else row[0]

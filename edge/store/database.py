@@ -1,0 +1,182 @@
+"""Opening the database: its settings, its migrations, and what a unit of work sees of it.
+
+Nothing here begins or commits a transaction of the running gateway: `commit` does. `single` does it
+for commands that run beside or without the gateway.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from edge.rules.clock import Now
+
+    Values = Sequence[Any] | Mapping[str, Any]
+
+FILE_NAME: Final = "fieldpost.db"
+
+BUSY_TIMEOUT: Final = 5.0
+"""Seconds to wait for another process's transaction; those of the commands take milliseconds."""
+
+PAGE_BYTES: Final = 4096
+
+_SETTINGS: Final = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA cache_size = -4096",  # KiB
+    "PRAGMA journal_size_limit = 4194304",  # bytes that a WAL file keeps after a checkpoint
+)
+
+_TEMPORARY: Final = """
+CREATE TEMPORARY TABLE sessions (
+    generation INTEGER PRIMARY KEY,
+    full TEXT NOT NULL UNIQUE,
+    bare TEXT NOT NULL,
+    account TEXT NOT NULL
+) STRICT
+"""
+"""Who is there, for as long as the process lives (`sessions`)."""
+
+
+class Transaction:
+    """What a unit of work may touch: rows, the moment it runs at, and the next alarm."""
+
+    __slots__ = ("_connection", "due", "now")
+
+    def __init__(self, connection: sqlite3.Connection, now: Now) -> None:
+        self._connection = connection
+        self.now = now
+        self.due: float | None = None
+
+    def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
+        """Execute one statement."""
+        return self._connection.execute(sql, values)
+
+    def row(self, sql: str, values: Values = ()) -> Any:
+        """Return the first row, or `None`."""
+        return self._connection.execute(sql, values).fetchone()
+
+    def rows(self, sql: str, values: Values = ()) -> list[Any]:
+        """Return all rows: the statement bounds how many they are."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def wake_at(self, service: float) -> None:
+        """Ask for the alarm to ring at `service` seconds, if not earlier."""
+        if self.due is None or service < self.due:
+            self.due = service
+
+
+def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
+    """Open an existing database, bring it to the newest version, and return the connection.
+
+    Raises `SetupError` where there is none or a newer version made it.
+    """
+    if not path.exists():
+        raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+    connection = _open(path)
+    migrate(connection)
+    if max_bytes is not None:
+        connection.execute(f"PRAGMA max_page_count = {max_bytes // PAGE_BYTES}")
+    connection.execute(_TEMPORARY)
+    return connection
+
+
+def create(path: Path) -> None:
+    """Make an empty database of the newest version; raises `SetupError` if there is one."""
+    if path.exists():
+        raise SetupError(f"{path} exists already")
+    path.touch(mode=0o600)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.close()
+    connection = _open(path)
+    migrate(connection)
+    connection.close()
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open the database for reading alone; raises `SetupError` where there is none."""
+    if not path.exists():
+        raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        timeout=BUSY_TIMEOUT,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+    )
+    for setting in _SETTINGS:
+        connection.execute(setting)
+    return connection
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the migrations in order: their number and their SQL."""
+    folder = resources.files("edge.store") / "migrations"
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".sql")),
+        key=lambda entry: entry.name,
+    )
+    return [(int(entry.name[:4]), entry.read_text("utf-8")) for entry in files]
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema to the newest version, each step in a transaction of its own."""
+    steps = migrations()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > steps[-1][0]:
+        raise SetupError(
+            f"the database is of version {version} and this fieldpost knows {steps[-1][0]}:"
+            " install the newer fieldpost again"
+        )
+    for number, sql in steps:
+        if number > version:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;"
+            )
+
+
+@contextmanager
+def single(
+    connection: sqlite3.Connection, now: Now, begin: str = "BEGIN IMMEDIATE"
+) -> Iterator[Transaction]:
+    """Run one transaction on a connection of one's own; commits at the end of the block."""
+    try:
+        connection.execute(begin)
+        yield Transaction(connection, now)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def translate(error: sqlite3.Error) -> StoreError:
+    """Turn what SQLite raised into what it means for the gateway."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    text = f"the database: {error}"
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFull(text)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(text)
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreBroken(text)
+    return StoreError(text)

@@ -1,0 +1,145 @@
+"""The event log: every notable thing a row, written in the transaction of what it tells of.
+
+Each lane has its own counter, and a number is used only in a transaction that commits: so the
+counters have no gaps. Sealed events leave for `segments`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge.store.database import Transaction
+
+READINGS: Final = "readings"
+LOGS: Final = "logs"
+SYSTEM: Final = "system"
+LANES: Final = (READINGS, LOGS, SYSTEM)
+
+OVERHEAD: Final = 48
+"""Bytes that an event costs beside its texts: numbers, times, and its row."""
+
+
+class NewEvent(NamedTuple):
+    """An event that has no number yet; fields as UPSTREAM's "Event" has them."""
+
+    kind: str
+    source: str | None = None
+    topic: str | None = None
+    name: str | None = None
+    value: float | None = None
+    unit: str | None = None
+    level: str | None = None
+    text: str | None = None
+    qos: int | None = None
+    latency_ms: int | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class Row(NamedTuple):
+    """An event as it is stored; `time` in ms UTC, `tags` a mapping."""
+
+    seq: int
+    time: int
+    clock: bool
+    kind: str
+    source: str | None
+    topic: str | None
+    name: str | None
+    value: float | None
+    unit: str | None
+    level: str | None
+    text: str | None
+    qos: int | None
+    latency_ms: int | None
+    tags: dict[str, str]
+
+
+class Lane(NamedTuple):
+    """What of a lane is not sealed yet; `oldest` is in service seconds."""
+
+    lane: str
+    events: int
+    bytes: int
+    oldest: float | None
+
+
+_NEXT: Final = """
+UPDATE lanes SET last = last + ?, bytes = bytes + ?, oldest = coalesce(oldest, ?)
+WHERE lane = ? RETURNING last
+"""
+_APPEND: Final = """
+INSERT INTO events (
+    lane, seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms,
+    tags, bytes, since
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_UNSEALED: Final = "SELECT last - sealed FROM lanes WHERE lane = ?"
+_FULLEST: Final = "SELECT max(last - sealed) FROM lanes WHERE lane IN ('readings', 'logs')"
+_LANES: Final = "SELECT lane, last - sealed, bytes, oldest FROM lanes ORDER BY lane"
+_READ: Final = """
+SELECT seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags,
+    bytes
+FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+
+
+def append(tx: Transaction, lane: str, *events: NewEvent) -> None:
+    """Write events to the log, stamped with the transaction's time."""
+    now = tx.now
+    sizes = [_size(event) for event in events]
+    (last,) = tx.row(_NEXT, (len(events), sum(sizes), now.service, lane))
+    first = last - len(events) + 1
+    for seq, (event, size) in enumerate(zip(events, sizes, strict=True), first):
+        *fields, tags = event
+        text = json.dumps(dict(tags), ensure_ascii=False) if tags else None
+        values = (lane, seq, now.wall, now.synchronised, *fields, text, size, now.service)
+        tx.run(_APPEND, values)
+
+
+def _size(event: NewEvent) -> int:
+    size = OVERHEAD
+    for field in (event.source, event.topic, event.name, event.unit, event.level, event.text):
+        if field:
+            size += len(field)
+    if event.tags:
+        size += sum(len(key) + len(value) for key, value in event.tags.items())
+    return size
+
+
+def unsealed(tx: Transaction, lane: str) -> int:
+    """Return how many events of a lane are not in a segment yet."""
+    return int(tx.row(_UNSEALED, (lane,))[0])
+
+
+def fullest(tx: Transaction) -> int:
+    """Return how many unsealed events the fuller one of the lanes has that messages go to."""
+    return int(tx.row(_FULLEST)[0])
+
+
+def lanes(tx: Transaction) -> list[Lane]:
+    """Return what waits to be sealed, lane by lane."""
+    return [Lane(*row) for row in tx.rows(_LANES)]
+
+
+def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[Row]:
+    """Return events of a lane with numbers above `after`: at most `count`, and of `max_bytes`.
+
+    There is always one, if there is any.
+    """
+    found: list[Row] = []
+    room = max_bytes
+    for *fields, tags, size in tx.run(_READ, (lane, after, count)):
+        room -= size
+        if found and room < 0:
+            break
+        found.append(_row(fields, tags))
+    return found
+
+
+def _row(fields: list[Any], tags: str | None) -> Row:
+    seq, time, clock, *rest = fields
+    return Row._make((seq, time, bool(clock), *rest, json.loads(tags) if tags else {}))

@@ -1,0 +1,44 @@
+"""What a gateway remembers of itself: one value a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+EPOCH: Final = "epoch"
+"""A ULID made when the sequence counters were: they count within it."""
+
+SERVICE: Final = "service"
+"""Service seconds, as last saved."""
+
+DECOY: Final = "decoy"
+"""The secret from which salts for unknown names are made."""
+
+_READ: Final = "SELECT value FROM meta WHERE key = ?"
+_WRITE: Final = """
+INSERT INTO meta (key, value) VALUES (?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value
+"""
+
+
+def read_text(tx: Transaction, key: str) -> str:
+    """Return a value that `init` wrote."""
+    return str(tx.row(_READ, (key,))[0])
+
+
+def read_bytes(tx: Transaction, key: str) -> bytes:
+    """Return a value that `init` wrote."""
+    return bytes(tx.row(_READ, (key,))[0])
+
+
+def read_number(tx: Transaction, key: str) -> float:
+    """Return a number, 0 where there is none yet."""
+    row = tx.row(_READ, (key,))
+    return 0.0 if row is None else float(row[0])
+
+
+def write(tx: Transaction, key: str, value: str | bytes | float) -> None:
+    """Remember `value`."""
+    tx.run(_WRITE, (key, value))

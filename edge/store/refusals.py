@@ -1,0 +1,73 @@
+"""Refusals that wait to be told together: at most one event a window for each source and rule.
+
+The first refusal of a window is told at once; what follows is counted here and told when the window
+is over. The table is bounded: beyond, refusals count under one source, `other`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.store import events
+from edge.store.events import NewEvent
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+OTHER: Final = "other"
+
+BATCH: Final = 256
+"""How many windows are closed in one unit of work."""
+
+_COUNT: Final = """
+UPDATE refusals SET count = count + 1, figure = ? WHERE source = ? AND rule = ? RETURNING count
+"""
+_OPEN: Final = "INSERT INTO refusals (source, rule, count, figure, due) VALUES (?, ?, 0, ?, ?)"
+_ROWS: Final = "SELECT count(*) FROM refusals"
+_OVER: Final = """
+SELECT source, rule, count, figure FROM refusals WHERE due <= ? ORDER BY due LIMIT ?
+"""
+_CLOSE: Final = "DELETE FROM refusals WHERE source = ? AND rule = ?"
+_AGAIN: Final = "UPDATE refusals SET count = 0, due = ? WHERE source = ? AND rule = ?"
+_FIRST: Final = "SELECT min(due) FROM refusals"
+
+
+def refuse(
+    tx: Transaction, source: str, rule: str, figure: int | None, window: float, sources: int
+) -> None:
+    """Count a refusal, and tell it at once if it is the first of its window.
+
+    `figure` is the limit that was exceeded, if one was. `window` is in seconds of service,
+    `sources` bounds the table's rows.
+    """
+    if tx.row(_COUNT, (figure, source, rule)) is not None:
+        return
+    if source != OTHER and tx.row(_ROWS)[0] >= sources:
+        refuse(tx, OTHER, rule, figure, window, sources)
+        return
+    due = tx.now.service + window
+    tx.run(_OPEN, (source, rule, figure, due))
+    tx.wake_at(due)
+    _tell(tx, source, rule, 1, figure)
+
+
+def close_windows(tx: Transaction, window: float) -> None:
+    """Close the windows that are over, and tell what was counted in them since they were opened."""
+    for source, rule, times, figure in tx.rows(_OVER, (tx.now.service, BATCH)):
+        if times:
+            _tell(tx, source, rule, times, figure)
+            tx.run(_AGAIN, (tx.now.service + window, source, rule))
+        else:
+            tx.run(_CLOSE, (source, rule))
+
+
+def _tell(tx: Transaction, source: str, rule: str, times: int, figure: int | None) -> None:
+    tags = {} if figure is None else {"limit": str(figure)}
+    event = NewEvent("limit", source, name=rule, value=float(times), level="Warning", tags=tags)
+    events.append(tx, events.SYSTEM, event)
+
+
+def first_due(tx: Transaction) -> float | None:
+    """Return when the next window is over, in service seconds."""
+    row = tx.row(_FIRST)
+    return None if row is None else row[0]

@@ -1,0 +1,196 @@
+"""Sealed segments as rows: one transaction puts the bytes in and takes their events out.
+
+A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
+history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
+furthest over its share go, and the next segment of the lane declares the range. What is in the
+bytes is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.store import events, meta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge.store.database import Transaction
+    from edge.store.events import Row
+
+
+class Dropped(NamedTuple):
+    """A range of sequence numbers, both ends included, that left without being sent, and why."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class Draft(NamedTuple):
+    """What the next segment of a lane will hold, and what it follows."""
+
+    epoch: str
+    lane: str
+    previous: bytes
+    events: list[Row]
+    dropped: list[Dropped]
+
+
+class Segment(NamedTuple):
+    """A sealed segment; `data` is the file as it travels, `digest` its 32 bytes SHA-256."""
+
+    epoch: str
+    lane: str
+    first: int
+    last: int
+    digest: bytes
+    data: bytes
+
+
+class Sealed(NamedTuple):
+    """A segment to be put in: what it follows, and the dropped ranges that it declares."""
+
+    epoch: str
+    lane: str
+    first: int
+    last: int
+    digest: bytes
+    data: bytes
+    previous: bytes
+    dropped: Sequence[Dropped]
+
+
+class Evicted(NamedTuple):
+    """A segment that had to go before the centre had it."""
+
+    lane: str
+    first: int
+    last: int
+    bytes: int
+
+
+_CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
+_DROPPED: Final = "SELECT first, last, reason FROM dropped WHERE lane = ? ORDER BY first LIMIT ?"
+_ADVANCE: Final = """
+UPDATE lanes SET
+    sealed = :last,
+    previous = :digest,
+    bytes = bytes - (
+        SELECT sum(e.bytes) FROM events AS e WHERE e.lane = :lane AND e.seq <= :last
+    ),
+    oldest = (
+        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
+        ORDER BY e.seq LIMIT 1
+    )
+WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
+"""
+_TAKE_OUT: Final = "DELETE FROM events WHERE lane = ? AND seq <= ?"
+_PUT_IN: Final = """
+INSERT INTO segments (epoch, lane, first, last, digest, state, bytes, data)
+VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?)
+"""
+_DECLARED: Final = "DELETE FROM dropped WHERE lane = ? AND first = ? AND last = ?"
+_NEXT: Final = """
+SELECT epoch, lane, first, last, digest, data FROM segments
+WHERE state = 'waiting' ORDER BY id LIMIT 1
+"""
+_MARK: Final = "UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'"
+_TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
+_BY_LANE: Final = """
+SELECT lane, sum(bytes) AS size FROM segments WHERE state = 'waiting'
+GROUP BY lane ORDER BY size DESC LIMIT 1
+"""
+_EVICT: Final = """
+DELETE FROM segments WHERE id = (
+    SELECT min(id) FROM segments WHERE state = 'waiting' AND lane = ?
+) RETURNING lane, first, last, bytes
+"""
+_FORGET_OLDEST: Final = """
+DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
+"""
+_DROP: Final = "INSERT INTO dropped (lane, first, last, reason) VALUES (?, ?, ?, ?)"
+_EXTEND: Final = """
+UPDATE dropped SET last = ? WHERE lane = ? AND last = ? AND reason = ?
+"""
+_LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
+_AFTER: Final = """
+SELECT data FROM segments WHERE epoch = ? AND lane = ? AND first > ? ORDER BY first LIMIT 1
+"""
+_FREE: Final = "PRAGMA incremental_vacuum(256)"
+
+DROPPED_RANGES: Final = 256
+"""Ranges that one header declares; more wait for the next."""
+
+
+def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | None:
+    """Return what the next segment of a lane would hold, or `None` if nothing waits."""
+    sealed, previous = tx.row(_CHAIN, (lane,))
+    found = events.read(tx, lane, sealed, count, max_bytes)
+    if not found:
+        return None
+    dropped = [Dropped(*row) for row in tx.rows(_DROPPED, (lane, DROPPED_RANGES))]
+    return Draft(meta.read_text(tx, meta.EPOCH), lane, previous, found, dropped)
+
+
+def seal(tx: Transaction, sealed: Sealed) -> bool:
+    """Put a segment in and take its events out; `False` if the chain moved on since the draft."""
+    if tx.run(_ADVANCE, sealed._asdict()).rowcount != 1:
+        return False
+    tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
+    tx.run(_PUT_IN, (*sealed[:5], len(sealed.data), sealed.data))
+    for dropped in sealed.dropped:
+        tx.run(_DECLARED, (sealed.lane, dropped.first, dropped.last))
+    return True
+
+
+def next_waiting(tx: Transaction) -> Segment | None:
+    """Return the oldest segment that the centre has not acknowledged, or `None`."""
+    row = tx.row(_NEXT)
+    return None if row is None else Segment(*row)
+
+
+def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
+    """Note that the centre has a segment; of all it has, `recent_bytes` are kept."""
+    tx.run(_MARK, ("acknowledged", None, digest))
+    _trim(tx, "acknowledged", recent_bytes)
+
+
+def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> bool:
+    """Never send a segment again, but keep it, and tell whether it was waiting."""
+    marked = tx.run(_MARK, ("aside", reason, digest)).rowcount == 1
+    _trim(tx, "aside", max_bytes)
+    return marked
+
+
+def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
+    (total,) = tx.row(_TOTAL, (state,))
+    while total > max_bytes:
+        (freed,) = tx.row(_FORGET_OLDEST, (state,))
+        total -= freed
+    tx.rows(_FREE)
+
+
+def evict(tx: Transaction, max_bytes: int, reason: str) -> list[Evicted]:
+    """Bring what waits under `max_bytes`, and note the ranges that the centre will never get."""
+    gone: list[Evicted] = []
+    (total,) = tx.row(_TOTAL, ("waiting",))
+    while total > max_bytes:
+        lane, _size = tx.row(_BY_LANE)
+        evicted = Evicted(*tx.row(_EVICT, (lane,)))
+        total -= evicted.bytes
+        gone.append(evicted)
+        if tx.run(_EXTEND, (evicted.last, lane, evicted.first - 1, reason)).rowcount == 0:
+            tx.run(_DROP, (lane, evicted.first, evicted.last, reason))
+    return gone
+
+
+def lanes(tx: Transaction) -> list[tuple[str, str]]:
+    """Return the epochs and lanes that segments are here of, oldest first."""
+    return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
+
+
+def after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+    """Return the bytes of the first segment of a lane that begins above `seq`, or `None`."""
+    row = tx.row(_AFTER, (epoch, lane, seq))
+    return None if row is None else row[0]
