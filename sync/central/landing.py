@@ -50,6 +50,13 @@ class Landed(NamedTuple):
     aside: Path | None = None
 
 
+class Found(NamedTuple):
+    """What is there of a segment: its digest (32 bytes) and its size in bytes."""
+
+    digest: bytes
+    size: int
+
+
 class Verified(NamedTuple):
     """What a body says it is, its checksum and header having been checked."""
 
@@ -185,8 +192,8 @@ class Landing:
         msg = f"{relative} keeps moving between landing and archive"
         raise OSError(msg)
 
-    def find(self, identity: Identity) -> bytes | None:
-        """The digest (32 bytes) of a segment in landing or archive, made durable; None if absent.
+    def find(self, identity: Identity) -> Found | None:
+        """A segment in landing or archive, made durable; None if absent.
 
         Raises SegmentError when `identity` is none.
         """
@@ -194,9 +201,9 @@ class Landing:
         for root in (self._folder.landing, self._folder.archive, self._folder.landing):
             path = root / relative
             with contextlib.suppress(FileNotFoundError):
-                digest = _last_bytes(path)
+                found = Found(_last_bytes(path), path.stat().st_size)
                 fsync_chain(root, path.parent)
-                return digest
+                return found
         return None
 
     def _link(self, relative: str, incoming: Incoming) -> Outcome | None:

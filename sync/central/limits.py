@@ -52,6 +52,9 @@ class ReceiverLimits:
     """Seconds for requests in progress when the server stops: the time-out of a service manager is
     longer, and what is cut off was not acknowledged."""
 
+    close_s: float = 1.0
+    """Seconds for the last answers after that, before connections are cut."""
+
     retry_after_s: int = 5
     """Seconds a client is asked to wait when the receiver is busy: some bodies are through then."""
 

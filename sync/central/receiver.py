@@ -61,6 +61,12 @@ class Refusal(Exception):
         return answer
 
 
+async def _sign(request: web.Request, response: web.StreamResponse) -> None:
+    """Name the product, and neither its version nor what it is built on."""
+    del request
+    response.headers["Server"] = "fieldpost"
+
+
 class Receiver:
     """Answers `PUT` and `HEAD` of segments. Files are touched in the threads of `pool` alone."""
 
@@ -72,13 +78,24 @@ class Receiver:
         self._limits = limits
         self._pool = pool
         self._bodies: Counter[str] = Counter()
+        self._stopping = asyncio.Event()
+        self._none_left = asyncio.Event()
 
     def application(self) -> web.Application:
         """The routes, with every refusal turned into its answer."""
         app = web.Application(middlewares=[self._answer_refusals])
+        app.on_response_prepare.append(_sign)
         app.router.add_put(_PATH, self._put)
         app.router.add_head(_PATH, self._head)
         return app
+
+    async def drain(self) -> None:
+        """Begin no body any more, and wait for those on the way, for `grace_s` at most."""
+        self._stopping.set()
+        if self._bodies:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.grace_s):
+                    await self._none_left.wait()
 
     @web.middleware
     async def _answer_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -126,10 +143,11 @@ class Receiver:
 
     async def _head(self, request: web.Request) -> web.Response:
         identity = await self._authorised(request)
-        digest = await self._in_thread(self._landing.find, identity)
-        if digest is None:
+        found = await self._in_thread(self._landing.find, identity)
+        if found is None:
             return web.Response(status=404)
-        return web.Response(headers={DIGEST_HEADER: digest.hex()})
+        headers = {DIGEST_HEADER: found.digest.hex(), "Content-Length": str(found.size)}
+        return web.Response(headers=headers)
 
     async def _authorised(self, request: web.Request) -> Identity:
         """The segment that the path names, if the token is its gateway's.
@@ -162,6 +180,8 @@ class Receiver:
     @contextlib.contextmanager
     def _slot(self, gateway: str) -> Iterator[None]:
         """Count a body in, if there is room for one more."""
+        if self._stopping.is_set():
+            raise self._busy("stopping", "the receiver is about to stop")
         if self._bodies[gateway] >= self._limits.bodies_per_gateway:
             text = "this gateway has too many bodies on the way"
             raise Refusal(429, "busy", text, self._limits.retry_after_s)
@@ -174,6 +194,8 @@ class Receiver:
             self._bodies[gateway] -= 1
             if not self._bodies[gateway]:
                 del self._bodies[gateway]
+            if self._stopping.is_set() and not self._bodies:
+                self._none_left.set()
 
     async def _receive(self, request: web.Request, incoming: Incoming, length: int) -> None:
         """Write the body to its temporary; the length is announced, and HTTP keeps to it."""

@@ -136,21 +136,21 @@ async def listening(
         for fault in gateways.survey().faults:
             tell(logging.ERROR, "damaged", text=fault)
         receiver = Receiver(gateways, landing, limits, pool)
-        async with _served(receiver.application(), listen, chain, limits) as address:
+        async with _served(receiver, listen, chain, limits) as address:
             yield address
 
 
 @contextlib.asynccontextmanager
 async def _served(
-    app: web.Application, listen: Listen, chain: Chain, limits: ReceiverLimits
+    receiver: Receiver, listen: Listen, chain: Chain, limits: ReceiverLimits
 ) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(
-        app,
+        receiver.application(),
         access_log=None,
         auto_decompress=False,
         keepalive_timeout=limits.idle_s,
         lingering_time=limits.linger_s,
-        shutdown_timeout=limits.grace_s,
+        shutdown_timeout=limits.close_s,
     )
     context = Certificate(chain).context
     await runner.setup()
@@ -166,6 +166,7 @@ async def _served(
             yield listener.getsockname()[:2]
         finally:
             server.close()
+            await receiver.drain()
     finally:
         await runner.cleanup()
 

@@ -113,7 +113,7 @@ def test_the_archive_is_looked_at(
     land(landing, segment())
     (folder.archive / NAME).parent.mkdir(parents=True)
     (folder.landing / NAME).rename(folder.archive / NAME)
-    assert landing.find(identity()) == digest_of(segment())
+    assert landing.find(identity()) == (digest_of(segment()), len(segment()))
     assert land(landing, segment(text=text)).outcome.value == outcome
     assert files(folder.landing) == []
     assert files(folder.archive) == [NAME]
@@ -133,7 +133,7 @@ def test_a_file_that_the_disk_spoiled_is_another_one(folder: FleetFolder, landin
 def test_find_tells_the_digest_or_nothing(landing: Landing) -> None:
     assert landing.find(identity()) is None
     land(landing, segment())
-    assert landing.find(identity()) == digest_of(segment())
+    assert landing.find(identity()) == (digest_of(segment()), len(segment()))
     assert landing.find(identity(1, 4)) is None
 
 
