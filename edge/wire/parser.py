@@ -57,31 +57,11 @@ class StreamParser:
     """
 
     __slots__ = (
-        "_base",
-        "_buffer",
-        "_child",
-        "_closed",
-        "_count",
-        "_declared",
-        "_depth",
-        "_expat",
-        "_failed",
-        "_fed",
-        "_grandchild",
-        "_header",
-        "_items",
-        "_leaf",
-        "_mark",
-        "_max_attributes",
-        "_max_bytes",
-        "_max_depth",
-        "_max_elements",
-        "_namespace",
-        "_rebuild_at",
-        "_scanner",
-        "_stanza",
-        "_uses",
-    )
+        "_base", "_buffer", "_child", "_closed", "_count", "_declared", "_depth", "_expat",
+        "_failed", "_fed", "_grandchild", "_header", "_items", "_leaf", "_mark", "_max_attributes",
+        "_max_bytes", "_max_depth", "_max_elements", "_namespace", "_rebuild_at", "_scanner",
+        "_stanza", "_uses"
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -245,8 +245,9 @@ def _stanza(
 # SASL (RFC 6120, section 6.4)
 
 
-def sasl_challenge(encoded: bytes) -> bytes:
-    """Send a challenge that is already in base64."""
+def sasl_challenge(encoded: bytes = b"") -> bytes:
+    """Make a challenge, whose message is in base64 already; an empty one asks for the first
+    message."""
     return tag("challenge", content=encoded, xmlns=SASL)
 
 

@@ -1,0 +1,90 @@
+"""What stream negotiation asks the session to do; in the order of the list that they come in.
+
+`LookUp`, `Verify` and `Bind` ask for work outside: its result goes back into `wire.negotiation`,
+and until then no further item of the stream is given to it. `StartTls` does too, when the handshake
+is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from edge.credentials import Credentials
+    from edge.wire.stanza import Stanza
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write these bytes."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StartTls:
+    """Write what was to be sent, reset the parser, begin TLS as its server, then call
+    `tls_established`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Find the credentials of an account, and call `found` with them, with made-up ones, or with
+    None if that failed.
+
+    `username` is a normalised local part. `mechanism` is that of SCRAM that the credentials must be
+    for; PLAIN takes those of any.
+    """
+
+    username: str
+    mechanism: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Check a password outside of the event loop (`credentials.verify`), and call `verified`."""
+
+    password: str
+    credentials: Credentials
+
+    def __repr__(self) -> str:
+        return "Verify(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class Authenticated:
+    """The peer has proved that it is this account: a normalised local part. Larger stanzas may be
+    accepted now."""
+
+    username: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Reset the parser: a new stream begins in both directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Bind the account to this resource, or to one of your own if it is None; then call `bound` or
+    `refused`."""
+
+    resource: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The stream is bound, and this stanza is not a matter of negotiation."""
+
+    stanza: Stanza
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Write what was to be sent, and close the connection; nothing more is read."""
+
+
+Action: TypeAlias = (
+    Send | StartTls | LookUp | Verify | Authenticated | Restart | Bind | Route | Close
+)

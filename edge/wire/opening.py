@@ -1,0 +1,57 @@
+"""Whether the header of a client's stream can be accepted (RFC 6120, section 4.7).
+
+What is answered to it is told in `wire.negotiation`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from edge.wire import jid
+from edge.wire.errors import StreamError
+from edge.wire.namespaces import CLIENT, STREAMS, clark
+
+if TYPE_CHECKING:
+    from edge.wire.stanza import StreamOpen
+
+_VERSION = re.compile(r"0*([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
+
+
+def check(header: StreamOpen, domain: str) -> None:
+    """Return if a stream with this header can be served for `domain`.
+
+    Raises:
+        StreamError: `invalid-namespace`, `bad-namespace-prefix`, `bad-format`,
+        `improper-addressing`, `host-unknown` or
+            `unsupported-version`.
+    """
+    if not header.name.startswith(clark(STREAMS, "")):
+        raise StreamError("invalid-namespace", "the stream's own namespace")
+    if header.name != clark(STREAMS, "stream"):
+        raise StreamError("bad-format", "a stream begins with `stream`")
+    if not header.prefixed:
+        raise StreamError("bad-namespace-prefix", "the stream's own namespace needs a prefix")
+    if header.namespace != CLIENT:
+        raise StreamError("invalid-namespace", f"{CLIENT} must be the default namespace")
+    version = _VERSION.fullmatch(header.attrs.get("version", ""))
+    if version is None or int(version[1]) < 1:
+        raise StreamError("unsupported-version", "XMPP 1.0 is spoken here")
+    to = header.attrs.get("to")
+    if not to:
+        raise StreamError("improper-addressing", "a stream is opened `to` a domain")
+    if _normalise(to) != domain:
+        raise StreamError("host-unknown")
+
+
+def sender(header: StreamOpen) -> str | None:
+    """Return the address that the peer opened the stream `from`, if it gave one that is well-
+    formed."""
+    return _normalise(header.attrs.get("from", ""))
+
+
+def _normalise(address: str) -> str | None:
+    try:
+        return jid.parse(address).full
+    except jid.JidError:
+        return None

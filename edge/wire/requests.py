@@ -1,0 +1,70 @@
+"""What an element that a peer sends during negotiation asks for.
+
+Which of them may come when is told by `wire.states`, and what is done then by `wire.negotiation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.wire import jid, sasl
+from edge.wire.errors import StanzaError
+from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS, clark
+from edge.wire.stanza import Stanza, StreamClose, StreamOpen
+from edge.wire.states import Input
+
+if TYPE_CHECKING:
+    from edge.wire.stanza import Item
+
+_STANZAS = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
+_IQ = clark(CLIENT, "iq")
+_BIND = clark(BIND, "bind")
+_RESOURCE = clark(BIND, "resource")
+_ELEMENTS = {
+    clark(TLS, "starttls"): Input.STARTTLS,
+    clark(SASL, "auth"): Input.AUTH,
+    clark(SASL, "response"): Input.RESPONSE,
+    clark(SASL, "abort"): Input.ABORT,
+    clark(STREAMS, "error"): Input.PEER_ERROR,
+}
+
+
+def classify(item: Item) -> Input:
+    """Tell which input an item of the stream is."""
+    if isinstance(item, StreamOpen):
+        return Input.OPEN
+    if isinstance(item, StreamClose):
+        return Input.CLOSE
+    if item.name not in _STANZAS:
+        return _ELEMENTS.get(item.name, Input.OTHER)
+    payload = item.payload
+    return Input.BIND if payload is not None and payload.name == _BIND else Input.STANZA
+
+
+def message(item: Stanza) -> bytes | None:
+    """Return the message that a SASL element carries, or None if it carries none.
+
+    Raises:
+        SaslFailure: `malformed-request` or `incorrect-encoding`.
+    """
+    tree = item.tree()
+    if len(tree):
+        raise sasl.SaslFailure("malformed-request")
+    return sasl.decode(tree.text) if tree.text else None
+
+
+def resource(item: Stanza) -> str | None:
+    """Return the resource that a request to bind asks for, normalised; None leaves it to us.
+
+    Raises:
+        StanzaError: `modify/bad-request` (RFC 6120, section 7.7.2.1).
+    """
+    if item.name != _IQ or item.attrs.get("type") != "set" or not item.attrs.get("id"):
+        raise StanzaError("bad-request", "binding takes an iq of type set, with an id")
+    wanted = item.tree().findtext(f"{_BIND}/{_RESOURCE}")
+    if not wanted:
+        return None
+    try:
+        return jid.prepare_resource(wanted)
+    except jid.JidError as error:
+        raise StanzaError("bad-request", str(error)) from error
