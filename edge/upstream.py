@@ -1,4 +1,4 @@
-"""The gateway's side of the uplink: the store as the backlog, and what a header tells of the gateway.
+"""The gateway's side of the uplink: the store as the backlog, and a header's facts.
 
 Translates between the store's rows and the records of `sync`; decides nothing.
 """

@@ -35,7 +35,7 @@ def add(
         raise click.UsageError("--password and --password-stdin exclude each other")
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
-    if password == "":  # noqa: S105 - an empty one is refused, not set
+    if password == "":
         raise click.UsageError("the password is empty")
     jid, made_up = devices.add(folder, name, password, trusted=not no_trust)
     click.echo(jid)

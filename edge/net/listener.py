@@ -6,15 +6,17 @@ What a session does with its bytes is `session`'s.
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from asyncio import sslproto
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.config import Address
 from edge.errors import ConfigError, SetupError
-from edge.net.session import Session, Shared
+from edge.net.session import Session
+from edge.net.shared import Shared
+from edge.store import meta
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,18 +39,23 @@ class Listener:
     def __init__(
         self, folder: Path, settings: Config, store: Store, registry: Registry, router: Router
     ) -> None:
+        self._folder = folder
         self._settings = settings
+        self._store = store
         self._registry = registry
-        self._shared = Shared(settings, store, registry, router, server_context(folder))
+        self._router = router
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Address:
         """Listen; returns the address that was bound; raises `ConfigError` if it cannot be."""
         _bound_tls_buffers()
+        context = server_context(self._folder)
+        decoy = await self._store.read(lambda tx: meta.read_bytes(tx, meta.DECOY))
+        shared = Shared(self._settings, self._store, self._registry, self._router, context, decoy)
         wanted = self._settings.listen
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                lambda: Session(self._shared), wanted.host, wanted.port, backlog=QUEUE
+                lambda: Session(shared), wanted.host, wanted.port, backlog=QUEUE
             )
         except OSError as error:
             reason = error.strerror or error
@@ -61,7 +68,8 @@ class Listener:
         if self._server is not None:
             self._server.close()
         self._registry.end_all("system-shutdown")
-        await self._shared.empty(patience)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._registry.empty.wait(), patience)
 
 
 def server_context(folder: Path) -> ssl.SSLContext:
@@ -85,15 +93,4 @@ def _bound_tls_buffers() -> None:
     test of the memory of idle sessions tells.
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
-        sslproto.SSLProtocol.max_size = TLS_BUFFER  # type: ignore[misc]
-
-
-def keep_alive(transport: asyncio.BaseTransport, idle: int, interval: int, count: int) -> None:
-    """Let the kernel find out that a peer is gone: after `idle` seconds of silence, probe."""
-    connection = transport.get_extra_info("socket")
-    if connection is None:
-        return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
+        sslproto.SSLProtocol.max_size = TLS_BUFFER

@@ -5,6 +5,7 @@ Who is bound and who is present is not known here: that is in the store.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,6 +31,8 @@ class Registry:
         self._generations = count(1)
         self._sessions: dict[int, Connection] = {}
         self._strangers: set[int] = set()
+        self.empty = asyncio.Event()
+        self.empty.set()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -42,6 +45,7 @@ class Registry:
             return None
         generation = next(self._generations)
         self._sessions[generation] = session
+        self.empty.clear()
         self._strangers.add(generation)
         return generation
 
@@ -53,6 +57,8 @@ class Registry:
         """Forget a connection."""
         self._sessions.pop(generation, None)
         self._strangers.discard(generation)
+        if not self._sessions:
+            self.empty.set()
 
     def end(self, generation: int, condition: str, text: str = "") -> None:
         """End a session with a stream error, if it is still there."""

@@ -5,10 +5,11 @@ Protocols and plain records alone. The gateway implements the first two, `https`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from sync.format import Dropped, Event, Identity
     from sync.uplink.outcomes import Outcome
@@ -127,5 +128,4 @@ class Notice(NamedTuple):
     text: str
 
 
-if TYPE_CHECKING:
-    Tell = Callable[[Notice], Awaitable[None]]
+Tell: TypeAlias = Callable[[Notice], Awaitable[None]]
