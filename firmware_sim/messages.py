@@ -5,6 +5,7 @@ It makes text and checks text. How it is sent, stored or addressed is not its bu
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
@@ -86,7 +87,7 @@ def reading(
         timestamp: when it was read, with a time zone; now if left out.
 
     Raises:
-        MessageRefused: a value has characters that XML forbids.
+        MessageRefused: a number is not finite, or a value has characters that XML forbids.
     """
     root = ET.Element(f"{{{CLIENT}}}message")
     fields = ET.SubElement(root, f"{{{SENSOR_DATA}}}fields", {"seqnr": "1", "done": "true"})
@@ -138,6 +139,8 @@ def _typed(value: float | str | bool, unit: str) -> tuple[str, dict[str, str]]:
         return "boolean", {"value": "true" if value else "false"}
     if isinstance(value, str):
         return "string", {"value": value}
+    if not math.isfinite(value):
+        raise MessageRefused(f"a reading must be finite, not {value}")
     return "numeric", {"value": repr(value), "unit": unit}
 
 

@@ -7,12 +7,13 @@ certificate of its own. It is no gateway: it keeps nothing and checks nothing.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import datetime
 import ssl
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -33,7 +34,8 @@ _STARTTLS = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></star
 _PLAIN = (
     "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>"
 )
-_BIND = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
+_BIND_NS = "urn:ietf:params:xml:ns:xmpp-bind"
+_BIND = f"<bind xmlns='{_BIND_NS}'/>"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Stanza:
 
     def __init__(self, element: ET.Element, full_jid: str) -> None:
         self.id = element.get("id", "")
+        self.source = full_jid
         payload = element[0]
         self.namespace, _, self.step = payload.tag.removeprefix("{").rpartition("}")
         self.msg_id = payload.get("msgId", "")
@@ -146,10 +149,10 @@ class ScriptedPeer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            await self._negotiate(reader, writer)
+            user = await self._negotiate(reader, writer)
             self.sessions += 1
             self._changed.set()
-            await self._converse(reader, writer)
+            await self._converse(f"{user}@{DOMAIN}", reader, writer)
         except (ConnectionError, EOFError, ET.ParseError, ssl.SSLError):
             pass  # the device, or the test, ended it
         finally:
@@ -157,7 +160,7 @@ class ScriptedPeer:
             writer.transport.abort()
             self._changed.set()
 
-    async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         await _header(reader)
         features = _STARTTLS if self.tls else _PLAIN
         writer.write(f"{_HEADER}<stream:features>{features}</stream:features>".encode())
@@ -168,7 +171,8 @@ class ScriptedPeer:
         await writer.start_tls(self.certificate.context)
         await _header(reader)
         writer.write(f"{_HEADER}<stream:features>{_PLAIN}</stream:features>".encode())
-        await reader.readuntil(b"</auth>")
+        auth = ET.fromstring(await reader.readuntil(b"</auth>"))  # noqa: S314 - from our own device
+        _, user, _ = base64.b64decode(auth.text or "").decode().split("\0")
         sasl = "urn:ietf:params:xml:ns:xmpp-sasl"
         if not self.login:
             writer.write(f"<failure xmlns='{sasl}'><not-authorized/></failure>".encode())
@@ -177,28 +181,31 @@ class ScriptedPeer:
         writer.write(f"<success xmlns='{sasl}'/>".encode())
         await _header(reader)
         writer.write(f"{_HEADER}<stream:features>{_BIND}</stream:features>".encode())
+        return user
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        parser = ET.XMLPullParser(["start", "end"])
+    async def _converse(
+        self, jid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        parser: Any = ET.XMLPullParser(["start", "end"])
         parser.feed("<stream xmlns='jabber:client'>")
         depth = 0
         while data := await reader.read(65536):
             parser.feed(data)
-            for event, element in parser.read_events():  # type: ignore[misc]
+            for event, element in parser.read_events():
                 depth += 1 if event == "start" else -1
                 if event == "end" and depth == 1:
-                    writer.write(self._answer(element).encode())
+                    if element.tag.endswith("}iq") and element[0].tag.endswith("}bind"):
+                        jid = f"{jid}/{element[0][0].text}"
+                    writer.write(self._answer(element, jid).encode())
         await writer.drain()
 
-    def _answer(self, element: ET.Element) -> str:
+    def _answer(self, element: Any, full_jid: str) -> str:
         if element.tag != "{jabber:client}iq" or element.get("type") not in ("set", "get"):
             return ""
         if element[0].tag.endswith("}bind"):
-            resource = element[0][0].text
-            self._jid = f"pump1@{DOMAIN}/{resource}"
-            jid = f"<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><jid>{self._jid}</jid></bind>"
-            return f"<iq type='result' id='{element.get('id')}'>{jid}</iq>"
-        stanza = Stanza(element, self._jid)
+            bound = f"<bind xmlns='{_BIND_NS}'><jid>{full_jid}</jid></bind>"
+            return f"<iq type='result' id='{element.get('id')}'>{bound}</iq>"
+        stanza = Stanza(element, full_jid)
         self.seen.append(stanza)
         self._changed.set()
         return self.script(stanza)

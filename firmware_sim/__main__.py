@@ -1,0 +1,209 @@
+"""The command `fieldpost-sim`: simulated devices against a gateway, and the verdict of a run.
+
+What a command needs is imported when it runs, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from firmware_sim.faults import Fault
+    from firmware_sim.scenarios.count import CountSettings, Progress
+    from firmware_sim.scenarios.record import RunRecord
+    from firmware_sim.verdict import Verdict
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Simulated devices against a Fieldpost gateway."""
+
+
+@main.group("run")
+def run_group() -> None:
+    """Run a scenario; exit status 0 if its verdict is exact, 1 if not, 2 for wrong usage."""
+
+
+@run_group.command("count")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The gateway's address.")
+@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Its XMPP port.")
+@click.option("--domain", required=True, help="Its domain, which its certificate must name.")
+@click.option("--ca", type=_FILE, required=True, help="PEM of its CA.")
+@click.option("--accounts", type=_FILE, required=True, help="JSON object: name to password.")
+@click.option("--devices", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--messages", type=click.IntRange(1, 100_000), default=50, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of pace and faults.")
+@click.option("--seconds", type=click.FloatRange(0.0, 86_400.0), default=30.0, show_default=True)
+@click.option("--patience", type=click.FloatRange(0.0, 86_400.0), default=120.0, show_default=True)
+@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True)
+@click.option("--retry-base", type=click.FloatRange(0.1, 3600.0), default=15.0, show_default=True)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the run: outboxes and settings. A run that is there goes on.",
+)
+@click.option("--gateway-dir", type=_FOLDER, help="The gateway's folder, for the verdict.")
+@click.option("--events", type=_FILE, help="Or the output of `fieldpost events --json`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def count_command(
+    *,
+    domain: str,
+    ca: Path,
+    accounts: Path,
+    devices: int,
+    messages: int,
+    retry_base: float,
+    state: Path,
+    gateway_dir: Path | None,
+    events: Path | None,
+    as_json: bool,
+    **pace: Any,
+) -> None:
+    """Let devices send assured events, fail and restart by a seed, and judge what came of it.
+
+    Each of DEVICES sends MESSAGES events over SECONDS; at FAULTS, a part of all steps, something
+    goes wrong. The run ends when everything is delivered, or PATIENCE seconds after the pace.
+    """
+    from firmware_sim.limits import Policy
+    from firmware_sim.scenarios.count import CountSettings
+
+    passwords = _passwords(accounts, devices)
+    run = _begin(state, domain, tuple(passwords), messages)
+    policy = Policy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
+    settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
+    begun = time.monotonic()
+    happened = _run(run, settings)
+    took = round(time.monotonic() - begun, 1)
+    _finish(run, state, gateway_dir, events, as_json, {"seconds": took, **_named(happened)})
+
+
+@main.command("verdict")
+@click.option("--state", type=_FOLDER, required=True, help="Folder of the run.")
+@click.option("--gateway-dir", type=_FOLDER, help="The gateway's folder.")
+@click.option("--events", type=_FILE, help="Or the output of `fieldpost events --json`.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def verdict_command(
+    state: Path, gateway_dir: Path | None, events: Path | None, as_json: bool
+) -> None:
+    """Judge a run: what its devices believe against what the gateway logged."""
+    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+
+    if gateway_dir is None and events is None:
+        raise click.UsageError("give --gateway-dir or --events")
+    try:
+        run = RunRecord.load(state)
+    except RunMismatch as error:
+        raise click.UsageError(str(error)) from error
+    _finish(run, state, gateway_dir, events, as_json, {})
+
+
+def _passwords(accounts: Path, devices: int) -> dict[str, str]:
+    """Read the first so many accounts of the file, in its order."""
+    try:
+        rows = json.loads(accounts.read_text())
+    except ValueError as error:
+        raise click.UsageError(f"{accounts} is not JSON: {error}") from error
+    if not isinstance(rows, dict) or not all(isinstance(v, str) for v in rows.values()):
+        raise click.UsageError(f"{accounts} is not a JSON object of names and passwords")
+    if len(rows) < devices:
+        raise click.UsageError(f"{accounts} has {len(rows)} accounts, not {devices}")
+    return dict(list(rows.items())[:devices])
+
+
+def _begin(state: Path, domain: str, names: tuple[str, ...], messages: int) -> RunRecord:
+    from firmware_sim.scenarios.record import RunMismatch, RunRecord
+
+    try:
+        return RunRecord.begin(state, domain, names, messages)
+    except RunMismatch as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _run(run: RunRecord, settings: CountSettings) -> Counter[Fault]:
+    import asyncio
+
+    from firmware_sim.errors import FirmwareError
+    from firmware_sim.scenarios.count import count
+
+    shown = _progress() if sys.stderr.isatty() else None
+    try:
+        return asyncio.run(count(run, settings, shown))
+    except* FirmwareError as errors:
+        _fail(str(errors.exceptions[0]))
+    finally:
+        if shown is not None:
+            click.echo(err=True)
+
+
+def _progress() -> Callable[[Progress], None]:
+    def show(at: Progress) -> None:
+        line = (
+            f"\r{at.delivered}/{at.planned} delivered, {at.waiting} waiting,"
+            f" {at.online} devices online, {at.faults} faults  "
+        )
+        click.echo(line, nl=False, err=True)
+
+    return show
+
+
+def _finish(
+    run: RunRecord,
+    state: Path,
+    gateway_dir: Path | None,
+    events: Path | None,
+    as_json: bool,
+    more: dict[str, Any],
+) -> None:
+    """Judge, print, and exit with 0 if all is as it should be, else 1."""
+    from firmware_sim.errors import FirmwareError
+
+    try:
+        found = _judge(run, state, gateway_dir, events)
+    except (FirmwareError, ValueError, OSError) as error:
+        _fail(str(error))
+    if as_json:
+        click.echo(json.dumps({"run": run.run, **more, **found.as_json()}))
+    else:
+        click.echo("\n".join([*found.lines(), *(f"{k}: {v}" for k, v in more.items())]))
+    sys.exit(0 if found.passed else 1)
+
+
+def _judge(run: RunRecord, state: Path, gateway_dir: Path | None, events: Path | None) -> Verdict:
+    from firmware_sim import gateway_log
+    from firmware_sim.scenarios.record import EVENT
+    from firmware_sim.verdict import judge
+
+    believed = run.believed(state)
+    if events is not None:
+        with events.open() as lines:
+            return judge(run.planned, believed, gateway_log.of_run(lines, EVENT, run.run))
+    if gateway_dir is not None:
+        printed = gateway_log.from_gateway(gateway_dir)
+        return judge(run.planned, believed, gateway_log.of_run(printed, EVENT, run.run))
+    return judge(run.planned, believed, None)
+
+
+def _named(happened: Counter[Fault]) -> dict[str, int]:
+    return dict(sorted((fault.value, count) for fault, count in happened.items()))
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"fieldpost-sim: {message}", err=True)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

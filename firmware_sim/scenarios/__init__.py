@@ -1,0 +1,1 @@
+"""Runs of many simulated devices, one scenario a module."""

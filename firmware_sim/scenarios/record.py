@@ -1,0 +1,111 @@
+"""What a run leaves in its folder: its settings, and an outbox per device.
+
+So a run that was interrupted goes on where it was, and a verdict can be asked for later. It starts
+no device and judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from firmware_sim.errors import FirmwareError
+from firmware_sim.limits import OutboxLimits
+from firmware_sim.outbox import Outbox
+from firmware_sim.sender import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from firmware_sim.verdict import Key
+
+EVENT: Final = "Counted"
+"""The id of each event that a run logs."""
+
+RESOURCE: Final = "fw"
+_FILE: Final = "run.json"
+_VERSION: Final = 1
+
+
+class RunMismatch(FirmwareError):
+    """The folder holds another run, or none."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run: its own id (a tag of each event), whose devices, and how many messages each."""
+
+    run: str
+    domain: str
+    devices: tuple[str, ...]
+    messages: int
+
+    @classmethod
+    def begin(cls, state: Path, domain: str, devices: tuple[str, ...], messages: int) -> Self:
+        """Begin a run in a folder, or go on with the one that is there.
+
+        Raises:
+            RunMismatch: it holds a run of other devices or another number of messages.
+        """
+        state.mkdir(parents=True, exist_ok=True)
+        if not (state / _FILE).exists():
+            record = cls(secrets.token_hex(8), domain, devices, messages)
+            text = json.dumps({"version": _VERSION, **asdict(record)}, indent=1)
+            (state / _FILE).write_text(text + "\n")
+            return record
+        record = cls.load(state)
+        if (record.domain, record.devices, record.messages) != (domain, devices, messages):
+            raise RunMismatch(f"{state} holds another run; give a new folder")
+        return record
+
+    @classmethod
+    def load(cls, state: Path) -> Self:
+        """Read the run of a folder.
+
+        Raises:
+            RunMismatch: there is none, or it cannot be read.
+        """
+        try:
+            row = json.loads((state / _FILE).read_text())
+            if row.pop("version") != _VERSION:
+                raise RunMismatch(f"{state / _FILE} is of another version")
+            return cls(**{**row, "devices": tuple(row["devices"])})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunMismatch(f"{state} holds no run: {error}") from error
+
+    @property
+    def planned(self) -> int:
+        """How many messages the run is to send."""
+        return len(self.devices) * self.messages
+
+    @property
+    def limits(self) -> OutboxLimits:
+        """Limits under which each outbox remembers every message of the run."""
+        most = max(self.messages, 1)
+        return OutboxLimits(keep_done=most, keep_failed=most)
+
+    def jid(self, device: str) -> str:
+        """Give a device's full JID."""
+        return f"{device}@{self.domain}/{RESOURCE}"
+
+    def outbox(self, state: Path, device: str) -> Path:
+        """Give the file of a device's outbox."""
+        return state / f"{device}.outbox"
+
+    def believed(self, state: Path) -> dict[Key, State]:
+        """Read from all outboxes what the devices believe of their messages.
+
+        Raises:
+            OutboxError: one cannot be read, or its device is still running.
+        """
+        found: dict[Key, State] = {}
+        for device in self.devices:
+            path, jid = self.outbox(state, device), self.jid(device)
+            if not path.exists():
+                continue
+            with Outbox.open(path, jid, self.limits) as outbox:
+                for record in outbox.records(*State):
+                    found[jid, int(record.label)] = record.state
+        return found

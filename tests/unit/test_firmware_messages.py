@@ -1,0 +1,154 @@
+"""What a device says: logs, readings, and any message that a caller hands in."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firmware_sim import messages
+from firmware_sim.errors import MessageRefused
+
+WHEN = datetime(2026, 3, 4, 5, 6, 7, 891_000, tzinfo=timezone(timedelta(hours=2)))
+
+
+def test_a_log() -> None:
+    text = messages.log(
+        "Hot", "Too hot.", type_="Warning", tags={"n": 1, "k": 'a"<b'}, timestamp=WHEN
+    )
+    assert text == (
+        '<message xmlns="jabber:client"><log xmlns="urn:xmpp:eventlog"'
+        ' timestamp="2026-03-04T03:06:07.891Z" id="Hot" type="Warning"><message>Too hot.</message>'
+        '<tag name="n" value="1"/><tag name="k" value="a&quot;&lt;b"/></log></message>'
+    )
+
+
+def test_a_log_of_now() -> None:
+    stamp = _parse(messages.log("a", "b"))[0].get("timestamp")
+    assert stamp is not None
+    assert abs(datetime.fromisoformat(stamp) - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "written", "unit"),
+    [
+        (21.5, "numeric", "21.5", "K"),
+        (3, "numeric", "3", "K"),
+        (True, "boolean", "true", None),
+        (False, "boolean", "false", None),
+        ("open", "string", "open", None),
+    ],
+)
+def test_a_reading(value: float | str | bool, kind: str, written: str, unit: str | None) -> None:
+    text = messages.reading("level", value, unit="K", node="tank", timestamp=WHEN)
+    fields = _parse(text)[0]
+    assert fields.tag == "{urn:xmpp:iot:sensordata}fields"
+    node = fields[0]
+    assert node.get("nodeId") == "tank"
+    assert node[0].get("value") == "2026-03-04T03:06:07.891Z"
+    field = node[0][0]
+    assert field.tag == f"{{urn:xmpp:iot:sensordata}}{kind}"
+    assert (field.get("name"), field.get("value"), field.get("unit")) == ("level", written, unit)
+    assert field.get("momentary") == "true"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_reading_must_be_finite(value: float) -> None:
+    with pytest.raises(MessageRefused, match="finite"):
+        messages.reading("level", value)
+
+
+def test_an_unknown_type_is_refused() -> None:
+    with pytest.raises(MessageRefused, match="not a type of event"):
+        messages.log("a", "b", type_="Bad")
+
+
+@pytest.mark.parametrize("bad", ["\x00", "\x0b", "\ud800", "\uffff"])
+def test_characters_that_xml_forbids_are_refused(bad: str) -> None:
+    with pytest.raises(MessageRefused, match="forbids"):
+        messages.log("a", bad)
+    with pytest.raises(MessageRefused, match="forbids"):
+        messages.reading("a", bad)
+
+
+def test_a_callers_message_is_written_so_that_it_stands_alone() -> None:
+    text = messages.checked(
+        "<message to='x@y' from='z@y' type='normal' xmlns:p='urn:p'>"
+        "<p:a p:b='1' xml:lang='en'>t<!-- no --><c xmlns=''/></p:a>\n<![CDATA[<&]]></message>"
+    )
+    assert text == (
+        '<message xmlns="jabber:client" type="normal">'
+        '<a xmlns="urn:p" xmlns:a0="urn:p" a0:b="1" xml:lang="en">t<c xmlns=""/></a>\n&lt;&amp;'
+        "</message>"
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "<message>",
+        "<presence/>",
+        "<message xmlns='urn:other'/>",
+        "<message/><message/>",
+        "<!DOCTYPE message><message/>",
+        "<!DOCTYPE m [<!ENTITY a 'b'>]><message>&a;</message>",
+    ],
+)
+def test_what_is_no_message_is_refused(bad: str) -> None:
+    with pytest.raises(MessageRefused):
+        messages.checked(bad)
+
+
+_NAMES = st.text("abcXYZ", min_size=1, max_size=4)
+_TEXTS = st.text(
+    st.characters(
+        codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"
+    ),
+    max_size=8,
+) | st.sampled_from(["\t", "\n", "\r", "\r\n", "<&>\"'", "]]>"])
+_TAGS = st.tuples(st.sampled_from(["", "{urn:a}", "{urn:b}", "{jabber:client}"]), _NAMES).map(
+    "".join
+)
+
+
+def _element(children: st.SearchStrategy[list[ET.Element]]) -> st.SearchStrategy[ET.Element]:
+    def build(
+        tag: str, attributes: dict[str, str], text: str, tail: str, inner: list[ET.Element]
+    ) -> ET.Element:
+        element = ET.Element(tag, attributes)
+        element.text, element.tail = text, tail
+        element.extend(inner)
+        return element
+
+    return st.builds(
+        build, _TAGS, st.dictionaries(_TAGS, _TEXTS, max_size=3), _TEXTS, _TEXTS, children
+    )
+
+
+_TREES = st.recursive(
+    _element(st.just([])), lambda inner: _element(st.lists(inner, max_size=3)), max_leaves=6
+)
+
+
+@given(_TREES)
+def test_what_is_written_reads_the_same_and_writes_the_same(tree: ET.Element) -> None:
+    root = ET.Element("{jabber:client}message")
+    root.append(tree)
+    text = messages.write(root)
+    again = _parse(text)
+    assert _shape(again) == _shape(root)
+    assert messages.write(again) == text
+    assert messages.checked(text) == text
+
+
+def _parse(text: str) -> ET.Element:
+    return ET.fromstring(text)  # noqa: S314 - what our own code wrote
+
+
+def _shape(element: ET.Element) -> object:
+    inner = [_shape(child) for child in element]
+    return element.tag, dict(element.items()), element.text or "", element.tail or "", inner

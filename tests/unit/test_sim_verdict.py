@@ -1,0 +1,124 @@
+"""The verdict: each way in which what devices believe and what was logged can differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from firmware_sim import gateway_log
+from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.scenarios.record import RunMismatch, RunRecord
+from firmware_sim.sender import State
+from firmware_sim.verdict import SHOWN, judge
+
+A, B = ("a@gw/fw", 1), ("a@gw/fw", 2)
+
+
+def test_all_delivered_and_logged_once_is_exact() -> None:
+    found = judge(2, {A: State.DONE, B: State.DONE}, [B, A])
+    assert found.exact
+    assert found.passed
+    assert (found.sent, found.delivered, found.logged) == (2, 2, 2)
+    assert found.lines()[-1] == "verdict          exact"
+
+
+@pytest.mark.parametrize(
+    ("planned", "believed", "logged", "differs"),
+    [
+        (3, {A: State.DONE, B: State.DONE}, [A, B], {}),
+        (2, {A: State.DONE, B: State.DONE}, [A, B, B], {"duplicates": 1}),
+        (2, {A: State.DONE, B: State.DONE}, [A], {"missing": 1}),
+        (2, {A: State.DONE, B: State.FAILED}, [A, B], {"unexpected": 1, "failed": 1}),
+        (1, {A: State.DONE}, [A, B], {"unexpected": 1}),
+        (2, {A: State.DONE, B: State.IN_DOUBT}, [A, B], {"in_doubt": 1, "in_doubt_logged": 1}),
+        (2, {A: State.DONE, B: State.IN_DOUBT}, [A], {"in_doubt": 1}),
+        (2, {A: State.DONE, B: State.RELEASED}, [A, B], {"pending": 1}),
+        (2, {A: State.DONE, B: State.QUEUED}, [A], {"pending": 1}),
+    ],
+)
+def test_each_difference_is_counted_and_not_exact(
+    planned: int,
+    believed: dict[tuple[str, int], State],
+    logged: list[tuple[str, int]],
+    differs: dict[str, int],
+) -> None:
+    found = judge(planned, believed, logged)
+    assert not found.exact
+    assert not found.passed
+    names = [
+        "duplicates",
+        "missing",
+        "unexpected",
+        "in_doubt",
+        "in_doubt_logged",
+        "failed",
+        "pending",
+    ]
+    assert {name: getattr(found, name) for name in names if getattr(found, name)} == differs
+    assert found.lines()[-1].endswith("NOT exact")
+    assert found.as_json()["exact"] is False
+
+
+def test_without_the_gateway_there_is_no_verdict() -> None:
+    found = judge(1, {A: State.DONE}, None)
+    assert not found.exact
+    assert found.passed
+    assert found.missing == 0
+    assert found.lines()[-1] == "verdict           none"
+    assert not judge(2, {A: State.DONE}, None).passed
+
+
+def test_differences_are_named_up_to_a_bound() -> None:
+    found = judge(100, {("a", n): State.DONE for n in range(100)}, [])
+    assert found.missing == 100
+    assert found.examples == {"missing": [f"a n={n}" for n in range(SHOWN)]}
+    assert "  missing: a n=3" in found.lines()
+
+
+def _event(**changes: object) -> str:
+    row = {"kind": "log", "name": "Counted", "source": "a@gw/fw", "tags": {"run": "r", "n": "7"}}
+    return json.dumps({**row, **changes})
+
+
+def test_only_the_events_of_the_run_are_read() -> None:
+    lines = [
+        _event(),
+        "",
+        _event(tags={"run": "other", "n": "8"}),
+        _event(tags=None),
+        _event(name="Other"),
+        _event(kind="system"),
+        _event(source="b@gw/fw"),
+    ]
+    assert list(gateway_log.of_run(lines, "Counted", "r")) == [("a@gw/fw", 7), ("b@gw/fw", 7)]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", "no"])
+def test_a_line_that_is_no_event_is_named(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        list(gateway_log.events([_event(), line]))
+
+
+def test_a_gateway_that_cannot_be_asked_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(GatewayCommandFailed, match="fieldpost events"):
+        gateway_log.from_gateway(tmp_path / "nothing")
+
+
+def test_a_run_goes_on_in_its_folder_and_another_is_refused(tmp_path: Path) -> None:
+    run = RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5)
+    assert run.planned == 10
+    assert RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 5) == run
+    with pytest.raises(RunMismatch, match="another run"):
+        RunRecord.begin(tmp_path / "s", "gw", ("a", "b"), 6)
+    assert run.believed(tmp_path / "s") == {}
+    assert RunRecord.begin(tmp_path / "t", "gw", ("a", "b"), 5).run != run.run
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"version": 9}', '{"version": 1}'])
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    with pytest.raises(RunMismatch):
+        RunRecord.load(tmp_path)
