@@ -90,7 +90,7 @@ class Negotiation:
         self._scram: sasl.ScramExchange | None = None
         self._password = ""
         self._candidate = ""
-        self._request = Stanza("", {})  # to bind
+        self._request: Stanza  # to bind
         self._bind_failures = 0
 
     @property

@@ -21,10 +21,10 @@ from xml.parsers import expat
 
 from edge.wire.errors import StreamError, UsageError
 from edge.wire.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, element_name
-from edge.wire.namespaces import STREAMS, clark
+from edge.wire.namespaces import CLIENT, STREAMS, clark
 from edge.wire.prelude import MAX_DECLARATION, declaration
 from edge.wire.scanner import Scanner
-from edge.wire.stanza import Child, Item, Stanza, StreamClose, StreamOpen
+from edge.wire.stanza import TAG, Child, Header, Item, Stanza, StreamClose, StreamOpen, Whole
 
 MAX_STANZA_BYTES = 10 * 1024
 """Bytes of one stanza before authentication; RFC 6120, section 13.12 wants at least 10,000."""
@@ -40,7 +40,6 @@ time to parse them."""
 
 _STREAM = clark(STREAMS, "stream")
 _BLANK = re.compile(rb"[ \t\r\n]+")
-_TAG = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>""")
 _ERRORS = {
     expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "restricted-xml",
 }
@@ -57,10 +56,10 @@ class StreamParser:
     """
 
     __slots__ = (
-        "_base", "_buffer", "_child", "_closed", "_count", "_declared", "_depth", "_expat",
-        "_failed", "_fed", "_grandchild", "_header", "_items", "_leaf", "_mark", "_max_attributes",
-        "_max_bytes", "_max_depth", "_max_elements", "_namespace", "_rebuild_at", "_scanner",
-        "_stanza", "_uses"
+        "_base", "_buffer", "_child", "_closed", "_count", "_declarations", "_declared", "_depth",
+        "_expat", "_failed", "_fed", "_grandchild", "_header", "_items", "_mark", "_max_attributes",
+        "_max_bytes", "_max_elements", "_max_open", "_origin", "_rebuild_at", "_scanner", "_stanza",
+        "_whole"
     )  # fmt: skip
 
     def __init__(
@@ -71,7 +70,7 @@ class StreamParser:
         max_attributes: int = MAX_ATTRIBUTES,
     ) -> None:
         self._max_bytes = max_stanza_bytes
-        self._max_depth = max_depth
+        self._max_open = max_depth + 1  # with the stream itself
         self._max_elements = max_elements
         self._max_attributes = max_attributes
         self.reset()
@@ -88,14 +87,14 @@ class StreamParser:
         self._base = 0  # expat's own index of the buffer's first byte
         self._mark = 0  # where the stanza began, or the last one ended
         self._depth = 0  # elements that are open
-        self._leaf = -1  # depth of the element that was opened last
         self._count = 0  # elements in the stanza
-        self._header = b""
-        self._namespace = ""
+        self._origin = 0  # expat's own index of the stanza's first byte
+        self._header = Header(b"", ())
+        self._declarations: dict[str | None, str] = {}
         self._declared = self._closed = self._failed = False
-        self._uses: list[int] = []  # expat's indices of the elements that use a prefix
         self._items: list[Item] = []
-        self._stanza = Stanza("", {})
+        self._whole = Whole(self._header)
+        self._stanza = Stanza("", {}, self._whole)
         self._child: Child = self._stanza
         self._grandchild: Child = self._stanza
         self._scanner = Scanner()
@@ -160,7 +159,7 @@ class StreamParser:
             cut = self._scanner.advance(buffer, fed, end if end < size else size)
             if cut == fed:
                 if end <= size:
-                    raise _excess("bytes", self._max_bytes)
+                    raise _excess("bytes in a stanza", self._max_bytes)
                 return
             self._expat.Parse(buffer[fed:cut] if fed or cut < size else buffer, False)
             self._fed = cut
@@ -178,7 +177,7 @@ class StreamParser:
             return False
         if self._closed:
             raise StreamError("not-well-formed", "data after the end of the stream")
-        if self._header:
+        if self._header.raw:
             if first != b"<":
                 raise StreamError("bad-format", "text between stanzas")
             return True
@@ -224,66 +223,71 @@ class StreamParser:
 
     def _build(self) -> None:
         """Make expat's parser; if the stream is open, in the state after its header."""
+        header = self._header.raw
         parser = expat.ParserCreate("UTF-8", SEPARATOR)
-        parser.namespace_prefixes = True
-        if self._header:
-            parser.Parse(self._header, False)
+        if header:
+            parser.Parse(header, False)
         else:
             parser.StartNamespaceDeclHandler = self._declare
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         self._expat = parser
-        self._base = len(self._header) - self._fed
-        self._rebuild_at = len(self._header) + REBUILD_BYTES
+        self._base = len(header) - self._fed
+        self._rebuild_at = len(header) + REBUILD_BYTES
 
     def _declare(self, prefix: str | None, uri: str | None) -> None:
-        if prefix is None:
-            self._namespace = uri or ""
+        """Note what the stream's header declares."""
+        self._declarations[prefix] = uri or ""
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
-        depth = self._leaf = self._depth
-        self._depth = depth + 1
-        plain = ELEMENTS.get(name)
-        if plain is None or (attrs and not ATTRIBUTES.issuperset(attrs)):
-            plain, attrs = self._examine(name, attrs)
+        depth = self._depth = self._depth + 1
         if len(attrs) > self._max_attributes:
-            raise _excess("attributes", self._max_attributes)
-        if depth > 1:
+            raise _excess("attributes of an element", self._max_attributes)
+        if depth > self._max_open:
+            raise _excess("levels in a stanza", self._max_open - 1)
+        if depth > 2:
             count = self._count = self._count + 1
             if count > self._max_elements:
-                raise _excess("elements", self._max_elements)
-            if depth == 2:
-                offset = self._expat.CurrentByteIndex - self._base - self._mark
-                child = self._child = Child(plain, attrs, offset)
-                self._stanza.children.append(child)
-            elif depth == 3:
-                offset = self._expat.CurrentByteIndex - self._base - self._mark
-                child = self._grandchild = Child(plain, attrs, offset)
-                self._child.children.append(child)
-            elif depth > self._max_depth:
-                raise _excess("levels", self._max_depth)
-        elif depth:
-            self._start_stanza(plain, attrs)
+                raise _excess("elements in a stanza", self._max_elements)
+            if depth > 4:
+                return
+        plain = ELEMENTS.get(name) or element_name(name)
+        if attrs and not ATTRIBUTES.issuperset(attrs):
+            attrs = attribute_names(attrs)
+        at = self._expat.CurrentByteIndex
+        if depth == 4:
+            child = self._grandchild = Child(plain, attrs, self._whole, at - self._origin)
+            self._child.children.append(child)
+        elif depth == 3:
+            child = self._child = Child(plain, attrs, self._whole, at - self._origin)
+            self._stanza.children.append(child)
+        elif depth == 2:
+            self._begin(plain, attrs, at)
         else:
-            self._open(name, plain, attrs)
+            self._open(plain, attrs, at)
 
-    def _open(self, name: str, plain: str, attrs: dict[str, str]) -> None:
-        parser = self._expat
-        parser.StartNamespaceDeclHandler = None
-        match = _TAG.match(self._buffer, parser.CurrentByteIndex - self._base)
-        if match is not None:
-            self._header = match[0]
-            self._mark = match.end()
-        self._uses.clear()
-        prefixed = name.count(SEPARATOR) == 2
-        self._items.append(StreamOpen(plain, attrs, self._namespace, prefixed=prefixed))
+    def _open(self, name: str, attrs: dict[str, str], at: int) -> None:
+        self._expat.StartNamespaceDeclHandler = None
+        match = TAG.match(self._buffer, at - self._base)
+        raw = b"" if match is None else bytes(match[0])
+        self._mark += len(raw)
+        declared = self._declarations
+        namespace = declared.pop(None, "")
+        marks = [f"{prefix}:".encode() for prefix in declared]
+        if namespace != CLIENT:
+            marks.append(b"<")  # all depends on the header
+        self._header = Header(raw, tuple(marks))
+        prefixed = b":" in raw.split(maxsplit=1)[0]
+        self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))
 
-    def _start_stanza(self, name: str, attrs: dict[str, str]) -> None:
+    def _begin(self, name: str, attrs: dict[str, str], at: int) -> None:
         if name == _STREAM:
             raise StreamError("bad-format", "a stream within a stream")
-        self._reach(self._expat.CurrentByteIndex - self._base)
+        self._reach(at - self._base)
+        self._origin = at
         self._count = 1
-        self._stanza = Stanza(name, attrs)
+        whole = self._whole = Whole(self._header)
+        self._stanza = Stanza(name, attrs, whole)
 
     def _reach(self, offset: int) -> None:
         """Refuse anything but whitespace between the last stanza and the next tag."""
@@ -292,63 +296,32 @@ class StreamParser:
                 raise StreamError("bad-format", "text between stanzas")
             self._mark = offset
 
-    def _end(self, name: str) -> None:
+    def _end(self, _name: str) -> None:
         depth = self._depth = self._depth - 1
         if depth > 3:
             return
-        offset = self._expat.CurrentByteIndex - self._base
+        at = self._expat.CurrentByteIndex
         if depth == 3:
-            self._slice(self._grandchild, depth, offset)
+            self._grandchild._stop = at - self._origin
         elif depth == 2:
-            self._slice(self._child, depth, offset)
+            self._child._stop = at - self._origin
         elif depth:
-            stanza = self._stanza
-            self._mark = self._slice(stanza, depth, offset)
-            if self._uses:
-                self._locate(stanza)
-            self._items.append(stanza)
+            buffer, start, stop = self._buffer, self._mark, at - self._base
+            if buffer[stop - 2 : stop] != b"/>" or not TAG.fullmatch(buffer, start, stop):
+                stop = buffer.index(b">", stop) + 1
+            self._whole.raw = bytes(buffer[start:stop])
+            self._mark = stop
+            self._items.append(self._stanza)
         else:
-            self._close(offset)
-
-    def _slice(self, element: Child, depth: int, offset: int) -> int:
-        """Give an element its bytes, and return the index after them.
-
-        expat reports the end of `<a/>` after it, and that of `</a>` at its beginning.
-        """
-        buffer = self._buffer
-        start = self._mark + element._start
-        end = offset
-        if not (
-            self._leaf == depth
-            and buffer[offset - 2 : offset] == b"/>"
-            and _TAG.fullmatch(buffer, start, offset)
-        ):
-            end = buffer.index(b">", offset) + 1
-        element._raw = bytes(buffer[start:end])
-        return end
-
-    def _locate(self, stanza: Stanza) -> None:
-        begin = self._base + self._mark - len(stanza._raw)
-        stanza._locate(self._header, [use - begin for use in self._uses])
-        self._uses.clear()
+            self._close(at - self._base)
 
     def _close(self, offset: int) -> None:
         self._reach(offset)
-        if not self._header.endswith(b"/>"):
+        if not self._header.raw.endswith(b"/>"):
             self._mark = self._buffer.index(b">", offset) + 1
         self._closed = True
         self._items.append(StreamClose())
 
-    def _examine(self, name: str, attrs: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """Bring names into Clark notation, remember the plain ones, and note the use of a prefix."""
-        plain, prefixed = element_name(name)
-        if len(attrs) <= self._max_attributes:
-            attrs, more = attribute_names(attrs)
-            prefixed |= more
-        if prefixed:
-            self._uses.append(self._expat.CurrentByteIndex)
-        return plain, attrs
-
 
 def _excess(what: str, limit: int) -> StreamError:
-    return StreamError("policy-violation", f"more than {limit} {what} in a stanza")
+    return StreamError("policy-violation", f"more than {limit} {what}")

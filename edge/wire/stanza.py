@@ -14,7 +14,9 @@ Nothing here decides what a stanza means, and nothing checks addresses.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from xml.parsers import expat
 
 from edge.wire.errors import FragmentError
 from edge.wire.namespaces import CLIENT
@@ -24,61 +26,87 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 MAX_FRAGMENT_BYTES = 1024 * 1024
-"""Bytes of a stored fragment that `parse_fragment` takes: above any stanza that a listener may be
-set to accept."""
+"""Bytes that `parse_fragment` takes: above any stanza that a listener may be set to accept."""
+
+TAG = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>""")
+"""One tag, complete. That it is well-formed is for expat to say."""
 
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
+_ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
+_NAME = re.compile(rb"<([^\s/>]+)")
 _DECLARES_DEFAULT = re.compile(
     rb"""<[^\s/>]+(?:\s+(?!xmlns[\s=])[^\s=]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s+xmlns\s*="""
 )
-_ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
-_NAME = re.compile(rb"<([^\s/>]+)")
+_DECLARED_PREFIX = re.compile(rb"xmlns:([^\s=]+)")
 
 
-class _Source(NamedTuple):
-    """Where an element stands that uses prefixes: enough to read it again in its context."""
+class Header(NamedTuple):
+    """What stanzas take from the stream's header: its bytes, and marks of what depends on it.
 
-    header: bytes
-    stanza: bytes
-    path: tuple[int, ...]
+    An element in which one of the marks occurs may use a prefix that the header declares.
+    """
+
+    raw: bytes
+    marks: tuple[bytes, ...]
+
+
+class Whole:
+    """The bytes of a stanza, shared by the elements in it."""
+
+    __slots__ = ("header", "raw")
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.raw = b""
 
 
 class Child:
-    """An element inside a stanza: `name` (Clark), `attrs`, `children` (of a grandchild: always
-    empty)."""
+    """An element in a stanza: `name` (Clark), `attrs`, `children` (none below a grandchild)."""
 
-    __slots__ = ("_raw", "_source", "_start", "attrs", "children", "name")
+    __slots__ = ("_start", "_stop", "_whole", "attrs", "children", "name")
 
-    def __init__(self, name: str, attrs: dict[str, str], start: int = 0) -> None:
+    def __init__(self, name: str, attrs: dict[str, str], whole: Whole, start: int = 0) -> None:
         self.name = name
         self.attrs = attrs
         self.children: list[Child] = []
+        self._whole = whole
         self._start = start  # where it begins, in bytes from the stanza's beginning
-        self._raw = b""
-        self._source: _Source | None = None
+        self._stop = 0  # where expat saw its end: after `<a/>`, but at the beginning of `</a>`
 
     @property
     def raw(self) -> bytes:
         """The whole element as bytes that stand alone (see the module's text)."""
-        if self._source is not None:
-            return _reserialise(self._source)
-        return _standalone(self.name, self._raw)
+        whole, stop = self._whole.raw, self._stop
+        if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
+            stop = whole.index(b">", stop) + 1
+        return self._standalone(whole[self._start : stop])
 
     def tree(self) -> Element:
         """Parse the whole element; for paths that are not hot."""
         return parse_fragment(self.raw)
 
-    def _mark(self, header: bytes, stanza: bytes, path: tuple[int, ...], uses: list[int]) -> None:
-        end = self._start + len(self._raw)
-        if any(self._start <= use < end for use in uses):
-            self._source = _Source(header, stanza, path)
+    def _standalone(self, raw: bytes) -> bytes:
+        """Return the element's bytes, so that they need nothing that is declared outside of them."""
+        whole = self._whole
+        for mark in whole.header.marks:
+            if mark in raw:
+                return _rewrite(whole, self._start)
+        if b"xmlns:" in whole.raw:
+            for prefix in _DECLARED_PREFIX.findall(whole.raw):
+                if prefix + b":" in raw:
+                    return _rewrite(whole, self._start)
+        if self.name.startswith(_CLIENT_PREFIX) or _DECLARES_DEFAULT.match(raw):
+            return raw
+        namespace, _, local = self.name.rpartition("}")
+        after = 1 + len(local.encode())
+        return raw[:after] + attribute("xmlns", namespace[1:]) + raw[after:]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.attrs!r})"
 
 
 class Stanza(Child):
-    """A first-level child of the stream: `iq`, `message`, `presence`, or an element of negotiation.
+    """A first-level child of the stream: `iq`, `message`, `presence`, or one of negotiation.
 
     `attrs` holds `to`, `from`, `id`, `type` and `{http://www.w3.org/XML/1998/namespace}lang` as
     they came, unchecked.
@@ -94,15 +122,12 @@ class Stanza(Child):
     @property
     def size(self) -> int:
         """Bytes that the stanza had on the wire."""
-        return len(self._raw)
+        return len(self._whole.raw)
 
-    def _locate(self, header: bytes, uses: list[int]) -> None:
-        """Mark the elements that need their context, given where in the stanza prefixes are used."""
-        self._source = _Source(header, self._raw, ())
-        for i, child in enumerate(self.children):
-            child._mark(header, self._raw, (i,), uses)
-            for j, inner in enumerate(child.children):
-                inner._mark(header, self._raw, (i, j), uses)
+    @property
+    def raw(self) -> bytes:
+        """The whole stanza as bytes that stand alone (see the module's text)."""
+        return self._standalone(self._whole.raw)
 
 
 class StreamOpen:
@@ -157,22 +182,19 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     return envelope[0]
 
 
-def _standalone(name: str, raw: bytes) -> bytes:
-    """Declare the default namespace of an element, if it took that from outside."""
-    if name.startswith(_CLIENT_PREFIX) or _DECLARES_DEFAULT.match(raw):
-        return raw
-    namespace, _, local = name.rpartition("}")
-    after = 1 + len(local.encode())
-    return raw[:after] + attribute("xmlns", namespace[1:]) + raw[after:]
-
-
-def _reserialise(source: _Source) -> bytes:
-    """Write an element anew that uses prefixes declared outside of it."""
+def _rewrite(whole: Whole, start: int) -> bytes:
+    """Write an element anew that may use what is declared outside of it: the one that begins at
+    `start`."""
     from xml.etree import ElementTree
 
-    name = _NAME.match(source.header)
+    head = whole.header.raw
+    document = head + whole.raw
+    begins: list[int] = []
+    parser = expat.ParserCreate("UTF-8")
+    parser.StartElementHandler = lambda _name, _attrs: begins.append(parser.CurrentByteIndex)
+    parser.Parse(document, False)
+    name = _NAME.match(head)
     end = b"</%b>" % name[1] if name is not None else b""
-    found = ElementTree.fromstring(source.header + source.stanza + end)[0]  # noqa: S314
-    for index in source.path:
-        found = found[index]
-    return element(found)
+    tree = ElementTree.fromstring(document + end)  # noqa: S314 (accepted before)
+    ordinal = begins.index(len(head) + start)
+    return element(next(islice(tree.iter(), ordinal, None)))
