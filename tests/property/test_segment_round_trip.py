@@ -1,0 +1,195 @@
+"""What a segment was made of is what is read from it, to the bit; and no flipped byte passes."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sync.format import (
+    LANES,
+    Dropped,
+    Event,
+    SegmentError,
+    SegmentHeader,
+    decode,
+    decode_columns,
+    digest_of,
+    encode,
+    read_header,
+)
+from sync.format.limits import MAX_TIME, MIN_TIME
+from tests.helpers import segment_reader
+from tests.helpers.segments import header, logs, readings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 150
+
+characters = st.characters(exclude_categories=["Cs"])
+words = st.sampled_from(["", "a", "pump1", "pump2", "größe", "\U0001f4a7", "2026-01-01T00:00:00Z"])
+texts = st.one_of(words, st.text(characters, max_size=12))
+times = st.one_of(
+    st.integers(1_790_000_000_000, 1_790_000_900_000), st.integers(MIN_TIME, MAX_TIME)
+)
+numbers = st.one_of(
+    st.sampled_from([0, 1, -1, 255, 256, -128, -129, 65_535, 65_536, -32_769, 2**31, -(2**31) - 1]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+values = st.one_of(
+    st.integers(-1000, 1000).map(float),
+    st.decimals(-1000, 1000, places=2).map(float),
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, -0.0, 1e300, 5e-324, 0.1, 1 / 3]),
+)
+row = st.fixed_dictionaries(
+    {"time": times, "clock": st.booleans(), "kind": texts},
+    optional={
+        "source": texts,
+        "topic": texts,
+        "name": texts,
+        "value": values,
+        "unit": texts,
+        "level": texts,
+        "text": texts,
+        "qos": st.integers(0, 2),
+        "latency_ms": numbers,
+        "tags": st.dictionaries(texts, texts, max_size=6),
+    },
+)
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> tuple[SegmentHeader, list[Event]]:
+    rows: list[dict[str, Any]] = draw(st.lists(row, min_size=1, max_size=40))
+    first = draw(st.one_of(st.integers(1, 100), st.just(2**63 - 1 - len(rows))))
+    events = [Event(seq=first + place, **made) for place, made in enumerate(rows)]
+    dropped = draw(st.lists(st.integers(1, 2**63 - 1), max_size=3))
+    made = header(
+        first,
+        first + len(rows) - 1,
+        lane=draw(st.sampled_from(LANES)),
+        previous=draw(st.binary(min_size=32, max_size=32)),
+        boot=draw(texts),
+        sealed_at=draw(times),
+        service_seconds=draw(st.floats(0, 1e12)),
+        clock=draw(st.booleans()),
+        firmware=draw(texts),
+        software=draw(texts),
+        config_hash=draw(st.binary(max_size=32)),
+        disk_used=draw(st.integers(0, 2**63 - 1)),
+        dropped=tuple(Dropped(seq, seq, "backlog-full") for seq in dropped),
+    )
+    return made, events
+
+
+def bits(value: float | None) -> bytes | None:
+    return None if value is None else struct.pack("<d", value)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(segments())
+def test_what_is_read_is_what_was_written(made: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = made
+    data = encode(head, events)
+    segment = decode(data)
+    assert segment.header == head
+    assert segment.events == tuple(events)
+    assert [bits(event.value) for event in segment.events] == [bits(e.value) for e in events]
+    assert segment.digest == digest_of(data) == data[-32:]
+    assert read_header(data) == head
+
+
+@settings(max_examples=EXAMPLES // 5, deadline=None)
+@given(segments())
+def test_a_second_reader_agrees(made: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = made
+    told, rows = segment_reader.read(encode(head, events))
+    assert (told["first"], told["last"], told["boot"]) == (head.first_seq, head.last_seq, head.boot)
+    assert [Event(**row) for row in rows] == events
+
+
+@settings(max_examples=EXAMPLES // 5, deadline=None)
+@given(segments())
+def test_columns_are_the_events_turned(made: tuple[SegmentHeader, list[Event]]) -> None:
+    head, events = made
+    read, columns = decode_columns(encode(head, events))
+    assert read == head
+    assert tuple(columns) == Event._fields
+    for name, rows in columns.items():
+        assert rows == [getattr(event, name) for event in events]
+    assert all(type(tags) is dict for tags in columns["tags"])
+
+
+@settings(max_examples=EXAMPLES // 5, deadline=None)
+@given(segments(), st.randoms(use_true_random=False))
+def test_a_damaged_segment_is_an_error_and_never_another(
+    made: tuple[SegmentHeader, list[Event]], chance: random.Random
+) -> None:
+    data = bytearray(encode(*made))
+    for _ in range(chance.randrange(1, 4)):
+        data[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+    assume(bytes(data) != encode(*made))
+    with pytest.raises(SegmentError):
+        decode(bytes(data))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_segment_are_refused(data: bytes) -> None:
+    for read in (decode, read_header, decode_columns):
+        with pytest.raises(SegmentError):
+            read(data)
+
+
+def small() -> bytes:
+    return encode(header(1, 3), readings(3))
+
+
+def test_every_flipped_byte_of_a_small_segment_is_found() -> None:
+    data = small()
+    for place in range(len(data)):
+        for mask in (0x01, 0x80, 0xFF):
+            damaged = bytearray(data)
+            damaged[place] ^= mask
+            with pytest.raises(SegmentError):
+                decode(bytes(damaged))
+            with pytest.raises(SegmentError):
+                read_header(bytes(damaged))
+
+
+def test_flipped_bytes_of_a_large_segment_are_found(scale: Callable[[int, int], int]) -> None:
+    events = logs(2_000)
+    data = encode(header(1, 2_000, lane="logs"), events)
+    chance = random.Random(7)  # noqa: S311 (repeatable, no secret)
+    for _ in range(scale(300, 10_000)):
+        damaged = bytearray(data)
+        damaged[chance.randrange(len(data))] ^= chance.randrange(1, 256)
+        with pytest.raises(SegmentError):
+            decode(bytes(damaged))
+
+
+def test_a_segment_cut_at_any_length_is_refused() -> None:
+    data = small()
+    for length in range(len(data)):
+        with pytest.raises(SegmentError):
+            decode(data[:length])
+
+
+def test_bytes_behind_a_segment_are_refused() -> None:
+    with pytest.raises(SegmentError):
+        decode(small() + b"\0")
+
+
+@pytest.mark.parametrize("events", [readings(500), logs(500)], ids=["readings", "logs"])
+def test_realistic_events_come_back(events: list[Event]) -> None:
+    data = encode(header(1, 500), events)
+    assert decode(data).events == tuple(events)
+    assert len(data) < 16 * len(events)

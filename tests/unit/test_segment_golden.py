@@ -1,0 +1,55 @@
+"""Two segments that were written once: they stay readable, and by others than the project's code.
+
+cbor2 and the standard library alone read them here; nothing of `sync` is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import segment_reader
+
+DATA = Path(__file__).parent.parent / "data"
+NAMES = ("segment-readings", "segment-odd")
+
+
+def expected(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cbor2_and_the_standard_library_read_it(name: str) -> None:
+    data = (DATA / f"{name}.seg").read_bytes()
+    header, events = segment_reader.read(data)
+    told = expected(name)
+    assert events == told["events"]
+    assert header == {
+        **told["header"],
+        "previous": bytes.fromhex(told["header"]["previous"]),
+        "config": bytes.fromhex(told["header"]["config"]),
+    }
+    assert data[-32:].hex() == told["digest"]
+
+
+def test_the_two_form_no_chain_by_accident() -> None:
+    first, second = (expected(name) for name in NAMES)
+    assert first["header"]["previous"] == "00" * 32
+    assert second["header"]["previous"] == first["digest"]
+
+
+def test_the_odd_one_keeps_the_sign_of_zero() -> None:
+    _, events = segment_reader.read((DATA / "segment-odd.seg").read_bytes())
+    assert math.copysign(1, events[3]["value"]) == -1
+
+
+def test_the_reader_shares_nothing_with_the_project() -> None:
+    source = Path(segment_reader.__file__).read_text(encoding="utf-8")
+    lines = [line for line in source.splitlines() if line.startswith(("import", "from"))]
+    allowed = {"__future__", "struct", "zlib", "hashlib", "typing", "cbor2"}
+    assert {line.split()[1] for line in lines} == allowed
