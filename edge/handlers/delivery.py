@@ -45,11 +45,12 @@ def may_have_room(house: House, tx: Transaction) -> bool:
 
 
 def has_room(house: House, tx: Transaction, contents: Contents) -> bool:
-    """Tell whether the lanes of these events have room for them."""
-    return all(
-        events.unsealed(tx, lane) < house.limits.unsealed_events
-        for lane in {lane for lane, _event in contents.events}
-    )
+    """Tell whether the lanes of these events have room for them.
+
+    What cannot be read becomes an event too, in the lane of the gateway's own.
+    """
+    lanes = {lane for lane, _event in contents.events} or {events.SYSTEM}
+    return all(events.unsealed(tx, lane) < house.limits.unsealed_events for lane in lanes)
 
 
 def deliver(
@@ -60,6 +61,6 @@ def deliver(
     `sender` is the full JID it came from, `qos` its level, and `since` the service second from
     which it was in custody.
     """
-    latency = 0 if since is None else round((tx.now.service - since) * 1000)
+    latency = 0 if since is None else max(0, round((tx.now.service - since) * 1000))
     for lane, event in contents.events:
         events.append(tx, lane, event._replace(source=sender, qos=qos, latency_ms=latency))

@@ -24,22 +24,24 @@ def plain(house: House, stanza: Stanza) -> Work | bytes:
     """Deliver a message that nobody acknowledges; a refusal is answered with an error message."""
     if stanza.attrs.get("type") == "error":
         return b""
-    destinations.check(house.domain, stanza.attrs.get("to"))
+    astray = destinations.error(house.domain, stanza.attrs.get("to"))
     contents = delivery.read(house, stanza.raw)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        error = None
+        figure = None
         if not access.may_use_services(sender):
-            error = StanzaError("not-allowed")
-            refusals.log(house, tx, sender, "untrusted")
+            rule, error = "untrusted", StanzaError("not-allowed")
+        elif astray is not None:
+            rule, error = "no_destination", astray
         elif contents.unreadable:
-            error = StanzaError("not-acceptable", contents.unreadable)
+            rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
         elif not delivery.has_room(house, tx, contents):
-            error = StanzaError("resource-constraint")
-            refusals.log(house, tx, sender, "no_room", house.limits.unsealed_events)
-        if error is None:
+            rule, error = "unsealed_events", StanzaError("resource-constraint")
+            figure = house.limits.unsealed_events
+        else:
             delivery.deliver(tx, contents, sender.full, qos=0)
             return b""
+        refusals.log(house, tx, sender, rule, figure)
         return serialize.message_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
     return work

@@ -42,7 +42,7 @@ def assured(house: House, stanza: Stanza) -> Work:
         msg_id, body = _msg_id(house, stanza), _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(house, stanza, malformed)
-    destination = stanza.attrs.get("to") or house.domain
+    destination = stanza.attrs.get("to", house.domain)
     error = destinations.error(house.domain, destination)
     digest = sha256(body).digest()
     size = custody.charge(msg_id, body)
@@ -99,8 +99,10 @@ def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple
         room=delivery.has_room(house, tx, contents),
     )
     decision = qos_receiver.RELEASED[situation]
-    if decision.effect is not Effect.NONE:
+    if decision.answer is Answer.EMPTY:  # and a repeated deliver is to get it too
         custody.release(tx, held, house.limits.released_keys)
+    elif decision.effect is Effect.BURY:
+        custody.remove(tx, held.row)
     if decision.effect is Effect.DELIVER:
         delivery.deliver(tx, contents, sender.full, 2, held.since)
     elif decision.effect is Effect.BURY:
@@ -115,7 +117,7 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
         body = _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(house, stanza, malformed)
-    destination = stanza.attrs.get("to") or house.domain
+    destination = stanza.attrs.get("to", house.domain)
     error = destinations.error(house.domain, destination)
     contents = delivery.read(house, body)
 

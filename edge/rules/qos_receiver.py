@@ -117,18 +117,18 @@ def acknowledge(*, trusted: bool, destination: bool, readable: bool, room: bool)
         return Situation.UNTRUSTED
     if not destination:
         return Situation.NO_DESTINATION
-    if not readable:
-        return Situation.UNREADABLE
-    return Situation.NEW if room else Situation.OVER_LIMIT
+    if not room:
+        return Situation.OVER_LIMIT
+    return Situation.NEW if readable else Situation.UNREADABLE
 
 
 def release(*, destination: bool, readable: bool, room: bool) -> Situation:
     """Classify a `deliver` of a message that is held."""
     if not destination:
         return Situation.HELD_GONE
-    if not readable:
-        return Situation.UNREADABLE
-    return Situation.HELD if room else Situation.HELD_NO_ROOM
+    if not room:
+        return Situation.HELD_NO_ROOM
+    return Situation.HELD if readable else Situation.UNREADABLE
 
 
 def missing(*, released: bool) -> Situation:

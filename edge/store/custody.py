@@ -6,18 +6,17 @@ limits are checked against two rows. Which message may be held or released is de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.rules.quota import Oldest, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from edge.store.database import Transaction
 
 OVERHEAD: Final = 64
 """Bytes that a row costs beside its body and its key."""
-
-EVICTION_CANDIDATES: Final = 32
-"""How many of a source's oldest messages are looked at when it is at its limit."""
 
 EXPIRY_BATCH: Final = 256
 """How many messages expire in one unit of work."""
@@ -62,7 +61,7 @@ _WAS_RELEASED: Final = (
     "SELECT 1 FROM released WHERE source = ? AND sender = ? AND msg_id = ? LIMIT 1"
 )
 _FORGET: Final = "DELETE FROM released WHERE source = ? AND sender = ? AND msg_id = ?"
-_OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id LIMIT ?"
+_OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id"
 _GET: Final = (
     "SELECT id, source, sender, msg_id, destination, body, digest, since FROM held WHERE id = ?"
 )
@@ -135,10 +134,10 @@ def remove(tx: Transaction, row: int) -> Held:
     return held
 
 
-def oldest(tx: Transaction, source: str) -> list[Oldest]:
-    """Return the oldest messages of a source, oldest first."""
-    rows: list[Any] = tx.rows(_OLDEST, (source, EVICTION_CANDIDATES))
-    return [Oldest(row, size, tx.now.service - since) for row, size, since in rows]
+def oldest(tx: Transaction, source: str) -> Iterator[Oldest]:
+    """Yield the messages of a source, oldest first: no more are read than are asked for."""
+    for row, size, since in tx.run(_OLDEST, (source,)):
+        yield Oldest(row, size, tx.now.service - since)
 
 
 def expired(tx: Transaction, ttl: float) -> list[int]:

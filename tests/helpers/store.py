@@ -1,0 +1,244 @@
+"""A gateway's store and router for tests, without sockets: real SQLite, real handlers, a set clock.
+
+`Gateway` runs each stanza in a transaction of its own, at once. `opened` gives the group-committing
+store on a loop. Stanzas come from bytes through the real parser, and answers are read as trees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from xml.etree import ElementTree
+
+from edge.config import Limits
+from edge.handlers.router import Router, guarded
+from edge.rules.clock import Now
+from edge.store import accounts, database, due, events, meta, sessions
+from edge.store.commit import Bounds, Store
+from edge.store.events import LANES, Row
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Stanza
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+
+    from edge.store.database import Transaction
+    from edge.store.events import NewEvent
+
+T = TypeVar("T")
+
+DOMAIN: Final = "gw.example"
+EPOCH: Final = "01JZ0000000000000000000000"
+WALL: Final = 1_760_000_000_000
+BOUNDS: Final = Bounds(4096, 8 * 1024 * 1024)
+QOS: Final = "urn:xmpp:qos"
+STANZAS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
+
+_OPEN: Final = (
+    b"<?xml version='1.0'?><stream:stream xmlns='jabber:client'"
+    b" xmlns:stream='http://etherx.jabber.org/streams' version='1.0' to='gw.example'>"
+)
+
+
+class Clock:
+    """A clock that stands still until a test moves it; call it for the moment."""
+
+    def __init__(self, service: float = 1000.0) -> None:
+        self.service = service
+        self.synchronised = True
+
+    def __call__(self) -> Now:
+        """Return the moment; the wall clock goes with the seconds of service."""
+        return Now(self.service, WALL + round(self.service * 1000), self.synchronised)
+
+
+def new_database(folder: Path) -> Path:
+    """Make the database of a new gateway, as `fieldpost init` does."""
+    path = folder / database.FILE_NAME
+    database.create(path)
+    with (
+        closing(database.connect(path)) as connection,
+        database.single(connection, Clock()()) as tx,
+    ):
+        meta.write(tx, meta.EPOCH, EPOCH)
+        meta.write(tx, meta.DECOY, bytes(32))
+    return path
+
+
+@asynccontextmanager
+async def opened(
+    path: Path,
+    clock: Clock | None = None,
+    bounds: Bounds = BOUNDS,
+    max_bytes: int | None = None,
+) -> AsyncIterator[Store]:
+    """Open the group-committing store, and close it again."""
+    store = await Store.open(path, clock or Clock(), bounds, max_bytes)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def stanza(xml: str) -> Stanza:
+    """Parse one stanza as the listener would."""
+    parser = StreamParser(1024 * 1024, 64, 2000, 64)
+    parser.feed(_OPEN)
+    (item,) = parser.feed(xml.encode())
+    assert isinstance(item, Stanza)
+    parser.close()
+    return item
+
+
+class Reply(NamedTuple):
+    """An answer, read: its attributes, its payload (not the error), and its error."""
+
+    attrs: dict[str, str]
+    payload: Element | None
+    error: tuple[str, str] | None
+    text: str
+
+    @property
+    def type(self) -> str:
+        """`result` or `error`."""
+        return self.attrs["type"]
+
+
+def read_reply(answer: bytes) -> Reply | None:
+    """Read an answer; `None` for nothing."""
+    if not answer:
+        return None
+    stream = b"<s xmlns='jabber:client'>%b</s>" % answer
+    root = ElementTree.fromstring(stream)[0]  # noqa: S314 - our own answer
+    error = root.find("{jabber:client}error")
+    payloads = [child for child in root if child is not error]
+    assert len(payloads) <= 1
+    found, text = None, ""
+    if error is not None:
+        condition = error[0].tag.removeprefix(f"{{{STANZAS}}}")
+        found = (error.get("type", ""), condition)
+        text = error.findtext(f"{{{STANZAS}}}text", "")
+    return Reply(dict(root.attrib), payloads[0] if payloads else None, found, text)
+
+
+class Gateway:
+    """The inner half of a gateway on one connection: each stanza is one committed transaction."""
+
+    def __init__(
+        self, path: Path, limits: Limits | None = None, clock: Clock | None = None
+    ) -> None:
+        self.path = path
+        self.limits = limits or Limits()
+        self.clock = clock or Clock()
+        self.router = Router(DOMAIN, self.limits)
+        self.due: float | None = None
+        self._generation = 0
+        self._bound: dict[str, int] = {}
+        self.connection: sqlite3.Connection = database.connect(path)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.connection.close()
+
+    def crash(self) -> None:
+        """End as `kill -9` would, from the database's view: what is not committed is gone."""
+        self.connection.close()
+        self.connection = database.connect(self.path)
+        self._bound.clear()
+
+    def tx(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit of work in a transaction, and commit it."""
+        with database.single(self.connection, self.clock()) as tx:
+            outcome = unit(tx)
+            self.due = tx.due
+        return outcome
+
+    def add(self, name: str, *, trusted: bool = True) -> None:
+        """Provision a device, without credentials."""
+        self.tx(lambda tx: accounts.add(tx, name, (), trusted=trusted))
+
+    def bind(self, full: str) -> int:
+        """Begin a session of `full`; returns its generation."""
+        self._generation += 1
+        generation = self._generation
+        bare = full.partition("/")[0]
+        account = bare.partition("@")[0]
+        self.tx(lambda tx: sessions.bind(tx, generation, account, bare, full))
+        self._bound[full] = generation
+        return generation
+
+    def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
+        """Route a stanza of a session; returns its unit of work."""
+        generation = self._bound[full] if full in self._bound else self.bind(full)
+        work = self.router.route(stanza(xml), full)
+        if isinstance(work, bytes):
+            return lambda _tx: work
+        return guarded(work, generation)
+
+    def send(self, full: str, xml: str) -> Reply | None:
+        """Handle a stanza of a session, and return what it answers."""
+        return read_reply(self.tx(self.work(full, xml)))
+
+    def ring(self) -> None:
+        """Do what is due."""
+        self.tx(lambda tx: due.ring(tx, self.limits))
+
+    def events(self, lane: str | None = None, name: str | None = None) -> list[Row]:
+        """Read the events that are not sealed: of one lane or of all, of one name or of any."""
+
+        def unit(tx: Transaction) -> list[Row]:
+            lanes = LANES if lane is None else (lane,)
+            return [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
+
+        return [row for row in self.tx(unit) if name is None or row.name == name]
+
+    def count(self, sql: str, *values: Any) -> Any:
+        """Return the first column of the first row of a query."""
+        return self.connection.execute(sql, values).fetchone()[0]
+
+
+def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:
+    """Write the same event several times."""
+    for _ in range(count):
+        events.append(tx, lane, event)
+
+
+def digest_of(name: str) -> bytes:
+    """Make a digest of 32 bytes that is told apart by `name`."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def log(text: str, **attrs: str) -> str:
+    """Write a message with a log event."""
+    written = "".join(f" {key}='{value}'" for key, value in attrs.items())
+    return (
+        f"<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'{written}>"
+        f"<message>{text}</message></log></message>"
+    )
+
+
+def assured(msg_id: str, message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
+    """Write the iq that offers an assured message."""
+    address = "" if to is None else f" to='{to}'"
+    return (
+        f"<iq type='set' id='a-{msg_id}'{address}>"
+        f"<assured xmlns='{ns}' msgId='{msg_id}'>{message}</assured></iq>"
+    )
+
+
+def deliver(msg_id: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
+    """Write the iq that asks for the delivery of an assured message."""
+    address = "" if to is None else f" to='{to}'"
+    return f"<iq type='set' id='d-{msg_id}'{address}><deliver xmlns='{ns}' msgId='{msg_id}'/></iq>"
+
+
+def acknowledged(message: str, to: str | None = DOMAIN, ns: str = QOS) -> str:
+    """Write the iq that carries an acknowledged message."""
+    address = "" if to is None else f" to='{to}'"
+    return (
+        f"<iq type='set' id='k'{address}><acknowledged xmlns='{ns}'>{message}</acknowledged></iq>"
+    )

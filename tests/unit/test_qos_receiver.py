@@ -1,0 +1,544 @@
+"""The receiver's table through the XML, on a real database: every row, reply and effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from edge.config import Limits
+from edge.store import accounts, custody
+from edge.wire.namespaces import QOS_ALL
+from tests.helpers.store import (
+    DOMAIN,
+    QOS,
+    Gateway,
+    Reply,
+    acknowledged,
+    assured,
+    deliver,
+    log,
+    new_database,
+)
+
+PUMP = "pump1@gw.example/fw"
+VALVE = "valve1@gw.example/fw"
+STRANGER = "stranger@gw.example/fw"
+
+Build = Callable[[Limits], Gateway]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """Make a gateway with two trusted devices and one that is not, with the limits of a test."""
+    made: list[Gateway] = []
+
+    def make(limits: Limits) -> Gateway:
+        gateway = Gateway(new_database(tmp_path), limits)
+        made.append(gateway)
+        for name in ("pump1", "valve1"):
+            gateway.add(name)
+        gateway.add("stranger", trusted=False)
+        return gateway
+
+    yield make
+    for gateway in made:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(build: Build) -> Gateway:
+    return build(Limits())
+
+
+def received(reply: Reply | None, msg_id: str, ns: str = QOS) -> bool:
+    """Tell whether this is a result with `<received/>` for that message."""
+    assert reply is not None
+    payload = reply.payload
+    return (
+        reply.type == "result"
+        and payload is not None
+        and payload.tag == f"{{{ns}}}received"
+        and payload.get("msgId") == msg_id
+    )
+
+
+def empty(reply: Reply | None) -> bool:
+    assert reply is not None
+    return reply.type == "result" and reply.payload is None
+
+
+def refused(reply: Reply | None) -> str:
+    assert reply is not None
+    assert reply.payload is None
+    assert reply.type == "error"
+    assert reply.error is not None
+    return "/".join(reply.error)
+
+
+def held(gateway: Gateway) -> int:
+    return int(gateway.count("SELECT count(*) FROM held"))
+
+
+def refusals(gateway: Gateway) -> list[tuple[str | None, str | None, float | None]]:
+    return [(e.name, e.source, e.value) for e in gateway.events("system") if e.kind == "limit"]
+
+
+def logged(gateway: Gateway) -> list[str | None]:
+    return [event.text for event in gateway.events("logs")]
+
+
+# The assured exchange.
+
+
+@pytest.mark.parametrize("ns", QOS_ALL)
+def test_an_assured_message_is_held_then_delivered_in_the_namespace_that_was_used(
+    gateway: Gateway, ns: str
+) -> None:
+    offer = gateway.send(PUMP, assured("m1", log("hello", id="e1"), ns=ns))
+    assert received(offer, "m1", ns)
+    assert offer is not None
+    assert offer.attrs == {"type": "result", "id": "a-m1", "to": PUMP, "from": DOMAIN}
+    assert held(gateway) == 1
+    assert logged(gateway) == []
+    gateway.clock.service += 2.5
+    done = gateway.send(PUMP, deliver("m1", ns=ns))
+    assert empty(done)
+    assert done is not None
+    assert done.attrs == {"type": "result", "id": "d-m1", "to": PUMP, "from": DOMAIN}
+    assert held(gateway) == 0
+    (event,) = gateway.events("logs")
+    assert (event.source, event.name, event.text) == (PUMP, "e1", "hello")
+    assert (event.qos, event.latency_ms) == (2, 2500)
+    assert refusals(gateway) == []
+
+
+def test_the_body_is_held_as_it_came_with_its_digest_and_its_moment(gateway: Gateway) -> None:
+    body = log("a  <b/> 'c'".replace("<b/>", "&lt;"))
+    gateway.send(PUMP, assured("m1", body))
+    found = gateway.tx(lambda tx: custody.find(tx, PUMP, "m1"))
+    assert found is not None
+    assert (found.source, found.sender, found.msg_id) == ("pump1@gw.example", PUMP, "m1")
+    assert found.destination == DOMAIN
+    assert found.body == body.encode()
+    assert found.digest == sha256(body.encode()).digest()
+    assert found.since == gateway.clock.service
+
+
+def test_a_repeated_offer_is_answered_and_neither_held_nor_charged_twice(gateway: Gateway) -> None:
+    for _ in range(3):
+        assert received(gateway.send(PUMP, assured("m1", log("hello"))), "m1")
+    mine, total = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    assert mine == total
+    assert mine.messages == held(gateway) == 1
+    assert mine.bytes == custody.charge("m1", log("hello").encode())
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert logged(gateway) == ["hello"]
+
+
+def test_another_body_under_a_held_key_is_a_conflict_and_changes_nothing(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("first")))
+    assert refused(gateway.send(PUMP, assured("m1", log("second")))) == "cancel/conflict"
+    assert refusals(gateway) == [("msgid_conflict", "pump1@gw.example", 1.0)]
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert logged(gateway) == ["first"]
+
+
+def test_the_key_is_the_senders_full_jid_and_the_message_id(gateway: Gateway) -> None:
+    other_session = "pump1@gw.example/other"
+    for sender in (PUMP, other_session, VALVE):
+        assert received(gateway.send(sender, assured("m1", log(sender))), "m1")
+    assert held(gateway) == 3
+    assert empty(gateway.send(other_session, deliver("m1")))
+    assert logged(gateway) == [other_session]
+    assert held(gateway) == 2
+
+
+def test_an_untrusted_sender_is_refused(gateway: Gateway) -> None:
+    for sender in (STRANGER, "nobody@gw.example/x"):
+        reply = gateway.send(sender, assured("m1", log("hello")))
+        assert refused(reply) == "cancel/not-allowed"
+    assert held(gateway) == 0
+    assert [name for name, *_ in refusals(gateway)] == ["untrusted", "untrusted"]
+
+
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [
+        ("pump9@gw.example", "cancel/service-unavailable"),
+        ("gw.example/resource", "cancel/service-unavailable"),
+        ("other.example", "cancel/remote-server-not-found"),
+        ("sub.gw.example", "cancel/remote-server-not-found"),
+        ("@gw.example", "modify/jid-malformed"),
+        ("", "modify/jid-malformed"),
+    ],
+)
+def test_a_destination_that_is_not_there_is_its_error(
+    gateway: Gateway, to: str, error: str
+) -> None:
+    assert refused(gateway.send(PUMP, assured("m1", log("hello"), to))) == error
+    assert refused(gateway.send(PUMP, acknowledged(log("hello"), to))) == error
+    assert held(gateway) == 0
+    assert refusals(gateway) == [("no_destination", "pump1@gw.example", 1.0)]
+
+
+@pytest.mark.parametrize("to", [None, DOMAIN, "GW.Example"])
+def test_the_gateway_is_reached_by_its_domain_and_by_no_address(
+    gateway: Gateway, to: str | None
+) -> None:
+    assert received(gateway.send(PUMP, assured("m1", log("hello"), to)), "m1")
+    reply = gateway.send(PUMP, deliver("m1", to))
+    assert empty(reply)
+    assert reply is not None
+    assert reply.attrs.get("from") == to
+    assert logged(gateway) == ["hello"]
+
+
+def test_what_an_embedded_message_says_of_addresses_is_ignored(gateway: Gateway) -> None:
+    message = log("hello").replace(
+        "<message xmlns='jabber:client'", "<message xmlns='jabber:client' from='x@y/z' to='a@b'"
+    )
+    gateway.send(PUMP, assured("m1", message))
+    gateway.send(PUMP, deliver("m1"))
+    gateway.send(PUMP, acknowledged(message))
+    assert [event.source for event in gateway.events("logs")] == [PUMP, PUMP]
+
+
+@pytest.mark.parametrize("ns", QOS_ALL)
+def test_an_embedded_message_may_stand_in_the_namespace_of_the_exchange(
+    gateway: Gateway, ns: str
+) -> None:
+    message = log("hello").replace(" xmlns='jabber:client'", "")
+    assert received(gateway.send(PUMP, assured("m1", message, ns=ns)), "m1", ns)
+    assert empty(gateway.send(PUMP, deliver("m1", ns=ns)))
+    assert empty(gateway.send(PUMP, acknowledged(message, ns=ns)))
+    assert logged(gateway) == ["hello", "hello"]
+
+
+def test_a_deliver_before_any_offer_is_told_the_truth(gateway: Gateway) -> None:
+    assert refused(gateway.send(PUMP, deliver("m1"))) == "cancel/item-not-found"
+    assert refusals(gateway) == [("unknown_msgid", "pump1@gw.example", 1.0)]
+
+
+def test_a_repeated_deliver_gets_its_result_again_and_delivers_once(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("hello")))
+    for _ in range(3):
+        assert empty(gateway.send(PUMP, deliver("m1")))
+    assert logged(gateway) == ["hello"]
+    assert refusals(gateway) == []
+
+
+def test_another_senders_key_releases_nothing(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("hello")))
+    assert refused(gateway.send(VALVE, deliver("m1"))) == "cancel/item-not-found"
+    gateway.send(PUMP, deliver("m1"))
+    assert refused(gateway.send(VALVE, deliver("m1"))) == "cancel/item-not-found"
+
+
+def test_a_message_id_may_be_used_again_after_its_release(gateway: Gateway) -> None:
+    for text in ("first", "second"):
+        assert received(gateway.send(PUMP, assured("m1", log(text))), "m1")
+        assert empty(gateway.send(PUMP, deliver("m1")))
+    assert logged(gateway) == ["first", "second"]
+
+
+def test_a_deliver_waits_where_the_log_has_no_room_and_succeeds_later(build: Build) -> None:
+    gateway = build(Limits(unsealed_events=100))
+    gateway.send(PUMP, assured("m1", log("waits")))
+    for _ in range(100):
+        assert empty(gateway.send(PUMP, acknowledged(log("fill"))))
+    assert refused(gateway.send(PUMP, deliver("m1"))) == "wait/resource-constraint"
+    assert held(gateway) == 1
+    assert refusals(gateway) == [("unsealed_events", "pump1@gw.example", 1.0)]
+    gateway.count("UPDATE lanes SET sealed = last WHERE lane = 'logs' RETURNING 1")
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert logged(gateway)[-1] == "waits"
+
+
+def test_a_deliver_whose_destination_is_gone_gets_its_error_again_and_again(
+    gateway: Gateway,
+) -> None:
+    gateway.send(PUMP, assured("m0", log("before")))
+    gateway.send(PUMP, deliver("m0"))
+    gateway.send(PUMP, assured("m0", log("hello")))
+    gateway.tx(lambda tx: tx.run("UPDATE accounts SET trusted = 0 WHERE name = 'pump1'"))
+    assert refused(gateway.send(PUMP, deliver("m0"))) == "cancel/not-allowed"
+    assert held(gateway) == 0
+    # Had the answer been lost, a result now would say that the message had arrived.
+    assert refused(gateway.send(PUMP, deliver("m0"))) == "cancel/item-not-found"
+    row = gateway.connection.execute("SELECT sender, msg_id, destination, qos, body FROM dead")
+    assert row.fetchall() == [(PUMP, "m0", DOMAIN, 2, log("hello").encode())]
+    (event,) = gateway.events("system", "dead")
+    assert (event.kind, event.source, event.qos) == ("message", PUMP, 2)
+    assert event.tags == {"msgId": "m0"}
+    assert logged(gateway) == ["before"]
+
+
+def test_content_that_cannot_be_read_is_delivered_to_the_dead(gateway: Gateway) -> None:
+    unreadable = "<message xmlns='jabber:client'><body>hello</body></message>"
+    assert received(gateway.send(PUMP, assured("m1", unreadable)), "m1")
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert gateway.count("SELECT count(*) FROM dead") == 1
+    assert gateway.count("SELECT body FROM dead") == unreadable.encode()
+    (event,) = gateway.events("system", "dead")
+    assert event.text == "it holds neither a log event nor sensor data"
+    assert refusals(gateway) == [("unreadable", "pump1@gw.example", 1.0)]
+
+
+# Malformed requests.
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "<assured xmlns='urn:xmpp:qos' msgId='m1'/>",
+        f"<assured xmlns='urn:xmpp:qos' msgId='m1'>{log('a')}{log('b')}</assured>",
+        "<assured xmlns='urn:xmpp:qos' msgId='m1'><presence xmlns='jabber:client'/></assured>",
+        f"<assured xmlns='urn:xmpp:qos'>{log('a')}</assured>",
+        f"<assured xmlns='urn:xmpp:qos' msgId=''>{log('a')}</assured>",
+        f"<assured xmlns='urn:xmpp:qos' msgId='{'x' * 257}'>{log('a')}</assured>",
+        "<deliver xmlns='urn:xmpp:qos'/>",
+        f"<deliver xmlns='urn:xmpp:qos' msgId='{'é' * 129}'/>",
+        "<acknowledged xmlns='urn:xmpp:qos'/>",
+        f"<acknowledged xmlns='urn:xmpp:qos'>{log('a')}{log('b')}</acknowledged>",
+    ],
+)
+def test_what_is_malformed_is_a_bad_request(gateway: Gateway, payload: str) -> None:
+    reply = gateway.send(PUMP, f"<iq type='set' id='i' to='{DOMAIN}'>{payload}</iq>")
+    assert refused(reply) == "modify/bad-request"
+    assert held(gateway) == 0
+    assert refusals(gateway) == [("malformed", "pump1@gw.example", 1.0)]
+
+
+@pytest.mark.parametrize("msg_id", ["x" * 256, "é" * 128, "<&'".replace("<&'", "&lt;&amp;")])
+def test_a_message_id_may_have_256_bytes(gateway: Gateway, msg_id: str) -> None:
+    reply = gateway.send(PUMP, assured(msg_id, log("hello")))
+    plain = msg_id.replace("&lt;", "<").replace("&amp;", "&")
+    assert received(reply, plain)
+    assert empty(gateway.send(PUMP, deliver(msg_id)))
+
+
+@pytest.mark.parametrize("ns", QOS_ALL)
+@pytest.mark.parametrize("name", ["assured", "acknowledged", "deliver"])
+def test_a_get_is_not_implemented(gateway: Gateway, ns: str, name: str) -> None:
+    xml = f"<iq type='get' id='i'><{name} xmlns='{ns}' msgId='m'>{log('a')}</{name}></iq>"
+    assert refused(gateway.send(PUMP, xml)) == "cancel/feature-not-implemented"
+    assert held(gateway) == 0
+
+
+# Limits.
+
+
+def test_a_source_may_hold_so_many_messages(build: Build) -> None:
+    gateway = build(Limits(held_messages_per_source=3))
+    for number in range(3):
+        assert received(gateway.send(PUMP, assured(f"m{number}", log("x"))), f"m{number}")
+    reply = gateway.send("pump1@gw.example/other", assured("m3", log("x")))
+    assert refused(reply) == "wait/resource-constraint"
+    assert reply is not None
+    assert reply.text == "held_messages_per_source is 3"
+    (event,) = gateway.events("system")
+    assert (event.name, event.source) == ("held_messages_per_source", "pump1@gw.example")
+    assert event.tags == {"limit": "3"}
+    assert received(gateway.send(PUMP, assured("m2", log("x"))), "m2"), "held already"
+    assert received(gateway.send(VALVE, assured("m0", log("x"))), "m0"), "another source"
+    gateway.send(PUMP, deliver("m0"))
+    assert received(gateway.send(PUMP, assured("m3", log("x"))), "m3")
+
+
+def test_a_source_may_hold_so_many_bytes_keys_included(build: Build) -> None:
+    body = log("x" * 200)
+    charge = custody.charge("m0", body.encode())
+    gateway = build(Limits(held_bytes_per_source=4 * charge))
+    for number in range(4):
+        assert received(gateway.send(PUMP, assured(f"m{number}", body)), f"m{number}")
+    assert refused(gateway.send(PUMP, assured("m4", body))) == "wait/resource-constraint"
+    gateway.send(PUMP, deliver("m0"))
+    longer_key = "m4-and-a-longer-key"
+    assert refused(gateway.send(PUMP, assured(longer_key, body))) == "wait/resource-constraint"
+    assert received(gateway.send(PUMP, assured("m4", body)), "m4")
+    (first, *_) = gateway.events("system")
+    assert first.name == "held_bytes_per_source"
+
+
+@pytest.mark.parametrize("what", ["messages", "bytes"])
+def test_all_sources_share_a_total_and_an_eighth_of_it_is_for_those_who_hold_few(
+    build: Build, what: str
+) -> None:
+    body = log("x" * 3900)
+    charge = custody.charge("m0", body.encode())
+    limits = (
+        Limits(held_messages=16, held_messages_per_source=100)
+        if what == "messages"
+        else Limits(held_bytes=16 * charge, held_bytes_per_source=100 * charge)
+    )
+    gateway = build(limits)
+    for number in range(14):
+        assert received(gateway.send(PUMP, assured(f"m{number}"[-2:], body)), f"m{number}"[-2:])
+    assert refused(gateway.send(PUMP, assured("mx", body))) == "wait/resource-constraint"
+    for number in range(2):
+        assert received(gateway.send(VALVE, assured(f"v{number}", body)), f"v{number}")
+    assert refused(gateway.send(VALVE, assured("v2", body))) == "wait/resource-constraint"
+    assert {name for name, *_ in refusals(gateway)} == {f"held_{what}"}
+
+
+def test_messages_older_than_the_grace_make_room_and_it_is_told(build: Build) -> None:
+    gateway = build(Limits(held_messages_per_source=2, held_grace=100))
+    gateway.send(PUMP, assured("old", log("old")))
+    gateway.clock.service += 100
+    gateway.send(PUMP, assured("young", log("young")))
+    assert refused(gateway.send(PUMP, assured("new", log("new")))) == "wait/resource-constraint"
+    gateway.clock.service += 0.5
+    assert received(gateway.send(PUMP, assured("new", log("new"))), "new")
+    (event,) = gateway.events("system", "evicted")
+    assert (event.kind, event.source, event.qos) == ("message", PUMP, 2)
+    assert event.tags == {"msgId": "old", "destination": DOMAIN}
+    assert refused(gateway.send(PUMP, deliver("old"))) == "cancel/item-not-found"
+    assert empty(gateway.send(PUMP, deliver("young")))
+
+
+def test_a_large_message_makes_as_many_small_ones_go_as_it_takes(build: Build) -> None:
+    gateway = build(Limits(held_messages_per_source=1000, held_bytes_per_source=64 * 1024))
+    for number in range(300):
+        gateway.send(PUMP, assured(f"s{number:03}", log("x")))
+    gateway.clock.service += 3601
+    assert received(gateway.send(PUMP, assured("large", log("y" * 60_000))), "large")
+    evicted = gateway.events("system", "evicted")
+    assert 32 < len(evicted) < 300
+    assert evicted[0].tags["msgId"] == "s000"
+    mine, _ = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
+    assert mine.bytes <= 64 * 1024
+
+
+def test_a_log_that_is_full_lets_nothing_more_into_custody(build: Build) -> None:
+    gateway = build(Limits(unsealed_events=100))
+    for _ in range(100):
+        assert empty(gateway.send(PUMP, acknowledged(log("fill"))))
+    assert refused(gateway.send(PUMP, assured("m1", log("x")))) == "wait/resource-constraint"
+    assert refused(gateway.send(PUMP, acknowledged(log("x")))) == "wait/resource-constraint"
+    assert refusals(gateway) == [("unsealed_events", "pump1@gw.example", 1.0)]
+
+
+def test_what_cannot_be_read_is_bounded_by_the_room_for_telling_of_it(build: Build) -> None:
+    gateway = build(Limits(unsealed_events=100))
+    unreadable = acknowledged("<message xmlns='jabber:client'/>")
+    replies = [gateway.send(PUMP, unreadable) for _ in range(120)]
+    refused_ones = [reply for reply in replies if reply is not None and reply.error]
+    assert refused_ones
+    assert len(gateway.events("system")) <= 102
+    assert gateway.count("SELECT count(*) FROM dead") == 120 - len(refused_ones)
+
+
+# The memory of released keys, and expiry.
+
+
+def test_the_keys_of_the_last_released_messages_of_an_account_are_remembered(
+    build: Build,
+) -> None:
+    gateway = build(Limits(released_keys=4))
+    gateway.send(VALVE, assured("v", log("x")))
+    gateway.send(VALVE, deliver("v"))
+    senders = [PUMP, "pump1@gw.example/other"]
+    keys = [(senders[number % 2], f"m{number}") for number in range(6)]
+    for sender, msg_id in keys:
+        gateway.send(sender, assured(msg_id, log("x")))
+        assert empty(gateway.send(sender, deliver(msg_id)))
+    for sender, msg_id in keys[2:]:
+        assert empty(gateway.send(sender, deliver(msg_id)))
+    for sender, msg_id in keys[:2]:
+        assert refused(gateway.send(sender, deliver(msg_id))) == "cancel/item-not-found"
+    assert empty(gateway.send(VALVE, deliver("v"))), "each account has its own memory"
+    assert gateway.count("SELECT count(*) FROM released WHERE source = 'pump1@gw.example'") == 4
+
+
+def test_by_default_256_keys_are_remembered(gateway: Gateway) -> None:
+    for number in range(257):
+        gateway.send(PUMP, assured(f"m{number}", log("x")))
+        gateway.send(PUMP, deliver(f"m{number}"))
+    assert empty(gateway.send(PUMP, deliver("m1")))
+    assert refused(gateway.send(PUMP, deliver("m0"))) == "cancel/item-not-found"
+
+
+def test_a_message_whose_sender_never_comes_back_expires(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("x")))
+    assert gateway.due == gateway.clock.service + gateway.limits.held_ttl
+    gateway.clock.service = gateway.due
+    gateway.ring()
+    assert held(gateway) == 0
+    (event,) = gateway.events("system", "expired")
+    assert event.tags == {"msgId": "m1", "destination": DOMAIN}
+    assert refused(gateway.send(PUMP, deliver("m1"))) == "cancel/item-not-found"
+    assert logged(gateway) == []
+
+
+def test_a_key_used_again_that_expires_is_not_told_to_have_arrived(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("first")))
+    gateway.send(PUMP, deliver("m1"))
+    gateway.send(PUMP, assured("m1", log("second")))
+    gateway.clock.service += gateway.limits.held_ttl
+    gateway.ring()
+    assert refused(gateway.send(PUMP, deliver("m1"))) == "cancel/item-not-found"
+    assert logged(gateway) == ["first"]
+
+
+# The acknowledged exchange.
+
+
+@pytest.mark.parametrize("ns", QOS_ALL)
+def test_an_acknowledged_message_is_delivered_before_its_result(gateway: Gateway, ns: str) -> None:
+    reply = gateway.send(PUMP, acknowledged(log("hello"), ns=ns))
+    assert empty(reply)
+    assert reply is not None
+    assert reply.attrs == {"type": "result", "id": "k", "to": PUMP, "from": DOMAIN}
+    (event,) = gateway.events("logs")
+    assert (event.source, event.text, event.qos, event.latency_ms) == (PUMP, "hello", 1, 0)
+
+
+def test_an_acknowledged_message_of_an_untrusted_sender_is_refused(gateway: Gateway) -> None:
+    assert refused(gateway.send(STRANGER, acknowledged(log("x")))) == "cancel/not-allowed"
+    assert logged(gateway) == []
+    assert refusals(gateway) == [("untrusted", "stranger@gw.example", 1.0)]
+
+
+def test_an_acknowledged_message_that_cannot_be_read_is_kept_as_dead(gateway: Gateway) -> None:
+    broken = log("x", type="Loud")
+    assert empty(gateway.send(PUMP, acknowledged(broken)))
+    row = gateway.connection.execute(
+        "SELECT sender, msg_id, destination, qos, body, reason FROM dead"
+    )
+    reason = "log type 'Loud' is not one of XEP-0337"
+    assert row.fetchall() == [(PUMP, None, DOMAIN, 1, broken.encode(), reason)]
+    assert [event.name for event in gateway.events("system")] == ["dead", "unreadable"]
+    assert logged(gateway) == []
+
+
+# Around the exchange.
+
+
+def test_a_replaced_session_does_nothing(gateway: Gateway) -> None:
+    gateway.bind(PUMP)
+    late = gateway.work(PUMP, assured("m1", log("late")))
+    gateway.bind(PUMP)
+    assert gateway.tx(late) == b""
+    assert held(gateway) == 0
+    assert received(gateway.send(PUMP, assured("m1", log("new"))), "m1")
+
+
+def test_a_device_that_was_removed_is_not_trusted_any_more(gateway: Gateway) -> None:
+    gateway.bind(PUMP)
+    gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'pump1'"))
+    assert refused(gateway.send(PUMP, assured("m1", log("x")))) == "cancel/not-allowed"
+    gateway.tx(lambda tx: accounts.add(tx, "pump1", (), trusted=True))
+    assert received(gateway.send(PUMP, assured("m1", log("x"))), "m1")
+
+
+def test_a_latency_is_never_negative(gateway: Gateway) -> None:
+    """After a crash, service time goes on from where it was saved: that may be before `since`."""
+    gateway.send(PUMP, assured("m1", log("x")))
+    gateway.clock.service -= 30
+    gateway.send(PUMP, deliver("m1"))
+    (event,) = gateway.events("logs")
+    assert event.latency_ms == 0

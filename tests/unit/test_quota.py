@@ -1,0 +1,148 @@
+"""Custody's limits: never exceeded, fair to small sources, and nobody evicted for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.rules.quota import FEW, RESERVED_SHARE, Limits, Oldest, Over, Plan, Usage, plan
+
+GRACE = 3600.0
+LIMITS = Limits(source=Usage(4, 1000), total=Usage(16, 4000))
+
+
+def held(*messages: tuple[int, float]) -> list[Oldest]:
+    """Messages by (bytes, age), oldest first; their rows count from 1."""
+    return [Oldest(row, size, age) for row, (size, age) in enumerate(messages, 1)]
+
+
+def decide(
+    size: int,
+    mine: list[Oldest],
+    others: Usage = Usage(),  # noqa: B008 - a constant
+    limits: Limits = LIMITS,
+) -> Plan:
+    source = Usage(len(mine), sum(message.bytes for message in mine))
+    total = Usage(source.messages + others.messages, source.bytes + others.bytes)
+    return plan(size, source, total, limits, lambda: mine, GRACE)
+
+
+def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
+    def never() -> list[Oldest]:
+        raise AssertionError("below its limit, a source's messages are not looked at")
+
+    assert plan(100, Usage(3, 900), Usage(3, 900), LIMITS, never, GRACE) == Plan(None)
+
+
+@pytest.mark.parametrize(
+    ("size", "mine", "over"),
+    [
+        (1, held(*[(1, 0.0)] * 4), Over("held_messages_per_source", 4)),
+        (101, held((900, 0.0)), Over("held_bytes_per_source", 1000)),
+        (1001, [], Over("held_bytes_per_source", 1000)),
+    ],
+)
+def test_the_limits_of_a_source_are_named(size: int, mine: list[Oldest], over: Over) -> None:
+    assert decide(size, mine) == Plan(over)
+
+
+def test_exactly_at_a_limit_is_within_it() -> None:
+    assert decide(100, held((900, 0.0))) == Plan(None)
+    assert decide(1000, []) == Plan(None)
+
+
+def test_only_what_is_older_than_the_grace_makes_room() -> None:
+    young = held((1, GRACE), (1, 0.0), (1, 0.0), (1, 0.0))
+    assert decide(1, young) == Plan(Over("held_messages_per_source", 4))
+    old = held((1, GRACE + 0.001), (1, 0.0), (1, 0.0), (1, 0.0))
+    assert decide(1, old) == Plan(None, (1,))
+
+
+def test_as_many_make_room_as_it_takes_and_no_more() -> None:
+    mine = held((300, 9e9), (300, 9e9), (300, 9e9), (100, 9e9))
+    assert decide(500, mine) == Plan(None, (1, 2))
+
+
+def test_where_room_cannot_be_made_none_goes() -> None:
+    mine = held((300, 9e9), (300, 0.0), (300, 0.0))
+    assert decide(500, mine) == Plan(Over("held_bytes_per_source", 1000))
+    mine, full_house = held(*[(1, 9e9)] * 4), Limits(Usage(4, 1000), Usage(15, 4000))
+    assert decide(1, mine, Usage(12, 0), full_house) == Plan(Over("held_messages", 15))
+
+
+def test_no_more_messages_are_looked_at_than_it_takes() -> None:
+    def candidates() -> Iterator[Oldest]:
+        yield Oldest(1, 10, 9e9)
+        yield Oldest(2, 10, 1.0)
+        raise AssertionError("the one before was too young")
+
+    source = Usage(4, 995)
+    assert plan(20, source, source, LIMITS, candidates, GRACE).evict == ()
+
+
+def test_an_eighth_is_kept_for_those_who_hold_few() -> None:
+    messages = LIMITS.total.messages - LIMITS.total.messages // RESERVED_SHARE
+    limits = Limits(Usage(100, 100_000), LIMITS.total)
+    many = held(*[(1, 0.0)] * FEW)
+    few = held(*[(1, 0.0)] * (FEW - 1))
+    assert decide(1, many, Usage(messages - FEW, 0), limits) == Plan(
+        Over("held_messages", messages)
+    )
+    assert decide(1, few, Usage(messages - FEW + 1, 0), limits) == Plan(None)
+    last = Usage(LIMITS.total.messages - len(few), 0)
+    assert decide(1, few, last, limits) == Plan(Over("held_messages", LIMITS.total.messages))
+    room = LIMITS.total.bytes - LIMITS.total.bytes // RESERVED_SHARE
+    assert decide(1, many, Usage(0, room - FEW), limits) == Plan(Over("held_bytes", room))
+    assert decide(1, few, Usage(0, room - FEW + 1), limits) == Plan(None)
+
+
+MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_size=8)
+
+
+@given(
+    size=st.integers(0, 120),
+    mine=MESSAGES,
+    others=st.builds(Usage, st.integers(0, 20), st.integers(0, 400)),
+    limits=st.builds(
+        Limits,
+        st.builds(Usage, st.integers(1, 8), st.integers(1, 200)),
+        st.builds(Usage, st.integers(8, 24), st.integers(64, 500)),
+    ),
+)
+def test_a_plan_keeps_every_promise(
+    size: int, mine: list[tuple[int, float]], others: Usage, limits: Limits
+) -> None:
+    messages = sorted(held(*mine), key=lambda message: -message.age)
+    decision = decide(size, messages, others, limits)
+    rows = [message.row for message in messages]
+    evicted = [message for message in messages if message.row in decision.evict]
+    assert list(decision.evict) == rows[: len(evicted)], "the oldest first, in order"
+    assert all(message.age > GRACE for message in evicted)
+    if decision.over is not None:
+        assert not evicted
+        return
+    left = [message for message in messages if message.row not in decision.evict]
+    source = Usage(len(left) + 1, sum(message.bytes for message in left) + size)
+    assert source.messages <= limits.source.messages
+    assert source.bytes <= limits.source.bytes
+    share = 0 if len(left) < FEW else 1
+    total = limits.total
+    assert others.messages + source.messages <= (
+        total.messages - share * (total.messages // RESERVED_SHARE)
+    )
+    assert others.bytes + source.bytes <= total.bytes - share * (total.bytes // RESERVED_SHARE)
+    if evicted:  # one fewer would not have been enough
+        fewer = Usage(source.messages + 1, source.bytes + evicted[-1].bytes)
+        assert fewer.messages > limits.source.messages or fewer.bytes > limits.source.bytes
+
+
+@given(size=st.integers(0, 120), mine=MESSAGES, others=st.integers(0, 20))
+def test_a_source_below_its_limit_loses_nothing(
+    size: int, mine: list[tuple[int, float]], others: int
+) -> None:
+    messages = held(*mine)
+    wide = Limits(Usage(9, 10_000), Usage(24, 500))
+    assert decide(size, messages, Usage(others, 0), wide).evict == ()

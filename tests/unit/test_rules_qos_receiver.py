@@ -1,0 +1,157 @@
+"""The receiver's decision table against the protocol's, written out again; who gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import pytest
+
+from edge.rules import access, qos_receiver
+from edge.rules.access import Sender
+from edge.rules.qos_receiver import Answer, Condition, Decision, Effect, Situation
+
+# Request, state, reply, effect, is an event logged: PROTOCOL, "Receiving, assured", row by row.
+TABLE = [
+    ("assured", "not held, trusted, allowed, within limits", "received", "hold", False),
+    ("assured", "held, same body", "received", "none", False),
+    ("assured", "held, another body", "cancel/conflict", "none", True),
+    ("assured", "not trusted", "cancel/not-allowed", "none", True),
+    ("assured", "destination does not exist or is forbidden", "its error", "none", True),
+    ("assured", "over a limit", "wait/resource-constraint", "none", True),
+    ("deliver", "held", "empty", "deliver", False),
+    ("deliver", "held, no room there just now", "wait/resource-constraint", "none", True),
+    ("deliver", "held, destination gone or forbidden since", "its error", "bury", True),
+    ("deliver", "content that the destination cannot read", "empty", "bury", True),
+    ("deliver", "released before", "empty", "none", False),
+    ("deliver", "unknown or expired", "cancel/item-not-found", "none", True),
+    # "Receiving, acknowledged": the same limits and trust, delivered before the answer.
+    ("acknowledged", "not held, trusted, allowed, within limits", "empty", "deliver", False),
+    ("acknowledged", "not trusted", "cancel/not-allowed", "none", True),
+    ("acknowledged", "destination does not exist or is forbidden", "its error", "none", True),
+    ("acknowledged", "over a limit", "wait/resource-constraint", "none", True),
+    ("acknowledged", "content that the destination cannot read", "empty", "bury", True),
+]
+
+TABLES: dict[str, Mapping[Situation, Decision]] = {
+    "assured": qos_receiver.OFFERED,
+    "deliver": qos_receiver.RELEASED,
+    "acknowledged": qos_receiver.ACKNOWLEDGED,
+}
+
+REPLIES = {Answer.RECEIVED: "received", Answer.EMPTY: "empty", Answer.ITS_ERROR: "its error"}
+EFFECTS = {
+    Effect.NONE: "none",
+    Effect.HOLD: "hold",
+    Effect.DELIVER: "deliver",
+    Effect.BURY: "bury",
+}
+
+
+def written(request: str, situation: Situation, decision: Decision) -> tuple[object, ...]:
+    answer = decision.answer
+    reply = f"{answer.type}/{answer.name}" if isinstance(answer, Condition) else REPLIES[answer]
+    return request, situation.value, reply, EFFECTS[decision.effect], decision.rule is not None
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}: {row[1]}")
+def test_each_row_is_decided_as_the_protocol_says(row: tuple[str, str, str, str, bool]) -> None:
+    situation = Situation(row[1])
+    assert written(row[0], situation, TABLES[row[0]][situation]) == row
+
+
+def test_there_is_no_other_row() -> None:
+    rows = {
+        written(request, situation, decision)
+        for request, table in TABLES.items()
+        for situation, decision in table.items()
+    }
+    assert rows == set(TABLE)
+
+
+def test_what_is_not_a_plain_success_is_logged_under_a_rule_of_its_own_meaning() -> None:
+    by_rule: dict[str, set[Situation]] = {}
+    for table in TABLES.values():
+        for situation, decision in table.items():
+            if decision.rule is not None:
+                by_rule.setdefault(decision.rule, set()).add(situation)
+    assert all(len(situations) == 1 for situations in by_rule.values())
+
+
+@pytest.mark.parametrize(
+    ("held", "trusted", "destination", "room"),
+    list(product([None, b"same", b"other"], *[[False, True]] * 3)),
+)
+def test_every_offer_is_classified(
+    held: bytes | None, trusted: bool, destination: bool, room: bool
+) -> None:
+    situation = qos_receiver.offer(
+        held=held, digest=b"same", trusted=trusted, destination=destination, room=room
+    )
+    if held is not None:  # the offer was accepted before: its answer may have been lost
+        expected = Situation.HELD_SAME if held == b"same" else Situation.HELD_OTHER
+    elif not trusted:
+        expected = Situation.UNTRUSTED
+    elif not destination:
+        expected = Situation.NO_DESTINATION
+    else:
+        expected = Situation.NEW if room else Situation.OVER_LIMIT
+    assert situation is expected
+    assert situation in qos_receiver.OFFERED
+
+
+@pytest.mark.parametrize(
+    ("trusted", "destination", "readable", "room"), list(product([False, True], repeat=4))
+)
+def test_every_acknowledged_message_is_classified(
+    trusted: bool, destination: bool, readable: bool, room: bool
+) -> None:
+    situation = qos_receiver.acknowledge(
+        trusted=trusted, destination=destination, readable=readable, room=room
+    )
+    failing = [
+        found
+        for fine, found in (
+            (trusted, Situation.UNTRUSTED),
+            (destination, Situation.NO_DESTINATION),
+            (room, Situation.OVER_LIMIT),
+            (readable, Situation.UNREADABLE),
+        )
+        if not fine
+    ]
+    assert situation is (failing[0] if failing else Situation.NEW)
+    assert situation in qos_receiver.ACKNOWLEDGED
+
+
+@pytest.mark.parametrize(
+    ("destination", "readable", "room"), list(product([False, True], repeat=3))
+)
+def test_every_deliver_of_a_held_message_is_classified(
+    destination: bool, readable: bool, room: bool
+) -> None:
+    situation = qos_receiver.release(destination=destination, readable=readable, room=room)
+    failing = [
+        found
+        for fine, found in (
+            (destination, Situation.HELD_GONE),
+            (room, Situation.HELD_NO_ROOM),
+            (readable, Situation.UNREADABLE),
+        )
+        if not fine
+    ]
+    assert situation is (failing[0] if failing else Situation.HELD)
+    assert situation in qos_receiver.RELEASED
+
+
+def test_a_deliver_of_what_is_not_held_is_classified_by_the_memory_of_keys() -> None:
+    assert qos_receiver.missing(released=True) is Situation.RELEASED
+    assert qos_receiver.missing(released=False) is Situation.UNKNOWN
+    assert {Situation.RELEASED, Situation.UNKNOWN} <= set(qos_receiver.RELEASED)
+
+
+@pytest.mark.parametrize(("provisioned", "trusted"), list(product([False, True], repeat=2)))
+def test_only_a_provisioned_device_that_was_not_set_apart_uses_the_services(
+    provisioned: bool, trusted: bool
+) -> None:
+    sender = Sender("pump1@gw.example/fw", "pump1@gw.example", provisioned, trusted)
+    assert access.may_use_services(sender) is (provisioned and trusted)
