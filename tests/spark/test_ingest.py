@@ -245,6 +245,20 @@ def test_files_that_the_stream_passes_over_are_read_by_a_new_query(
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 13))
 
 
+def test_a_checkpoint_that_a_power_cut_spoiled_is_begun_anew(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    land(fleet, lane.seal(some_events(4)))
+    ingest(spark, fleet)
+    for part in ("offsets", "commits"):
+        (fleet.tables / "checkpoints" / "000001" / part / "0").write_bytes(b"")
+        (fleet.tables / "checkpoints" / "000001" / part / ".0.crc").unlink()
+    land(fleet, lane.seal(some_events(4)))
+    assert ingest(spark, fleet).counts == Counts(segments=1, events=4)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 9))
+
+
 def test_one_driver_at_a_time(spark: SparkSession, fleet: FleetFolder) -> None:
     with (
         LocalCommits(fleet.tables).lease(),

@@ -1,0 +1,48 @@
+"""What the reports share: the cadence they judge by, and how a schema is kept.
+
+Reads no table, collects no row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+HEARTBEAT_S: Final = 60.0
+"""Seconds between two heartbeats of a gateway that runs."""
+
+SEAL_S: Final = 300.0
+"""Seconds after which a gateway seals what it has: heartbeats make it ship so often at least."""
+
+PATIENCE: Final = 2.5
+"""How many heartbeats, or sealings, may fail to come before the gap counts: one may be late, and a
+second lost to a clock that steps; a third is no accident."""
+
+LANE: Final = ("gateway", "epoch", "lane")
+"""What events are counted under."""
+
+NO_DIGEST: Final = "00" * 32
+"""What the first segment of a lane has for its predecessor's digest."""
+
+
+def conform(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Give the columns of `schema`, in its order and of its types."""
+    return rows.select(*(F.col(each.name).cast(each.dataType) for each in schema))
+
+
+def seconds(time: str) -> Column:
+    """Give a timestamp as seconds since 1970, to the microsecond."""
+    return F.unix_micros(time) / F.lit(1_000_000)
+
+
+def exact_percentile(share: float, column: str) -> Column:
+    """Give the smallest value that at least `share` (0 to 1) of the rows do not exceed.
+
+    This is the nearest-rank definition, exact: a value that occurred, and never a mean of two.
+    """
+    return F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column})")

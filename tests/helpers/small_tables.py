@@ -1,0 +1,37 @@
+"""Tables that are small enough to check by hand: rows name only the columns that matter."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+START = datetime(2025, 11, 21, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    """Give the time so many seconds after `START`."""
+    return START + timedelta(seconds=seconds)
+
+
+def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]]) -> DataFrame:
+    """Make a table of `schema`; columns that a row does not name are null."""
+    names = schema.fieldNames()
+    unknown = {name for row in rows for name in row} - set(names)
+    assert not unknown, unknown
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], schema)
+
+
+def told(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """Collect the named columns, in the report's own order; times as seconds after `START`."""
+    rows = report.select(*names).toArrow().to_pylist()
+    return [tuple(_plain(row[name]) for name in names) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    return (value - START).total_seconds() if isinstance(value, datetime) else value

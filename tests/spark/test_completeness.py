@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports.completeness import SCHEMA, completeness
+from sync.central.tables import EVENTS, SEGMENTS
+from tests.helpers.small_tables import at, table, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+FIRST, SECOND = "01A", "01B"
+ZERO = "00" * 32
+
+
+def events_of(
+    lane: str, numbers: Iterable[int], *, gateway: str = "gw", epoch: str = FIRST, kind: str = "log"
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "gateway": gateway,
+            "epoch": epoch,
+            "lane": lane,
+            "seq": seq,
+            "time": at(seq),
+            "kind": kind,
+            "name": "event",
+        }
+        for seq in numbers
+    ]
+
+
+def segment(
+    lane: str,
+    first: int,
+    last: int,
+    previous: str = ZERO,
+    *,
+    gateway: str = "gw",
+    epoch: str = FIRST,
+    fate: str = "accepted",
+    dropped: tuple[tuple[int, int, str], ...] = (),
+) -> dict[str, Any]:
+    return {
+        "gateway": gateway,
+        "epoch": epoch,
+        "lane": lane,
+        "first_seq": first,
+        "last_seq": last,
+        "digest": f"{lane}-{epoch}-{first}-{last}-{fate}",
+        "previous": previous,
+        "fate": fate,
+        "arrived": at(0),
+        "dropped": list(dropped),
+    }
+
+
+COUNTS = ("expected", "received", "missing", "declared", "unexplained", "duplicates")
+
+
+def test_what_came_in_full_is_complete(spark: SparkSession) -> None:
+    events = table(spark, EVENTS, events_of("logs", range(1, 6)))
+    segments = table(
+        spark,
+        SEGMENTS,
+        [segment("logs", 1, 2), segment("logs", 3, 5, f"logs-{FIRST}-1-2-accepted")],
+    )
+    report = completeness(events, segments)
+    assert report.schema.simpleString() == SCHEMA.simpleString()
+    assert told(report, "gateway", "epoch", "lane", "state", "since", "first_seq", "last_seq") == [
+        ("gw", FIRST, "logs", "open", 5, 1, 5)
+    ]
+    assert told(report, *COUNTS) == [(5, 5, 0, 0, 0, 0)]
+    assert told(report, "repeated_segments", "forks", "chain_breaks") == [(0, 0, 0)]
+
+
+def test_prefix_and_holes_are_missing_and_what_was_declared_is_explained(
+    spark: SparkSession,
+) -> None:
+    # 1-10 never came; 21-30 were dropped, told twice and in parts; of 41-50 only 41-44 were told
+    came = [*range(11, 21), *range(31, 41), *range(51, 53)]
+    segments = [
+        segment("logs", 11, 20, "x"),
+        segment("logs", 31, 40, "y", dropped=((21, 26, "full"), (25, 30, "full"))),
+        segment("logs", 51, 52, "z", dropped=((22, 23, "full"), (35, 44, "age"))),
+    ]
+    report = completeness(
+        table(spark, EVENTS, events_of("logs", came)), table(spark, SEGMENTS, segments)
+    )
+    assert told(report, "first_seq", "last_seq", *COUNTS) == [(11, 52, 52, 22, 30, 14, 16, 0)]
+    assert told(report, "chain_breaks") == [(0,)]
+
+
+def test_rows_that_the_tables_lost_or_doubled_are_told(spark: SparkSession) -> None:
+    events = [*events_of("logs", [1, 2, 4, 4, 5]), *events_of("readings", [1])]
+    segments = [segment("logs", 1, 5), segment("readings", 1, 1)]
+    report = completeness(table(spark, EVENTS, events), table(spark, SEGMENTS, segments))
+    assert told(report, "lane", *COUNTS) == [
+        ("logs", 5, 4, 1, 0, 1, 1),
+        ("readings", 1, 1, 0, 0, 0, 0),
+    ]
+
+
+def test_forks_repetitions_and_broken_chains_are_counted(spark: SparkSession) -> None:
+    segments = [
+        segment("logs", 1, 2, "not-the-beginning"),
+        segment("logs", 3, 4, "not-the-one-before"),
+        segment("logs", 5, 6, f"logs-{FIRST}-3-4-accepted"),
+        segment("logs", 3, 4, fate="duplicate"),
+        segment("logs", 5, 6, fate="duplicate"),
+        segment("logs", 3, 5, fate="fork"),
+        segment("logs", 3, 5, fate="fork"),
+        segment("logs", 4, 9, fate="fork"),
+        segment("system", 1, 1, gateway="clone", fate="fork"),
+        {"path": "landing/x.seg", "fate": "bad", "arrived": at(0)},
+    ]
+    events = table(spark, EVENTS, events_of("logs", range(1, 7)))
+    report = completeness(events, table(spark, SEGMENTS, segments))
+    figures = ("gateway", "received", "repeated_segments", "forks", "chain_breaks", "unexplained")
+    assert told(report, *figures) == [("clone", 0, 0, 1, 0, 0), ("gw", 6, 2, 2, 2, 0)]
+    assert told(report, "first_seq", "last_seq", "since")[0] == (None, None, None)
+
+
+def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
+    stop = {"kind": "system", "name": "stop"}
+    events = [
+        *events_of("system", [1, 2]),
+        *events_of("logs", [1]),
+        *events_of("system", [1], epoch=SECOND),
+        *events_of("logs", [1, 2], epoch=SECOND),
+        events_of("system", [9], epoch=SECOND)[0] | stop,
+        events_of("system", [1], gateway="on")[0] | stop,
+        *events_of("system", [2], gateway="on", kind="system"),
+    ]
+    segments = [
+        segment("system", 1, 2),
+        segment("logs", 1, 1),
+        segment("system", 1, 9, epoch=SECOND),
+        segment("logs", 1, 2, epoch=SECOND),
+        segment("system", 1, 2, gateway="on"),
+    ]
+    report = completeness(table(spark, EVENTS, events), table(spark, SEGMENTS, segments))
+    assert told(report, "gateway", "epoch", "lane", "state", "since") == [
+        ("gw", FIRST, "logs", "torn", 1),
+        ("gw", FIRST, "system", "torn", 2),
+        ("gw", SECOND, "logs", "closed", 9),
+        ("gw", SECOND, "system", "closed", 9),
+        ("on", FIRST, "system", "open", 2),
+    ]
+
+
+def test_of_nothing_there_is_nothing_to_tell(spark: SparkSession) -> None:
+    assert completeness(table(spark, EVENTS, []), table(spark, SEGMENTS, [])).collect() == []

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import delivery, lag, quarantine, volume
+from sync.central.tables import EVENTS, SEGMENTS
+from tests.helpers.small_tables import at, table, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def event(gateway: str = "gw", **columns: Any) -> dict[str, Any]:
+    return {"gateway": gateway, "lane": "logs", "kind": "log", "time": at(0), **columns}
+
+
+def test_latency_by_gateway_and_level_is_exact(spark: SparkSession) -> None:
+    rows = [event(qos=2, latency_ms=value) for value in range(1, 101)]
+    rows += [event(qos=1, latency_ms=0), event(qos=1, latency_ms=7), event(qos=1)]
+    rows += [event("other", qos=2, latency_ms=5), event("other")]
+    report = delivery.delivery(table(spark, EVENTS, rows))
+    assert report.schema.simpleString() == delivery.SCHEMA.simpleString()
+    assert told(report, *delivery.SCHEMA.fieldNames()) == [
+        ("gw", 1, 2, 0, 7, 7, 7),
+        ("gw", 2, 100, 50, 95, 99, 100),
+        ("other", 2, 1, 5, 5, 5, 5),
+    ]
+
+
+def test_lag_keeps_synchronised_clocks_apart(spark: SparkSession) -> None:
+    rows = [event(clock=True, arrived=at(1.5)), event(clock=True, arrived=at(3))]
+    rows += [event(clock=False, arrived=at(-0.25))]
+    report = lag.lag(table(spark, EVENTS, rows))
+    assert report.schema.simpleString() == lag.SCHEMA.simpleString()
+    assert told(report, *lag.SCHEMA.fieldNames()) == [
+        ("gw", True, 2, 1.5, 3, 3, 3),
+        ("gw", False, 1, -0.25, -0.25, -0.25, -0.25),
+    ]
+
+
+def test_volume_counts_by_lane_and_kind_and_by_time(spark: SparkSession) -> None:
+    rows = [event(time=at(second)) for second in (0, 9, 10, 25)]
+    rows += [event(lane="system", kind="limit", time=at(-1))]
+    events = table(spark, EVENTS, rows)
+    totals = volume.totals(events)
+    assert totals.schema.simpleString() == volume.TOTALS.simpleString()
+    assert told(totals, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
+    active = volume.activity(events, 10)
+    assert active.schema.simpleString() == volume.ACTIVITY.simpleString()
+    begin = int(at(0).timestamp())
+    assert told(active, "begin", "lane", "events") == [
+        (begin - 10, "system", 1),
+        (begin, "logs", 2),
+        (begin + 10, "logs", 1),
+        (begin + 20, "logs", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("span", "step"), [(0, 1), (96, 1), (97, 10), (86_400, 3_600), (1e12, 2_592_000)]
+)
+def test_activity_is_counted_in_steps_that_a_plot_can_show(span: float, step: int) -> None:
+    assert volume.step_for(span) == step
+
+
+def test_what_was_refused_is_listed_once_latest_first(spark: SparkSession) -> None:
+    bad = {"path": "landing/b", "sha256": "1", "fate": "bad", "reason": "magic", "size": 3}
+    rows = [
+        bad | {"arrived": at(1)},
+        bad | {"arrived": at(1)},
+        bad | {"path": "aside/c", "fate": "fork", "reason": "fork", "arrived": at(2)},
+        {"path": "landing/a", "sha256": "2", "fate": "accepted", "arrived": at(3)},
+    ]
+    segments = table(spark, SEGMENTS, rows)
+    report = quarantine.quarantine(segments)
+    assert report.schema.simpleString() == quarantine.SCHEMA.simpleString()
+    assert told(report, "path", "arrived", "size", "reason") == [
+        ("aside/c", 2, 3, "fork"),
+        ("landing/b", 1, 3, "magic"),
+    ]
+    assert told(quarantine.quarantined(segments), "fate", "files") == [("bad", 1), ("fork", 1)]
