@@ -8,6 +8,7 @@ no Spark, and renders nothing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import secrets
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -60,6 +61,10 @@ EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
 _INSPECTED: Final = StructType([field for field in tables.SEGMENTS if field.name != "fate"])
 
 
+class CheckpointError(FleetError):
+    """The stream ended by itself, no batch having failed: what its checkpoint says is spoiled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What an ingest did: `batches` committed, `reread` files that the stream had passed over."""
@@ -85,7 +90,8 @@ def run_ingest(
         folder = FleetFolder(folder.root.resolve())
         before = waiting(folder)
         first = _Run(spark, folder, commits, on_step)
-        first.read(_checkpoint(folder, new=False))
+        with contextlib.suppress(CheckpointError):
+            first.read(_checkpoint(folder, new=False))
         passed_over = before & waiting(folder)
         if not passed_over:
             return first.summary()
@@ -141,10 +147,11 @@ class _Run:
             query = stream.start()
             self._query.set_result(str(query.id))
             self._await(query)
-        except StreamingQueryException as error:
-            failure = self._failure or error
-            msg = f"the ingest stopped: {reason_of(failure)}"
-            raise FleetError(msg) from failure
+        except PySparkException as error:
+            if self._failure is None:
+                raise CheckpointError(reason_of(error)) from error
+            msg = f"the ingest stopped: {reason_of(self._failure)}"
+            raise FleetError(msg) from self._failure
         self._on_step("ended")
         self._file()
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sync.central.durable import PRIVATE_FILE, create_whole, make_folders
+from sync.central.durable import PRIVATE_FILE, create_whole, fsync_chain, make_folders
 from sync.central.errors import FleetError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Commits(Protocol):
         ...
 
     def commit(self, manifest: Manifest) -> None:
-        """Put the batch into the tables, durably and at once.
+        """Put the batch into the tables, durably and at once, with the files that it names.
 
         Raises FleetError when it is in them already, and changes nothing then.
         """
@@ -99,7 +100,8 @@ class LocalCommits:
     """Manifests on a local disk: `manifests/QUERY/BATCH.json` below the tables' folder.
 
     A manifest is written beside its name, fsynced and linked to it, so that it appears whole, and
-    once. The lease is a lock of the kernel's, which ends with the process that holds it.
+    once; before that, the files that it names are made durable, which Spark does not do. The lease
+    is a lock of the kernel's, which ends with the process that holds it.
     """
 
     def __init__(self, tables: Path) -> None:
@@ -128,7 +130,8 @@ class LocalCommits:
         return self._path(query, batch, _MANIFEST).exists()
 
     def commit(self, manifest: Manifest) -> None:
-        """Create the manifest; see `Commits`."""
+        """Create the manifest; see `Commits`. Raises OSError when a file is missing or spoiled."""
+        self._make_durable([*manifest.segments, *itertools.chain(*manifest.events.values())])
         path = self._path(manifest.query, manifest.batch, _MANIFEST)
         make_folders(self._tables, path.parent)
         try:
@@ -150,12 +153,26 @@ class LocalCommits:
         with contextlib.suppress(FileExistsError):
             create_whole(self._path(manifest.query, manifest.batch, _FILED), b"")
 
+    def _make_durable(self, files: Sequence[str]) -> None:
+        for file in files:
+            _fsync(self._tables / file)
+        for folder in {(self._tables / file).parent for file in files}:
+            fsync_chain(self._tables, folder)
+
     def _path(self, query: str, batch: int, suffix: str) -> Path:
         return self._folder / query / f"{batch}{suffix}"
 
     def _paths(self) -> list[Path]:
         found = [path for path in self._folder.glob(f"*/*{_MANIFEST}") if path.stem.isdecimal()]
         return sorted(found, key=lambda path: (path.parent.name, int(path.stem)))
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _encode(manifest: Manifest) -> bytes:

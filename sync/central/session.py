@@ -173,6 +173,8 @@ def spark_told(log: Path | None) -> Iterator[None]:
             raise FleetError(msg) from error
         except FleetError as error:
             traceback.print_exception(error, file=sys.stderr)
+            if error.__cause__ is None:
+                raise
             raise FleetError(f"{error}{_where(log)}") from error
 
 

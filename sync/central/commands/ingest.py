@@ -51,7 +51,8 @@ def _line(summary: Summary) -> str:
     counts = summary.counts
     line = (
         f"ingested {counts.segments} segments with {counts.events} events in {summary.batches} "
-        f"batches; {counts.duplicates} duplicates skipped, {counts.quarantined} quarantined"
+        f"{'batch' if summary.batches == 1 else 'batches'}; {counts.duplicates} duplicates "
+        f"skipped, {counts.quarantined} quarantined"
     )
     if summary.reread:
         line += f"; {summary.reread} files that the stream had passed over were read anew"
