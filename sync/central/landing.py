@@ -170,11 +170,7 @@ class Landing:
         the ingest quarantines a segment whose columns it cannot read.
         """
         data = incoming.read()
-        header = read_header(data)
-        identity = Identity(
-            header.gateway, header.epoch, header.lane, header.first_seq, header.last_seq
-        )
-        return Verified(identity, digest_of(data))
+        return Verified(read_header(data).identity, digest_of(data))
 
     def land(self, verified: Verified, incoming: Incoming) -> Landed:
         """Give `incoming` its final name, unless a segment of that name is here or in the archive.

@@ -1,0 +1,253 @@
+"""The `fieldpost-fleet` command as an operator and a script see it: output and exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.format import read_enrolment
+from tests.helpers.fleet import GATEWAY, HOST, OTHER, client, identity, make_fleet, segment
+from tests.helpers.processes import start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+URL = f"https://{HOST}:8443"
+Fleet = "Callable[..., subprocess.CompletedProcess[str]]"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command on the folder `fleet`, which the environment names."""
+
+    def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sync.central", *map(str, words)]
+        where = {**os.environ, "FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=where
+        )
+
+    return run
+
+
+def test_enrolling_makes_the_folder_and_prints_the_enrolment(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = fleet("gateway", "add", GATEWAY, "--url", URL)
+    assert (done.returncode, done.stderr) == (0, "")
+    made = json.loads(done.stdout)
+    assert (made["version"], made["gateway"], made["url"]) == (1, GATEWAY, URL)
+    assert made["ca"] == (tmp_path / "fleet" / "pki" / "ca.pem").read_text()
+    assert len(made["token"]) == 43
+
+
+def test_enrolling_into_a_file_keeps_the_token_off_the_screen(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "gw.json"
+    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert read_enrolment(out).token not in done.stdout
+
+
+def test_a_second_enrolment_changes_nothing_unless_it_renews(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "gw.json"
+    fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    before = out.read_bytes()
+    again = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", tmp_path / "new.json")
+    assert again.returncode == 1
+    assert again.stderr == f"Error: {GATEWAY} is enrolled already; --renew gives it a new token\n"
+    assert not (tmp_path / "new.json").exists()
+    occupied = fleet("gateway", "add", OTHER, "--url", URL, "--out", out)
+    assert (occupied.returncode, out.read_bytes()) == (1, before)
+    assert OTHER not in fleet("gateway", "list").stdout
+    assert fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out, "--renew").returncode == 0
+    assert out.read_bytes() != before
+
+
+def test_a_file_that_cannot_be_written_enrols_nobody(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "missing" / "gw.json"
+    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert fleet("gateway", "list").stdout == ""
+
+
+def test_gateways_are_listed_and_revoked(
+    fleet: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    for gateway in (GATEWAY, OTHER):
+        fleet("gateway", "add", gateway, "--url", URL)
+    assert fleet("gateway", "revoke", OTHER).stdout == f"revoked {OTHER}\n"
+    first, second = fleet("gateway", "list").stdout.splitlines()
+    assert first.startswith(f"{GATEWAY}  enrolled 20")
+    assert second.startswith(f"{OTHER}  revoked 20")
+    shown = [json.loads(line) for line in fleet("gateway", "list", "--json").stdout.splitlines()]
+    assert [(each["gateway"], each["revoked"] is None) for each in shown] == [
+        (GATEWAY, True),
+        (OTHER, False),
+    ]
+    assert "token_sha256" not in shown[0]
+    unknown = fleet("gateway", "revoke", "unknown.example")
+    assert (unknown.returncode, unknown.stderr) == (1, "Error: unknown.example is not enrolled\n")
+
+
+def test_a_damaged_record_is_told(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    for gateway in (GATEWAY, OTHER):
+        fleet("gateway", "add", gateway, "--url", URL)
+    (tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json").write_text("{")
+    done = fleet("gateway", "list")
+    assert done.returncode == 1
+    assert OTHER in done.stdout
+    assert "damaged" in done.stderr
+
+
+def test_another_authority_can_be_named(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    make_fleet(tmp_path / "foreign")
+    foreign = tmp_path / "foreign" / "pki" / "ca.pem"
+    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--ca", foreign)
+    assert json.loads(done.stdout)["ca"] == foreign.read_text()
+    for wrong in ("no certificate", "ä" * 10, "-" * 40_000):
+        foreign.write_text(wrong)
+        refused = fleet("gateway", "add", OTHER, "--url", URL, "--ca", foreign)
+        assert refused.returncode == 1
+        assert refused.stderr.count("\n") == 1
+    assert OTHER not in fleet("gateway", "list").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gateway", "add", "Not A Domain", "--url", URL),
+        ("gateway", "add", GATEWAY),
+        ("gateway", "add", GATEWAY, "--url", "http://centre.example"),
+        ("serve", "--listen", "here"),
+        ("serve", "--listen", ":1"),
+        ("serve", "--listen", "127.0.0.1:65536"),
+        ("serve", "--key", "/dev/null"),
+        ("nonsense",),
+    ],
+)
+def test_wrong_usage_is_2(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    assert fleet(*words).returncode == 2
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_serving_what_is_no_fleet_folder_is_1(
+    fleet: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = fleet("serve", "--listen", f"{HOST}:0")
+    assert done.returncode == 1
+    assert "`fieldpost-fleet gateway add` makes one" in done.stderr
+
+
+def test_help_names_every_command(
+    fleet: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = fleet("--help")
+    assert done.returncode == 0
+    folder = Path(__file__).parents[2] / "sync" / "central" / "commands"
+    for name in (path.stem for path in folder.glob("[a-z]*.py")):
+        assert f"\n  {name} " in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_receiver_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    make_fleet(tmp_path / "fleet")
+    with start(
+        "fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"
+    ) as it:
+        assert it.stdout == "ready https={}:{}\n".format(*it.host_port("https"))
+        os.kill(it.pid, number)
+        assert it.wait() == 0
+        assert it.stderr == ""
+
+
+async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
+    tokens = make_fleet(tmp_path / "fleet")
+    make_fleet(tmp_path / "foreign")
+    foreign = tmp_path / "foreign" / "pki"
+    with start(
+        *("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"),
+        *("--certificate", foreign / "server.pem", "--key", foreign / "server.key"),
+    ) as process:
+        address = process.host_port("https")
+        async with client(address, tokens, foreign / "ca.pem") as connected:
+            assert (await connected.put(segment())).status == 201
+        assert process.terminate() == 0
+
+
+def test_a_key_that_is_not_the_certificates_is_told(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    make_fleet(tmp_path / "fleet")
+    pki = tmp_path / "fleet" / "pki"
+    words = ("serve", "--certificate", pki / "ca.pem", "--key", pki / "server.key")
+    done = fleet(*words, "--listen", f"{HOST}:0")
+    assert done.returncode == 1
+    assert "are no pair" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    make_fleet(tmp_path / "other")
+    make_fleet(tmp_path / "fleet")
+    with start(
+        "fieldpost-fleet", "serve", "--dir", tmp_path / "other", "--listen", f"{HOST}:0"
+    ) as it:
+        _, port = it.host_port("https")
+        done = fleet("serve", "--listen", f"{HOST}:{port}")
+        assert done.returncode == 1
+        assert "cannot listen" in done.stderr
+        again = fleet("serve", "--listen", f"{HOST}:0", "--dir", tmp_path / "other")
+        assert again.returncode == 1
+        assert "another receiver" in again.stderr
+
+
+async def test_enrolment_to_landing_by_commands_alone(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """The road of a new gateway: enrol, serve, put, revoke; a refusal is one line of JSON."""
+    out = tmp_path / "gw.json"
+    assert (
+        fleet("gateway", "add", GATEWAY, "--url", URL, "--host", HOST, "--out", out).returncode == 0
+    )
+    enrolment = read_enrolment(out)
+    ca = tmp_path / "ca.pem"
+    ca.write_text(enrolment.ca)
+    root = tmp_path / "fleet"
+    with start("fieldpost-fleet", "serve", "--dir", root, "--listen", f"{HOST}:0") as process:
+        tokens = {GATEWAY: enrolment.token}
+        async with client(process.host_port("https"), tokens, ca) as connected:
+            assert [(await connected.put(segment())).status for _ in range(2)] == [201, 200]
+            assert (await connected.put(segment(text="x"))).status == 409
+            assert fleet("gateway", "revoke", GATEWAY).returncode == 0
+            assert (await connected.put(segment(identity(4, 6)), identity(4, 6))).status == 401
+        assert process.terminate() == 0
+        told = [json.loads(line) for line in process.stderr.splitlines()]
+    assert [line["status"] for line in told] == [409, 401]
+    assert enrolment.token not in process.stderr
+    landed = [path.name for path in (root / "landing").rglob("*.seg")]
+    assert landed == ["1-3.seg"]

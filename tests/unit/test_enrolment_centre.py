@@ -1,0 +1,312 @@
+"""Enrolment at the centre: records, tokens, certificates, and the names they are for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+
+from sync.central.errors import FleetError
+from sync.central.folders import GATEWAY_LENGTH, FleetFolder, is_enrollable
+from sync.central.gateways import Gateways
+from sync.central.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
+from sync.format import new_token, token_digest
+from tests.helpers.fleet import GATEWAY, OTHER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+URL = "https://centre.example:8443"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.create()
+    return fleet
+
+
+@pytest.fixture
+def gateways(folder: FleetFolder) -> Gateways:
+    return Gateways(folder)
+
+
+def enrol(gateways: Gateways, gateway: str = GATEWAY, *, renew: bool = False) -> str:
+    token = new_token()
+    gateways.enrol(gateway, URL, token, 1_000, renew=renew)
+    return token
+
+
+def test_a_token_is_its_gateways(gateways: Gateways) -> None:
+    tokens = {gateway: enrol(gateways, gateway) for gateway in (GATEWAY, OTHER)}
+    assert {gateways.authenticate(token) for token in tokens.values()} == {GATEWAY, OTHER}
+    assert gateways.authenticate(tokens[GATEWAY]) == GATEWAY
+
+
+@pytest.mark.parametrize("token", ["", "a", "a" * 43, "a" * 129, "\xe4" * 43, "\udce4" * 43])
+def test_what_is_no_token_is_nobodys(gateways: Gateways, token: str) -> None:
+    enrol(gateways)
+    assert gateways.authenticate(token) is None
+
+
+def test_the_token_itself_is_not_kept(folder: FleetFolder, gateways: Gateways) -> None:
+    token = enrol(gateways)
+    record = folder.gateways / f"{GATEWAY}.json"
+    assert token not in record.read_text()
+    assert json.loads(record.read_text())["token_sha256"] == token_digest(token)
+    assert record.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_enrolled_gateway_is_not_overwritten(gateways: Gateways) -> None:
+    token = enrol(gateways)
+    with pytest.raises(FleetError, match="--renew"):
+        enrol(gateways)
+    assert gateways.authenticate(token) == GATEWAY
+
+
+def test_renewing_ends_the_token_before(gateways: Gateways) -> None:
+    before = enrol(gateways)
+    after = enrol(gateways, renew=True)
+    assert gateways.authenticate(before) is None
+    assert gateways.authenticate(after) == GATEWAY
+
+
+def test_a_revoked_gateway_is_nobody_until_it_is_renewed(gateways: Gateways) -> None:
+    token = enrol(gateways)
+    assert gateways.authenticate(token) == GATEWAY
+    gateways.revoke(GATEWAY, 2_000)
+    gateways.revoke(GATEWAY, 3_000)
+    assert gateways.authenticate(token) is None
+    assert [record.revoked for record in gateways.survey().records] == [2_000]
+    with pytest.raises(FleetError):
+        enrol(gateways)
+    assert gateways.authenticate(enrol(gateways, renew=True)) == GATEWAY
+
+
+def test_changes_by_another_process_are_seen_at_once(
+    folder: FleetFolder, gateways: Gateways
+) -> None:
+    elsewhere = Gateways(folder)
+    for number in range(30):
+        token = enrol(elsewhere, f"gw{number}.example")
+        assert gateways.authenticate(token) == f"gw{number}.example"
+        elsewhere.revoke(f"gw{number}.example", 1)
+        assert gateways.authenticate(token) is None
+
+
+def test_the_index_is_kept_once_the_folder_is_settled(
+    folder: FleetFolder, gateways: Gateways
+) -> None:
+    token = enrol(gateways)
+    os.utime(folder.gateways, ns=(1, 1))
+    assert gateways.authenticate(token) == GATEWAY
+    (folder.gateways / f"{GATEWAY}.json").write_text("{")
+    with pytest.raises(FleetError, match="damaged"):
+        gateways.authenticate(token)
+
+
+def test_revoking_an_unknown_gateway_says_so(gateways: Gateways) -> None:
+    with pytest.raises(FleetError, match="not enrolled"):
+        gateways.revoke(GATEWAY, 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, json.dumps({"gateway": OTHER, "url": URL})],
+)
+def test_a_damaged_record_is_told_and_harms_no_other(
+    folder: FleetFolder, gateways: Gateways, damage: str
+) -> None:
+    enrol(gateways)
+    token = enrol(gateways, OTHER)
+    (folder.gateways / f"{GATEWAY}.json").write_text(damage)
+    survey = gateways.survey()
+    assert [record.gateway for record in survey.records] == [OTHER]
+    assert len(survey.faults) == 1
+    assert GATEWAY in survey.faults[0]
+    assert gateways.authenticate(token) == OTHER
+    with pytest.raises(FleetError):
+        gateways.get(GATEWAY)
+
+
+@pytest.mark.parametrize("change", [{"gateway": OTHER}, {"version": 2}])
+def test_a_record_of_another_name_or_version_is_refused(
+    folder: FleetFolder, gateways: Gateways, change: dict[str, object]
+) -> None:
+    enrol(gateways)
+    path = folder.gateways / f"{GATEWAY}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FleetError, match="not the record"):
+        gateways.get(GATEWAY)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../x", "A.example", "a b", "a/b", "a" * 241, "ä.example"]
+)
+def test_names_that_cannot_be_enrolled(gateways: Gateways, name: str) -> None:
+    assert not is_enrollable(name)
+    with pytest.raises(FleetError):
+        enrol(gateways, name)
+
+
+def test_the_longest_name_can_be_enrolled(gateways: Gateways) -> None:
+    name = "a" * GATEWAY_LENGTH
+    assert gateways.authenticate(enrol(gateways, name)) == name
+
+
+def server_certificate(folder: FleetFolder) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(Authority(folder.pki).server.read_bytes())
+
+
+def names(folder: FleetFolder) -> set[str]:
+    certificate = server_certificate(folder)
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return {str(name.value) for name in found.value}
+
+
+def test_keys_are_the_owners_alone(folder: FleetFolder) -> None:
+    assert Authority(folder.pki).ensure(("centre.example",), NOW)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.pki.iterdir()}
+    assert modes == {"ca.pem": 0o644, "ca.key": 0o600, "server.pem": 0o644, "server.key": 0o600}
+    assert folder.root.stat().st_mode & 0o777 == folder.pki.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_certificate_passes_a_strict_check(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example", "192.0.2.1", "2001:db8::1"), dt.datetime.now(dt.UTC))
+    for name in ("centre.example", "192.0.2.1", "2001:db8::1"):
+        handshake(authority, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(authority, "else.example")
+
+
+def handshake(authority: Authority, name: str) -> None:
+    """A TLS handshake in memory, by a client that checks strictly and trusts the authority."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(authority.server, authority.server_key)
+    trusting = ssl.create_default_context(cafile=str(authority.ca))
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        trusting.wrap_bio(down, up, server_hostname=name),
+        server.wrap_bio(up, down, server_side=True),
+    )
+    done = set[int]()
+    for _ in range(8):
+        for number, side in enumerate(sides):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            done.add(number)
+    assert done == {0, 1}
+
+
+def test_a_certificate_that_serves_is_left_alone(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    before = authority.server.read_bytes()
+    assert not authority.ensure(("centre.example",), NOW)
+    assert not authority.ensure((), NOW)
+    assert authority.server.read_bytes() == before
+
+
+def test_a_new_host_is_added_and_the_authority_and_keys_stay(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    kept = (authority.ca.read_bytes(), authority.server_key.read_bytes())
+    assert authority.ensure(("192.0.2.1",), NOW)
+    assert names(folder) == {"centre.example", "192.0.2.1"}
+    assert (authority.ca.read_bytes(), authority.server_key.read_bytes()) == kept
+
+
+def test_a_certificate_that_ends_soon_is_made_anew(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    assert not authority.ensure((), NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS - 1))
+    later = NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS)
+    assert authority.ensure((), later)
+    assert server_certificate(folder).not_valid_after_utc == later + dt.timedelta(days=SERVER_DAYS)
+    assert names(folder) == {"centre.example"}
+
+
+@pytest.mark.parametrize("host", ["", "a b", "*.example", "a..b", "x" * 70 + ".example"])
+def test_a_host_that_is_no_name_is_refused(folder: FleetFolder, host: str) -> None:
+    with pytest.raises(FleetError, match="neither"):
+        Authority(folder.pki).ensure((host,), NOW)
+
+
+def test_a_host_in_another_script_gets_its_ascii_name(folder: FleetFolder) -> None:
+    Authority(folder.pki).ensure(("München.example",), NOW)
+    assert names(folder) == {"xn--mnchen-3ya.example"}
+
+
+def test_without_any_host_there_is_no_certificate(folder: FleetFolder) -> None:
+    with pytest.raises(FleetError, match="enrol a gateway"):
+        Authority(folder.pki).ensure((), NOW)
+
+
+def test_hosts_are_bounded(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure([f"c{number}.example" for number in range(MAX_NAMES)], NOW)
+    with pytest.raises(FleetError, match="more than"):
+        authority.ensure(("one-more.example",), NOW)
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "ca.key", "server.pem", "server.key"])
+def test_a_spoiled_file_is_named(folder: FleetFolder, name: str) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    (folder.pki / name).write_text("spoiled")
+    with pytest.raises(FleetError, match=name):
+        authority.ensure(("another.example",), NOW)
+
+
+def test_a_key_of_another_kind_is_refused(folder: FleetFolder) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    authority.server_key.write_bytes(other)
+    with pytest.raises(FleetError, match="elliptic"):
+        authority.ensure(("another.example",), NOW)
+
+
+def test_an_authority_that_died_before_its_certificate_keeps_its_key(folder: FleetFolder) -> None:
+    authority = Authority(folder.pki)
+    authority.ensure(("centre.example",), NOW)
+    key = (folder.pki / "ca.key").read_bytes()
+    authority.ca.unlink()
+    authority.server.unlink()
+    assert authority.ensure(("centre.example",), NOW)
+    assert (folder.pki / "ca.key").read_bytes() == key
+
+
+def test_two_commands_change_a_folder_one_after_the_other(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sync.central.folders.LOCK_WAIT_S", 0.0)
+    with folder.changing(), pytest.raises(FleetError, match="another command"), folder.changing():
+        pass
+    with folder.changing():
+        pass
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="no fleet folder"):
+        FleetFolder(tmp_path).require()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FleetError, match="cannot make"):
+        FleetFolder(tmp_path / "file").create()
