@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
-    from firmware_sim.faults import Fault
-    from firmware_sim.scenarios.count import CountSettings, Progress
+    from firmware_sim.scenarios.count import CountSettings, Progress, Ran
     from firmware_sim.scenarios.record import RunRecord
     from firmware_sim.verdict import Verdict
 
@@ -74,8 +72,8 @@ def count_command(
 ) -> None:
     """Let devices send assured events, fail and restart by a seed, and judge what came of it.
 
-    Each of DEVICES sends MESSAGES events over SECONDS; at FAULTS, a part of all steps, something
-    goes wrong. The run ends when everything is delivered, or PATIENCE seconds after the pace.
+    Each of DEVICES sends MESSAGES events over SECONDS; at FAULTS, a part of them, something goes
+    wrong. The run ends when everything is delivered, or PATIENCE seconds after the pace.
     """
     from firmware_sim.limits import Policy
     from firmware_sim.scenarios.count import CountSettings
@@ -85,9 +83,9 @@ def count_command(
     policy = Policy(retry_base=retry_base, silence=max(10.0, 4 * retry_base))
     settings = CountSettings(ca_file=ca, passwords=passwords, state=state, policy=policy, **pace)
     begun = time.monotonic()
-    happened = _run(run, settings)
+    ran = _run(run, settings)
     took = round(time.monotonic() - begun, 1)
-    _finish(run, state, gateway_dir, events, as_json, {"seconds": took, **_named(happened)})
+    _finish(run, state, gateway_dir, events, as_json, {"seconds": took, **_named(ran)})
 
 
 @main.command("verdict")
@@ -132,12 +130,16 @@ def _begin(state: Path, domain: str, names: tuple[str, ...], messages: int) -> R
         raise click.UsageError(str(error)) from error
 
 
-def _run(run: RunRecord, settings: CountSettings) -> Counter[Fault]:
+def _run(run: RunRecord, settings: CountSettings) -> Ran:
     import asyncio
+    import logging
 
     from firmware_sim.errors import FirmwareError
     from firmware_sim.scenarios.count import count
 
+    # Lost connections are what a run is about, and each device tells its own.
+    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     shown = _progress() if sys.stderr.isatty() else None
     try:
         return asyncio.run(count(run, settings, shown))
@@ -196,8 +198,10 @@ def _judge(run: RunRecord, state: Path, gateway_dir: Path | None, events: Path |
     return judge(run.planned, believed, None)
 
 
-def _named(happened: Counter[Fault]) -> dict[str, int]:
-    return dict(sorted((fault.value, count) for fault, count in happened.items()))
+def _named(ran: Ran) -> dict[str, int]:
+    faults = sorted((fault.value, count) for fault, count in ran.faults.items())
+    offline = [(f"offline: {error}", count) for error, count in ran.errors.most_common()]
+    return dict([*faults, *offline])
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,8 +1,8 @@
 """What goes wrong, and when, from a seed: the plan of one simulated device's misfortunes.
 
-A plan is asked at each moment of each message, and answers with a fault or none. With the same seed
-the same moments get the same answers; how the moments of a device interleave with the network is
-the network's business, so two runs are alike and not identical.
+The seed alone settles which messages meet with a fault, with which, and at which moment of their
+life; so two runs with one seed suffer the same. What such a fault cuts through is left to chance,
+as it is with real ones. It only plans: `link` and the scenario carry it out.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _AT: Final[dict[Moment, tuple[Fault, ...]]] = {
     Moment.RELEASED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
     Moment.ENDED: (Fault.CUT, Fault.RESTART),
 }
+_MOMENTS: Final = tuple(_AT)
+_SLOW: Final = 0.1  # the part of chunks that are late
+_LATEST_S: Final = 0.05  # by how much, at most
 
 
 class FaultPlan:
@@ -42,27 +45,31 @@ class FaultPlan:
     Args:
         seed: of the run.
         device: its name, so that each has misfortunes of its own.
-        rate: the part of its moments that get a fault, 0 to 1.
-        slow: seconds, the most that one chunk is late; about one in ten is.
+        rate: the part of its messages that meet with a fault, 0 to 1.
     """
 
-    def __init__(self, seed: int, device: str, rate: float, slow: float = 0.05) -> None:
-        self._random = random.Random(f"{seed}/{device}")  # noqa: S311 - repeatable, not secret
+    def __init__(self, seed: int, device: str, rate: float) -> None:
+        self._key = f"{seed}/{device}"
         self._rate = rate
-        self._slow = slow
+        self._over: set[int] = set()
+        self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()
         """How often each fault was given out."""
 
-    def at(self, moment: Moment) -> Fault | None:
-        """Say what goes wrong at this moment, if anything."""
-        if self._random.random() >= self._rate:
+    def at(self, moment: Moment, number: int) -> Fault | None:
+        """Say what goes wrong at this moment of that message, if anything; each goes wrong once."""
+        chance = random.Random(f"{self._key}/{number}")  # noqa: S311 - repeatable, not secret
+        if chance.random() >= self._rate or moment is not chance.choice(_MOMENTS):
             return None
-        fault = self._random.choice(_AT[moment])
+        if number in self._over:
+            return None
+        self._over.add(number)
+        fault = chance.choice(_AT[moment])
         self.happened[fault] += 1
         return fault
 
     def delay(self) -> float:
-        """Say by how many seconds the next chunk is late."""
-        if self._rate == 0.0 or self._random.random() >= 0.1:
+        """Say by how many seconds the next chunk is late; most are not."""
+        if self._delays.random() >= _SLOW:
             return 0.0
-        return self._random.uniform(0.0, self._slow)
+        return self._delays.uniform(0.0, _LATEST_S)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK: Final = 16 * 1024  # bytes passed at once; a delay applies to each
+_STOP_S: Final = 5.0  # seconds until a stop no longer waits for what it has cut
 _RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
 
@@ -52,6 +53,7 @@ class FaultyLink:
         self._routes: set[_Route] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._stopped = False
         self.port = 0
         """Where it listens, once started."""
 
@@ -64,10 +66,10 @@ class FaultyLink:
         """Cut everything and stop listening."""
         if self._server is not None:
             self._server.close()
+        self._stopped = True
         self.cut()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STOP_S)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -102,6 +104,8 @@ class FaultyLink:
     async def _carry(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         answers, far = await asyncio.open_connection(*self._target)
         route = _Route(near, far)
+        if self._stopped:
+            route.cut(reset=False)
         self._routes.add(route)
         up = asyncio.create_task(self._pass(reader, far, lambda: route.up))
         down = asyncio.create_task(self._pass(answers, near, lambda: route.down))

@@ -36,8 +36,8 @@ class CountSettings:
     """How a run goes.
 
     `seconds` is the pace: each device spreads its messages over that time. `patience` is how many
-    seconds more the run may take until everything is delivered. `faults` is the part of all moments
-    that get one, 0 to 1.
+    seconds more the run may take until everything is delivered. `faults` is the part of all
+    messages at which something goes wrong, 0 to 1.
     """
 
     host: str
@@ -50,7 +50,7 @@ class CountSettings:
     patience: float = 120.0
     faults: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    reconnect: Reconnect = field(default_factory=lambda: Reconnect(base=0.25, cap=2.0))
+    reconnect: Reconnect = field(default_factory=lambda: Reconnect(base=0.25, cap=2.0, stable=0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,14 @@ class Progress:
     planned: int
     online: int
     faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run met: its faults, and why devices were offline at its end."""
+
+    faults: Counter[Fault]
+    errors: Counter[str]
 
 
 class _Actor:
@@ -132,6 +140,11 @@ class _Actor:
         """Whether it has a session."""
         return self._device.online
 
+    @property
+    def error(self) -> str:
+        """Why it has no session; empty if it has."""
+        return "" if self._device.online else self._device.last_error
+
     def _dues(self) -> list[float]:
         step = self._settings.seconds / max(self._run.messages, 1)
         return [(n + self._random.random()) * step for n in range(self._run.messages)]
@@ -155,8 +168,8 @@ class _Actor:
         except DeviceStopped:
             pass  # it restarts; its outbox tells whether this one was taken
 
-    def _observe(self, moment: Moment, _number: int) -> None:
-        fault = self.plan.at(moment)
+    def _observe(self, moment: Moment, number: int) -> None:
+        fault = self.plan.at(moment, number)
         if fault is None or self._link is None:
             return
         if fault is Fault.RESTART:
@@ -193,7 +206,7 @@ async def count(
     run: RunRecord,
     settings: CountSettings,
     progress: Callable[[Progress], None] | None = None,
-) -> Counter[Fault]:
+) -> Ran:
     """Run the scenario until every message has ended, or patience has.
 
     Args:
@@ -202,7 +215,7 @@ async def count(
         progress: told where the run is, twice a second.
 
     Returns:
-        The faults that happened. What became of the messages is in the outboxes.
+        What it met. What became of the messages is in the outboxes.
 
     Raises:
         OutboxError: an outbox cannot be used.
@@ -222,8 +235,9 @@ async def count(
     finally:
         if watcher is not None:
             watcher.cancel()
+        errors = Counter(actor.error for actor in actors if actor.error)
         await asyncio.gather(*(actor.stop() for actor in actors))
-    return sum((actor.plan.happened for actor in actors), Counter[Fault]())
+    return Ran(sum((actor.plan.happened for actor in actors), Counter[Fault]()), errors)
 
 
 def _waiting(counts: Mapping[State, int]) -> int:
