@@ -39,6 +39,7 @@ REBUILD_BYTES = 256 * 1024
 time to parse them."""
 
 _STREAM = clark(STREAMS, "stream")
+_LESS = ord("<")
 _BLANK = re.compile(rb"[ \t\r\n]+")
 _ERRORS = {
     expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "restricted-xml",
@@ -56,10 +57,10 @@ class StreamParser:
     """
 
     __slots__ = (
-        "_base", "_buffer", "_child", "_closed", "_count", "_declarations", "_declared", "_depth",
+        "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth",
         "_expat", "_failed", "_fed", "_grandchild", "_header", "_items", "_mark", "_max_attributes",
-        "_max_bytes", "_max_elements", "_max_open", "_origin", "_rebuild_at", "_scanner", "_stanza",
-        "_whole"
+        "_max_bytes", "_max_elements", "_max_open", "_origin", "_ready", "_rebuild_at", "_scanner",
+        "_stanza", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +92,9 @@ class StreamParser:
         self._origin = 0  # expat's own index of the stanza's first byte
         self._header = Header(b"", ())
         self._declarations: dict[str | None, str] = {}
-        self._declared = self._closed = self._failed = False
+        self._declared = False  # what may come before the header has come
+        self._ready = False  # the header has come, and not the end
+        self._failed = False
         self._items: list[Item] = []
         self._whole = Whole(self._header)
         self._stanza = Stanza("", {}, self._whole)
@@ -151,10 +154,11 @@ class StreamParser:
     def _consume(self) -> None:
         buffer = self._buffer
         size = len(buffer)
-        while self._depth > 1 or self._between():
-            fed = self._fed
-            if fed == size:
-                return
+        while (fed := self._fed) < size:
+            if self._depth < 2 and (buffer[fed] != _LESS or not self._ready):
+                if not self._between():
+                    return
+                fed = self._fed
             end = self._mark + self._max_bytes
             cut = self._scanner.advance(buffer, fed, end if end < size else size)
             if cut == fed:
@@ -172,15 +176,14 @@ class StreamParser:
         match = _BLANK.match(buffer, self._fed)
         if match is not None:
             self._skip(match.end() - self._fed)
-        first = buffer[self._fed : self._fed + 1]
-        if not first:
+        if self._fed == len(buffer):
             return False
-        if self._closed:
-            raise StreamError("not-well-formed", "data after the end of the stream")
-        if self._header.raw:
-            if first != b"<":
+        if self._ready:
+            if buffer[self._fed] != _LESS:
                 raise StreamError("bad-format", "text between stanzas")
             return True
+        if self._header.raw:
+            raise StreamError("not-well-formed", "data after the end of the stream")
         return self._prelude()
 
     def _skip(self, count: int) -> None:
@@ -205,7 +208,7 @@ class StreamParser:
         """Between two stanzas: refuse CDATA there, and replace expat if it has read much."""
         if self._mark != cut:
             raise StreamError("bad-format", "text between stanzas")
-        if self._base + cut > self._rebuild_at and not self._closed:
+        if self._base + cut > self._rebuild_at and self._ready:
             self._build()
 
     def _compact(self) -> None:
@@ -241,16 +244,15 @@ class StreamParser:
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
         depth = self._depth = self._depth + 1
-        if len(attrs) > self._max_attributes:
-            raise _excess("attributes of an element", self._max_attributes)
-        if depth > self._max_open:
-            raise _excess("levels in a stanza", self._max_open - 1)
-        if depth > 2:
-            count = self._count = self._count + 1
-            if count > self._max_elements:
-                raise _excess("elements in a stanza", self._max_elements)
-            if depth > 4:
-                return
+        count = self._count = self._count + 1
+        if (
+            count > self._max_elements
+            or depth > self._max_open
+            or len(attrs) > self._max_attributes
+        ):
+            raise self._too_much(attrs)
+        if depth > 4:
+            return
         plain = ELEMENTS.get(name) or element_name(name)
         if attrs and not ATTRIBUTES.issuperset(attrs):
             attrs = attribute_names(attrs)
@@ -266,17 +268,27 @@ class StreamParser:
         else:
             self._open(plain, attrs, at)
 
+    def _too_much(self, attrs: dict[str, str]) -> StreamError:
+        """Say which limit an element exceeds."""
+        if len(attrs) > self._max_attributes:
+            return _excess("attributes of an element", self._max_attributes)
+        if self._depth > self._max_open:
+            return _excess("levels in a stanza", self._max_open - 1)
+        return _excess("elements in a stanza", self._max_elements)
+
     def _open(self, name: str, attrs: dict[str, str], at: int) -> None:
         self._expat.StartNamespaceDeclHandler = None
         match = TAG.match(self._buffer, at - self._base)
         raw = b"" if match is None else bytes(match[0])
         self._mark += len(raw)
+        self._count = 0
         declared = self._declarations
         namespace = declared.pop(None, "")
         marks = [f"{prefix}:".encode() for prefix in declared]
         if namespace != CLIENT:
             marks.append(b"<")  # all depends on the header
         self._header = Header(raw, tuple(marks))
+        self._ready = True
         prefixed = b":" in raw.split(maxsplit=1)[0]
         self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))
 
@@ -285,7 +297,6 @@ class StreamParser:
             raise StreamError("bad-format", "a stream within a stream")
         self._reach(at - self._base)
         self._origin = at
-        self._count = 1
         whole = self._whole = Whole(self._header)
         self._stanza = Stanza(name, attrs, whole)
 
@@ -311,6 +322,7 @@ class StreamParser:
                 stop = buffer.index(b">", stop) + 1
             self._whole.raw = bytes(buffer[start:stop])
             self._mark = stop
+            self._count = 0
             self._items.append(self._stanza)
         else:
             self._close(at - self._base)
@@ -319,7 +331,7 @@ class StreamParser:
         self._reach(offset)
         if not self._header.raw.endswith(b"/>"):
             self._mark = self._buffer.index(b">", offset) + 1
-        self._closed = True
+        self._ready = False
         self._items.append(StreamClose())
 
 

@@ -214,7 +214,7 @@ def _reason(message: str) -> str:
 
 
 def _unescape(name: str) -> str:
-    """Undo the escapes of a name: `=2C` is a comma, `=3D` an equals sign (RFC 5802, section 5.1)."""
+    """Undo the escapes of a name: `=2C` is a comma, `=3D` is `=` (RFC 5802, section 5.1)."""
 
     def character(match: re.Match[str]) -> str:
         if match[1] is None:

@@ -17,6 +17,7 @@ import re
 from enum import Enum
 
 from edge.wire.errors import StreamError
+from edge.wire.stanza import TAG
 
 # Complete tags and CDATA sections, each with the text before it. The quantifiers are possessive: no
 # way back, linear time.
@@ -99,11 +100,26 @@ class Scanner:
             StreamError: `restricted-xml`, where what comes next is forbidden.
         """
         if not self._seen:
-            self.scanned += end - begin
-            match = _COMPLETE.match(buffer, begin, end)
-            if match is not None and match.end() > begin:
-                return match.end()
+            cut = self._last_tag(buffer, begin, end)
+            if cut > begin:
+                return cut
         return self._read_on(buffer, begin, end)
+
+    def _last_tag(self, buffer: bytes | bytearray, begin: int, end: int) -> int:
+        """Find the end of the last complete tag in text that begins outside of one.
+
+        Where neither `<!` nor `<?` can be, each `<` begins a tag (none may stand in a quoted
+        value), and the last is found from the end. Else all are read from the beginning.
+        """
+        self.scanned += end - begin
+        if buffer.find(b"!", begin, end) < 0 and buffer.find(b"?", begin, end) < 0:
+            last = buffer.rfind(b"<", begin, end)
+            if last >= 0:
+                match = TAG.match(buffer, last, end)
+                if match is not None:
+                    return match.end()
+        match = _COMPLETE.match(buffer, begin, end)
+        return begin if match is None else match.end()
 
     def _read_on(self, buffer: bytes | bytearray, begin: int, end: int) -> int:
         at = begin + self._seen

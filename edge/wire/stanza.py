@@ -86,7 +86,7 @@ class Child:
         return parse_fragment(self.raw)
 
     def _standalone(self, raw: bytes) -> bytes:
-        """Return the element's bytes, so that they need nothing that is declared outside of them."""
+        """Return the element's bytes so that they need nothing declared outside of them."""
         whole = self._whole
         for mark in whole.header.marks:
             if mark in raw:
