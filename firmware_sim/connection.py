@@ -56,6 +56,26 @@ def _context(ca_file: Path, _changed: int) -> ssl.SSLContext:
     return context
 
 
+class _Client(ClientXMPP):
+    """slixmpp's client, whose negotiation can be stopped: a lost stream would leave it waiting."""
+
+    def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
+        self._negotiating: set[asyncio.Task[Any]] = set()
+        super().__init__(endpoint.jid, endpoint.password, ssl_context=context)
+
+    async def _handle_stream_features(self, features: Any) -> bool | None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - slixmpp runs this in a task of its own
+        self._negotiating.add(task)
+        task.add_done_callback(self._negotiating.discard)
+        return await super()._handle_stream_features(features)
+
+    def stop_negotiating(self) -> None:
+        """Stop what waits for an answer that will not come."""
+        for task in list(self._negotiating):
+            task.cancel()
+
+
 class Connection:
     """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`."""
 
@@ -70,7 +90,7 @@ class Connection:
 
     def _make_client(self) -> Any:
         context = tls_context(self._endpoint.ca_file)
-        client: Any = ClientXMPP(self._endpoint.jid, self._endpoint.password, ssl_context=context)
+        client: Any = _Client(self._endpoint, context)
         client.enable_direct_tls = False
         client.enable_plaintext = False
         client.register_plugin(NAMESPACE)
@@ -119,6 +139,7 @@ class Connection:
         self._lose(reason)
         client = self._client
         client.cancel_connection_attempt()
+        client.stop_negotiating()
         if client.transport is not None:
             client.transport.abort()
         for name in list(client.scheduled_events):

@@ -110,6 +110,7 @@ class ScriptedPeer:
     script: Callable[[Stanza], str] = accept
     login: bool = True
     tls: bool = True
+    bind: bool = True
     seen: list[Stanza] = field(default_factory=list)
     port: int = 0
     sessions: int = 0
@@ -203,6 +204,9 @@ class ScriptedPeer:
         if element.tag != "{jabber:client}iq" or element.get("type") not in ("set", "get"):
             return ""
         if element[0].tag.endswith("}bind"):
+            if not self.bind:
+                self.drop()
+                return ""
             bound = f"<bind xmlns='{_BIND_NS}'><jid>{full_jid}</jid></bind>"
             return f"<iq type='result' id='{element.get('id')}'>{bound}</iq>"
         stanza = Stanza(element, full_jid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,20 @@ async def test_a_refused_password_is_an_error_that_is_tried_again(
         assert "password" in device.last_error
         peer.login = True
         await device.flush(10)
+
+
+async def test_a_stream_lost_while_binding_leaves_nothing(
+    certificate: Certificate, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    others = asyncio.all_tasks()
+    async with ScriptedPeer(certificate, bind=False).running() as peer, make(peer) as device:
+        await _until_error(device)
+        peer.bind = True
+        await device.send("<message/>")
+        await device.flush(10)
+    gc.collect()
+    assert asyncio.all_tasks() <= others
+    assert "destroyed" not in caplog.text
 
 
 async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Make) -> None:
