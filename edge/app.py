@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 STOP_TIME: Final = 5.0
 """Seconds that sessions have to take their last bytes."""
 
+FAREWELL: Final = 5.0
+"""Seconds that the uplink has at the stop; what was not shipped by then is shipped next time."""
+
 DUE_AGAIN: Final = 60.0
 """Seconds after which what fell due is tried again, when the store could not do it."""
 
@@ -81,7 +84,8 @@ class App:
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
 
-        sealer = await self._start_uplink(stack, store, clock)
+        backlog = StoreBacklog(store, settings)
+        sealer = await self._start_uplink(stack, backlog, clock)
         alarm = _due_alarm(store, clock, limits)
         stack.callback(alarm.cancel)
         boot = boot_id()
@@ -93,15 +97,16 @@ class App:
         store.on_room = registry.read_on
         store.on_flush = sealer.wake
         address = await listener.start()
-        stack.push_async_callback(self._end, store, sealer)
+        stack.push_async_callback(self._end, store, sealer, backlog)
         stack.push_async_callback(listener.stop, STOP_TIME)
         self._drive(stack, _heartbeats(store, settings.uplink.heartbeat), "heartbeats")
         ready(f"ready xmpp={address}")
         systemd.notify("READY=1")
 
-    async def _start_uplink(self, stack: AsyncExitStack, store: Store, clock: Clock) -> Sealer:
+    async def _start_uplink(
+        self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
+    ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        backlog = StoreBacklog(store, settings)
         text = (self._folder / config.FILE_NAME).read_bytes()
         facts = Facts(
             self._folder,
@@ -163,13 +168,16 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(self, store: Store, sealer: Sealer) -> None:
-        """Write the closing event, and seal what there is: the epoch is complete up to here."""
+    async def _end(self, store: Store, sealer: Sealer, backlog: StoreBacklog) -> None:
+        """Write the closing event, seal it, and ship it if the centre is there just now."""
         if isinstance(self._failure, StoreBroken):
             return
         try:
             await store.run(_finish)
             await sealer.flush()
+            if self._settings.uplink.enrolment:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(backlog.empty(), FAREWELL)
         except (StoreError, BacklogUnavailable) as error:
             self._fail(error)
 

@@ -39,6 +39,7 @@ class StoreBacklog:
         self._store = store
         self._gateway = config.gateway.domain
         self._limits = config.limits
+        self._settled = asyncio.Event()
 
     async def lanes(self) -> list[LaneState]:
         """Say what each lane holds that is not sealed."""
@@ -87,6 +88,7 @@ class StoreBacklog:
     async def acknowledge(self, digest: bytes) -> None:
         """Note that the centre has it."""
         await self._run(lambda tx: segments.acknowledge(tx, digest, self._limits.recent_bytes))
+        self._settled.set()
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
         """Keep it, never send it again, and log that."""
@@ -96,6 +98,13 @@ class StoreBacklog:
                 _log(tx, "set_aside", "Error", f"segment {digest.hex()[:16]}: {reason}")
 
         await self._run(unit)
+        self._settled.set()
+
+    async def empty(self) -> None:
+        """Wait until nothing is to be sent."""
+        while await self.next_waiting() is not None:
+            await self._settled.wait()
+            self._settled.clear()
 
     async def tell(self, notice: Notice) -> None:
         """Log what the uplink has to say."""

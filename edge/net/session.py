@@ -238,17 +238,23 @@ class Session(asyncio.BufferedProtocol):
                     self._parser.reset()
                     self.flush()
                     self._handshake = self._shared.loop.create_task(self._start_tls())
-                case actions.LookUp(username, mechanism):
-                    self._look_up(username, mechanism)
-                case actions.Verify(password, keys):
-                    self._verify(password, keys)
-                case actions.Authenticated():
-                    self._parser.limit(self._limits.stanza_bytes)
-                    self._shared.registry.known(self._generation)
-                case actions.Bind(resource):
-                    self._bind(resource or secrets.token_hex(8))
                 case actions.Close():
                     self._close()
+                case _:
+                    self._ask(action)
+
+    def _ask(self, action: Action) -> None:
+        """Have done outside of negotiation what it needs the result of, or tells."""
+        match action:
+            case actions.LookUp(username, mechanism):
+                self._look_up(username, mechanism)
+            case actions.Verify(password, keys):
+                self._verify(password, keys)
+            case actions.Authenticated():
+                self._parser.limit(self._limits.stanza_bytes)
+                self._shared.registry.known(self._generation)
+            case actions.Bind(resource):
+                self._bind(resource or secrets.token_hex(8))
 
     def _go_on(self, wanted: list[Action]) -> None:
         self._perform(wanted)

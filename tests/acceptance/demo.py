@@ -1,0 +1,273 @@
+"""The whole road, once: `make demo`.
+
+Starts a gateway and a centre on free ports in a temporary folder, lets simulated devices send
+assured events through faults, kills the gateway in the middle and starts it again, ships, ingests,
+reports, and checks that what was sent was logged, landed and reported, each once. Ends with status
+0 if every check passed. The folder stays, for a look at the report; nothing is left running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sync.format import decode
+from tests.helpers.processes import Process, start
+
+DOMAIN = "gw.example"
+
+SEGMENT_AGE = 2.0
+"""Seconds after which the demonstration's segments are sealed: it has no five minutes."""
+
+HEARTBEAT = 5.0
+
+COMMAND_S = 300.0
+"""Seconds that any one command may take; Spark needs some thirty."""
+
+
+class Check(NamedTuple):
+    """One line of the verdict."""
+
+    what: str
+    expected: int
+    found: int
+
+    @property
+    def passed(self) -> bool:
+        return self.expected == self.found
+
+
+class Road:
+    """The folders, the processes and the commands of one run."""
+
+    def __init__(self, root: Path, seed: int, devices: int, messages: int, seconds: float) -> None:
+        self.root = root
+        self.gateway = root / "gateway"
+        self.fleet = root / "fleet"
+        self.report = root / "report"
+        self.seed, self.devices, self.messages, self.seconds = seed, devices, messages, seconds
+
+    def prepare(self) -> str:
+        """Make both folders and provision the devices; returns the centre's address."""
+        centre = f"127.0.0.1:{free_port()}"
+        call("fieldpost", "init", "--dir", self.gateway, "--domain", DOMAIN)
+        enrolment = self.gateway / "enrolment.json"
+        url = f"https://{centre}"
+        call(
+            "fieldpost-fleet", "gateway", "add", DOMAIN, "--dir", self.fleet, "--url", url,
+            "--out", enrolment,
+        )  # fmt: skip
+        self.configure(
+            listen=f'"127.0.0.1:{free_port()}"',
+            enrolment='"enrolment.json"',
+            segment_age=str(SEGMENT_AGE),
+            heartbeat=str(HEARTBEAT),
+        )
+        names = [f"sensor{number:02}" for number in range(1, self.devices + 1)]
+        with ThreadPoolExecutor(2) as pool:
+            passwords = list(pool.map(self.add_device, names))
+        accounts = dict(zip(names, passwords, strict=True))
+        (self.root / "accounts.json").write_text(json.dumps(accounts), "utf-8")
+        return centre
+
+    def configure(self, **options: str) -> None:
+        """Set options in the configuration that `init` wrote."""
+        path = self.gateway / "fieldpost.toml"
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
+            name, equals, _value = line.partition(" = ")
+            if equals and name in options:
+                lines[number] = f"{name} = {options.pop(name)}"
+        if options:
+            raise SystemExit(f"the configuration has no {', '.join(options)}")
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+
+    def add_device(self, name: str) -> str:
+        return call("fieldpost", "device", "add", name, "--dir", self.gateway).splitlines()[1]
+
+    def simulate(self, port: int) -> subprocess.Popen[str]:
+        """Start the devices."""
+        command = Path(sys.executable).with_name("fieldpost-sim")
+        return subprocess.Popen(
+            [
+                command, "run", "count", "--port", str(port), "--domain", DOMAIN,
+                "--ca", self.gateway / "pki" / "ca.pem",
+                "--accounts", self.root / "accounts.json",
+                "--devices", str(self.devices), "--messages", str(self.messages),
+                "--seconds", str(self.seconds), "--seed", str(self.seed),
+                "--faults", "0.05", "--retry-base", "1",
+                "--state", self.root / "devices", "--gateway-dir", self.gateway, "--json",
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+
+
+def main() -> int:
+    """Run it and print the table; returns the exit status."""
+    options = _options()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    root = Path(tempfile.mkdtemp(prefix="fieldpost-demo-"))
+    road = Road(root, seed, options.devices, options.messages, options.seconds)
+    say(f"seed {seed}, folder {root}")
+    checks, verdict = travel(road)
+    print_table(checks)
+    print(f"\nthe report: {road.report / 'index.html'}")
+    failed = [check.what for check in checks if not check.passed]
+    print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+def travel(road: Road) -> tuple[list[Check], dict[str, Any]]:
+    """Go the whole road, and return what was found at its end."""
+    say("making a gateway and a centre")
+    centre = road.prepare()
+    serve = ("fieldpost-fleet", "serve", "--dir", road.fleet, "--listen", centre)
+    with start(*serve):
+        verdict = run_devices(road)
+    landed = count_landed(road.fleet)
+    say("ingesting with Spark, twice: the second time there is nothing new")
+    call("fieldpost-fleet", "ingest", "--dir", road.fleet)
+    again = json.loads(call("fieldpost-fleet", "ingest", "--dir", road.fleet, "--json"))
+    say("making the report")
+    call("fieldpost-fleet", "report", "--dir", road.fleet, "--out", road.report)
+    report = json.loads((road.report / "report.json").read_text("utf-8"))
+    return checks_of(road, verdict, landed, again, report), verdict
+
+
+def run_devices(road: Road) -> dict[str, Any]:
+    """Run the gateway, kill it in the middle, and return the simulation's verdict."""
+    say(f"{road.devices} devices send {road.messages} assured events each")
+    gateway = start("fieldpost", "run", "--dir", road.gateway)
+    try:
+        _host, port = gateway.host_port("xmpp")
+        devices = road.simulate(port)
+        try:
+            wait_half(devices, road.seconds / 2)
+            say("kill -9 of the gateway")
+            gateway.kill9()
+            gateway = start("fieldpost", "run", "--dir", road.gateway)
+            say("the gateway is back")
+            out, _ = devices.communicate(timeout=COMMAND_S)
+        finally:
+            devices.kill()
+            devices.wait()
+        if devices.returncode != 0:
+            say(f"the simulation ended with status {devices.returncode}")
+        stop(gateway)
+    finally:
+        gateway.close()
+    verdict: dict[str, Any] = json.loads(out)
+    return verdict
+
+
+def stop(gateway: Process) -> None:
+    """Stop the gateway cleanly; it ships what it has."""
+    say("stopping the gateway: it seals and ships what it has")
+    if (status := gateway.terminate()) != 0:
+        raise SystemExit(f"the gateway ended with status {status}\n{gateway.stderr}")
+
+
+def wait_half(devices: subprocess.Popen[str], seconds: float) -> None:
+    """Let the devices work for a while."""
+    try:
+        devices.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+    raise SystemExit(f"the simulation ended early, with status {devices.returncode}")
+
+
+def count_landed(fleet: Path) -> Counter[str]:
+    """Count the events in the segments that the centre holds, lane by lane."""
+    counts: Counter[str] = Counter()
+    seen: set[tuple[str, str, int]] = set()
+    for path in sorted((fleet / "landing").rglob("*.seg")):
+        segment = decode(path.read_bytes())
+        for event in segment.events:
+            key = (segment.header.epoch, segment.header.lane, event.seq)
+            counts["twice"] += key in seen
+            seen.add(key)
+        counts[segment.header.lane] += len(segment.events)
+    return counts
+
+
+def checks_of(
+    road: Road,
+    verdict: dict[str, Any],
+    landed: Counter[str],
+    again: dict[str, Any],
+    report: dict[str, Any],
+) -> list[Check]:
+    """Compare what each station of the road says."""
+    sent = road.devices * road.messages
+    reported = report["totals"]["by_lane"]
+    return [
+        Check("sent by the devices", sent, verdict["sent"]),
+        Check("believed delivered", sent, verdict["delivered"]),
+        Check("logged by the gateway", sent, verdict["logged"]),
+        Check("logged twice", 0, verdict["duplicates"]),
+        Check("landed at the centre", sent, landed["logs"]),
+        Check("landed twice", 0, landed["twice"]),
+        Check("reported", sent, reported.get("logs", 0)),
+        Check("the broker's own, landed and reported", landed["system"], reported["system"]),
+        Check("ingested again", 0, again["events"]),
+        Check("duplicates in the tables", 0, report["totals"]["duplicates"]),
+        Check("unexplained", 0, report["totals"]["unexplained"]),
+    ]
+
+
+def print_table(checks: list[Check]) -> None:
+    """Print the checks as a table."""
+    print(f"\n{'':<40}{'expected':>10}{'found':>10}")
+    for check in checks:
+        mark = "" if check.passed else "   <-- differs"
+        print(f"{check.what:<40}{check.expected:>10}{check.found:>10}{mark}")
+
+
+def call(*argv: str | Path) -> str:
+    """Run a command of the project and return its output; ends the demonstration if it fails."""
+    command = Path(sys.executable).with_name(str(argv[0]))
+    done = subprocess.run(
+        [command, *argv[1:]], capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, argv))} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def free_port() -> int:
+    """Find a port that nobody uses just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def say(text: str) -> None:
+    """Tell what happens, with the seconds since the start."""
+    print(f"[{time.monotonic() - _BEGAN:5.1f} s] {text}", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--seed", type=int, help="of the faults; random if not given")
+    parser.add_argument("--devices", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    return parser.parse_args()
+
+
+_BEGAN = time.monotonic()
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""A gateway for tests: its folder, its devices, its process, and what it has logged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge.admin import devices, setup
+from tests.helpers.processes import Process, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOMAIN = "gw.example"
+PASSWORD = "correct horse"
+COMMAND_S = 60.0
+
+
+class Gateway:
+    """A gateway's folder, and commands on it."""
+
+    def __init__(self, folder: Path, *names: str, **options: object) -> None:
+        self.folder = folder
+        setup.init(folder, DOMAIN, "127.0.0.1:0")
+        self.configure(**options)
+        for name in names:
+            devices.add(folder, name, PASSWORD, trusted=True)
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that clients verify the gateway's by."""
+        return self.folder / "pki" / "ca.pem"
+
+    def configure(self, **options: object) -> None:
+        """Set options in the configuration that `init` wrote."""
+        path = self.folder / "fieldpost.toml"
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
+            name, equals, _value = line.partition(" = ")
+            if equals and name in options:
+                lines[number] = f"{name} = {json.dumps(options.pop(name))}"
+        assert not options, f"no such options: {options}"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+
+    def run(self) -> Process:
+        """Start the gateway; use it as a context manager."""
+        return start("fieldpost", "run", "--dir", self.folder)
+
+    def events(self, lane: str | None = None) -> Iterator[dict[str, Any]]:
+        """Read the event log by the command that operators use."""
+        command = Path(sys.executable).with_name("fieldpost")
+        done = subprocess.run(
+            [command, "events", "--json", "--dir", self.folder],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=True,
+        )
+        for line in done.stdout.splitlines():
+            event: dict[str, Any] = json.loads(line)
+            if lane in (None, event["lane"]):
+                yield event
+
+
+def port_of(process: Process) -> int:
+    """The port that a running gateway listens on."""
+    return process.host_port("xmpp")[1]

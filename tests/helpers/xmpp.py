@@ -1,0 +1,230 @@
+"""A raw XMPP client for tests: it writes bytes and reads elements.
+
+It shares no code with the broker: SCRAM is computed here from RFC 5802, TLS is verified against the
+gateway's CA. It never waits without a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import secrets
+import ssl
+from typing import TYPE_CHECKING, Self
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+
+WAIT_S = 15.0
+"""Seconds for any one answer: generous for two busy cores, and bounded."""
+
+STREAMS = "{http://etherx.jabber.org/streams}"
+SASL = "{urn:ietf:params:xml:ns:xmpp-sasl}"
+TLS = "{urn:ietf:params:xml:ns:xmpp-tls}"
+BIND = "urn:ietf:params:xml:ns:xmpp-bind"
+STANZAS = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
+STREAM_ERRORS = "{urn:ietf:params:xml:ns:xmpp-streams}"
+CLIENT = "{jabber:client}"
+
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
+
+
+class Closed(Exception):
+    """The server closed the stream or the connection; `condition` is its stream error's, if any."""
+
+    def __init__(self, condition: str | None) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+
+class Client:
+    """One connection to a gateway."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.full = ""
+        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._depth = 0
+        self._ids = 0
+        self._waiting: list[Element] = []
+
+    @classmethod
+    async def connect(cls, port: int, domain: str = "gw.example") -> Self:
+        """Connect and open a stream; the features are read with `element`."""
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        client.open(domain)
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self.writer.wait_closed(), WAIT_S)
+
+    def send(self, data: str | bytes) -> None:
+        """Write bytes, whatever they are."""
+        self.writer.write(data.encode() if isinstance(data, str) else data)
+
+    def open(self, domain: str = "gw.example") -> None:
+        """Open a stream, and read what comes as a new one."""
+        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._depth = 0
+        self.send(
+            f"<?xml version='1.0'?><stream:stream to='{domain}' version='1.0' xmlns='jabber:client'"
+            " xmlns:stream='http://etherx.jabber.org/streams'>"
+        )
+
+    async def element(self) -> Element:
+        """Read the next first-level element; raises `Closed`."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                if (found := self._complete()) is not None:
+                    if found.tag == f"{STREAMS}error":
+                        raise Closed(found[0].tag.removeprefix(STREAM_ERRORS))
+                    return found
+                try:
+                    data = await self.reader.read(65536)
+                except (ConnectionError, ssl.SSLError):
+                    data = b""
+                if not data:
+                    raise Closed(None)
+                self._parser.feed(data)
+
+    def _complete(self) -> Element | None:
+        for event, element in self._parser.read_events():
+            self._depth += 1 if event == "start" else -1
+            if event == "end" and self._depth == 1:
+                self._waiting.append(element)
+            if event == "end" and self._depth == 0:
+                self._waiting.append(ElementTree.Element("closed"))
+        if not self._waiting:
+            return None
+        found = self._waiting.pop(0)
+        if found.tag == "closed":
+            raise Closed(None)
+        return found
+
+    async def closed(self) -> str | None:
+        """Read until the server closes; returns the condition of its stream error."""
+        try:
+            while True:
+                await self.element()
+        except Closed as end:
+            return end.condition
+
+    async def start_tls(self, ca: Path, domain: str = "gw.example") -> None:
+        """Start TLS, verify the certificate, and open a stream again."""
+        await self.element()
+        self.send(f"<starttls xmlns='{TLS[1:-1]}'/>")
+        proceed = await self.element()
+        assert proceed.tag == f"{TLS}proceed"
+        context = ssl.create_default_context(cafile=str(ca))
+        await self.writer.start_tls(context, server_hostname=domain)
+        self.open(domain)
+
+    async def authenticate(self, mechanism: str, user: str, password: str) -> str:
+        """Log in; returns `success`, or the condition of the failure."""
+        if mechanism == "PLAIN":
+            answer = await self._sasl("auth", f"\0{user}\0{password}".encode(), mechanism)
+        else:
+            answer = await self._scram(mechanism, user, password)
+        if answer.tag == f"{SASL}failure":
+            return answer[0].tag.removeprefix(SASL)
+        self.open()
+        await self.element()
+        return "success"
+
+    async def _scram(self, mechanism: str, user: str, password: str) -> Element:
+        hash_ = HASHES[mechanism]
+        bare = f"n={user},r={secrets.token_hex(8)}"
+        challenge = await self._sasl("auth", f"n,,{bare}".encode(), mechanism)
+        if challenge.tag != f"{SASL}challenge":
+            return challenge
+        first = base64.b64decode(challenge.text or "").decode()
+        given = dict(part.split("=", 1) for part in first.split(","))
+        salt = base64.b64decode(given["s"])
+        salted = hashlib.pbkdf2_hmac(hash_, password.encode(), salt, int(given["i"]))
+        key = hmac.digest(salted, b"Client Key", hash_)
+        final = f"c=biws,r={given['r']}"
+        signed = f"{bare},{first},{final}".encode()
+        signature = hmac.digest(hashlib.new(hash_, key).digest(), signed, hash_)
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+        answer = await self._sasl("response", f"{final},p={proof.decode()}".encode())
+        if answer.tag == f"{SASL}success":
+            verifier = hmac.digest(hmac.digest(salted, b"Server Key", hash_), signed, hash_)
+            assert base64.b64decode(answer.text or "") == b"v=" + base64.b64encode(verifier)
+        return answer
+
+    async def _sasl(self, name: str, message: bytes, mechanism: str | None = None) -> Element:
+        chosen = f" mechanism='{mechanism}'" if mechanism else ""
+        text = base64.b64encode(message).decode()
+        self.send(f"<{name} xmlns='{SASL[1:-1]}'{chosen}>{text}</{name}>")
+        return await self.element()
+
+    async def bind(self, resource: str) -> str:
+        """Bind a resource; returns the full JID."""
+        answer = await self.iq(
+            "set",
+            f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>",
+            to=None,
+        )
+        self.full = answer[0][0].text or ""
+        return self.full
+
+    async def iq(self, type_: str, payload: str, to: str | None = "gw.example") -> Element:
+        """Send an iq and read its answer, which must be the next element."""
+        self._ids += 1
+        addressed = f" to='{to}'" if to else ""
+        self.send(f"<iq type='{type_}' id='q{self._ids}'{addressed}>{payload}</iq>")
+        answer = await self.element()
+        assert answer.get("id") == f"q{self._ids}"
+        return answer
+
+    async def assured(self, msg_id: str, message: str) -> str:
+        """Offer a message; returns `received`, or the condition of the error."""
+        answer = await self.iq(
+            "set", f"<assured xmlns='urn:xmpp:qos' msgId='{msg_id}'>{message}</assured>"
+        )
+        if answer.get("type") == "error":
+            return condition(answer)
+        assert answer[0].tag == "{urn:xmpp:qos}received"
+        assert answer[0].get("msgId") == msg_id
+        return "received"
+
+    async def deliver(self, msg_id: str) -> str:
+        """Ask for delivery; returns `delivered`, or the condition of the error."""
+        answer = await self.iq("set", f"<deliver xmlns='urn:xmpp:qos' msgId='{msg_id}'/>")
+        return condition(answer) if answer.get("type") == "error" else "delivered"
+
+
+async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
+    """Connect, start TLS, log in by SCRAM-SHA-256 and bind."""
+    client = await Client.connect(port)
+    await client.start_tls(ca)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    await client.bind(resource)
+    return client
+
+
+def condition(answer: Element) -> str:
+    """Return the condition of an error stanza."""
+    error = answer.find(f"{CLIENT}error")
+    assert error is not None
+    return error[0].tag.removeprefix(STANZAS)
+
+
+def log_message(number: int, name: str = "Entered") -> str:
+    """Write a message with a log event that carries a number."""
+    return (
+        "<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'"
+        f" id='{name}'><message>{name}.</message><tag name='n' value='{number}'/></log></message>"
+    )
