@@ -25,7 +25,7 @@ readonly COMMAND=/usr/local/bin/fieldpost
 readonly ACCOUNT=fieldpost
 readonly PYTHON=${PYTHON:-python3}
 readonly KEPT_RELEASES=2        # the one that runs and the one before it
-readonly NEEDED_MIB=300         # an environment is some 150 MB; two fit for a moment
+readonly NEEDED_MIB=250         # an environment is some 80 MB, and pip unpacks it once more
 
 package=fieldpost domain='' listen=0.0.0.0:5222 root='' dry=no release='' unfinished=''
 

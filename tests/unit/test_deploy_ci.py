@@ -1,0 +1,108 @@
+"""The verdicts of `.ci`: what is below its floor, and what was skipped unawares, fails the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CI = Path(__file__).parents[2] / ".ci"
+SECONDS = 60
+WHOLE = ("edge/wire/jid.py", "edge/rules/quota.py", "sync/format/scan.py", "sync/uplink/batcher.py")
+
+
+def run(script: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, CI / script, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def covered(lines: int, branches: int = 0, of: int = 100) -> dict[str, Any]:
+    """One file's part of coverage's report: `of` lines and 10 branches, so many of them run."""
+    return {
+        "summary": {
+            "num_statements": of,
+            "covered_lines": lines,
+            "num_branches": 10,
+            "covered_branches": branches,
+        },
+        "missing_lines": list(range(lines + 1, of + 1)),
+        "missing_branches": [[1, 2]] if branches < 10 else [],
+    }
+
+
+def floor(folder: Path, branch: bool = True, **files: dict[str, Any]) -> tuple[int, str]:
+    all_files = {name: covered(100, 10) for name in WHOLE} | {"edge/app.py": covered(100, 10)}
+    named = {name.replace("__", "/") + ".py": file for name, file in files.items()}
+    report = folder / "coverage.json"
+    report.write_text(
+        json.dumps({"meta": {"branch_coverage": branch}, "files": all_files | named}), "utf-8"
+    )
+    done = run("coverage_floor.py", report)
+    return done.returncode, done.stderr
+
+
+def test_coverage_at_the_floors_passes(tmp_path: Path) -> None:
+    assert floor(tmp_path, edge__app=covered(91, 8)) == (0, "")
+
+
+def test_one_branch_not_run_in_what_others_rest_on_fails(tmp_path: Path) -> None:
+    status, said = floor(tmp_path, edge__wire__jid=covered(100, 9))
+    assert status == 1
+    assert "edge/wire/jid.py: branches 1->2 not run" in said
+
+
+def test_the_rest_below_its_floor_fails(tmp_path: Path) -> None:
+    status, said = floor(tmp_path, edge__app=covered(91, 7))
+    assert status == 1
+    assert "the rest: 89.09 %" in said
+
+
+def test_a_floor_without_a_file_fails(tmp_path: Path) -> None:
+    report = tmp_path / "coverage.json"
+    report.write_text(json.dumps({"meta": {"branch_coverage": True}, "files": {}}), "utf-8")
+    done = run("coverage_floor.py", report)
+    assert done.returncode == 1
+    assert done.stderr.count("guards nothing") == len(WHOLE)
+
+
+def test_a_report_without_branches_fails(tmp_path: Path) -> None:
+    status, said = floor(tmp_path, branch=False)
+    assert status == 1
+    assert "without branches" in said
+
+
+PASSED = '<testcase classname="tests.unit.test_a" name="test_one"/>'
+SKIPPED = (
+    '<testcase classname="tests.unit.test_a" name="test_two[x]">'
+    '<skipped type="pytest.skip" message="no gcc"/></testcase>'
+)
+
+
+@pytest.mark.parametrize(
+    ("cases", "expected", "status", "complaint"),
+    [
+        (PASSED, "", 0, ""),
+        (SKIPPED, "", 1, "unexpected skip: tests.unit.test_a::test_two[x]: no gcc"),
+        (PASSED + SKIPPED, "tests.unit.test_b::*", 1, "unexpected skip"),
+        (SKIPPED, "# why\ntests.unit.test_a::test_two*  # no gcc there\n", 0, ""),
+        ("", "", 1, "no test ran"),
+    ],
+)
+def test_only_expected_skips_pass(
+    tmp_path: Path, cases: str, expected: str, status: int, complaint: str
+) -> None:
+    report, patterns = tmp_path / "junit.xml", tmp_path / "expected"
+    report.write_text(f"<testsuites><testsuite>{cases}</testsuite></testsuites>", "utf-8")
+    patterns.write_text(expected, "utf-8")
+    done = run("skips.py", report, patterns)
+    assert done.returncode == status
+    assert complaint in done.stderr

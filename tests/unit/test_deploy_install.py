@@ -1,0 +1,162 @@
+"""install.sh below a folder that stands for a machine: offline, and without root's powers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.wheel import ROOT, build
+
+SCRIPT = ROOT / "deploy" / "raspberrypi" / "install.sh"
+SECONDS = 180
+DOMAIN = "gw.example"
+
+
+def install(
+    root: Path, *words: str | Path, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the script below `root`; what the package needs is found where the tests have it."""
+    offline = {
+        "PYTHON": sys.executable,
+        "PYTHONPATH": sysconfig.get_path("purelib"),
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_INDEX": "1",
+    }
+    return subprocess.run(
+        [SCRIPT, "--root", root, *words],
+        env={**os.environ, **offline, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def machine(folder: Path, system: str = 'ID=debian\nVERSION_ID="12"\n') -> Path:
+    (folder / "etc").mkdir(parents=True)
+    (folder / "etc" / "os-release").write_text(system, "utf-8")
+    return folder
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def commands(folder: Path, **answers: str) -> dict[str, str]:
+    """A PATH on which some of the system's commands give other answers."""
+    folder.mkdir()
+    for name, answer in answers.items():
+        (folder / name).write_text(f"#!/bin/sh\necho {answer}\n", "utf-8")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("wheel"))
+
+
+def test_a_dry_run_tells_all_and_changes_nothing(tmp_path: Path) -> None:
+    root = machine(tmp_path / "pi")
+    before = files(root)
+    done = install(root, "--dry-run", "--domain", DOMAIN)
+    assert done.returncode == 0, done.stderr
+    for step in ("venv", "pip install", "init --dir", "ln -sfn", "fieldpost.service"):
+        assert step in done.stdout
+    assert files(root) == before
+    assert not (root / "opt").exists()
+
+
+def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
+    tmp_path: Path, wheel: Path
+) -> None:
+    root = machine(tmp_path / "pi")
+    opt, state = root / "opt/fieldpost", root / "var/lib/fieldpost"
+
+    first = install(root, "--domain", DOMAIN, "--listen", "127.0.0.1:0", wheel)
+    assert first.returncode == 0, first.stdout + first.stderr
+    current = (opt / "current").readlink()
+    configuration = (state / "fieldpost.toml").read_bytes()
+    assert f'domain = "{DOMAIN}"'.encode() in configuration
+    assert (state / "pki/ca.pem").is_file()
+    assert state.stat().st_mode & 0o777 == 0o700
+    assert not state.with_name("fieldpost.making").exists()
+    unit = root / "etc/systemd/system/fieldpost.service"
+    assert unit.read_bytes() == (SCRIPT.parent / "fieldpost.service").read_bytes()
+    assert os.access(root / "usr/local/bin/fieldpost", os.X_OK)
+
+    again = install(root, wheel)
+    assert again.returncode == 0, again.stdout + again.stderr
+    upgraded = (opt / "current").readlink()
+    assert upgraded != current
+    assert (state / "fieldpost.toml").read_bytes() == configuration
+    assert {path.name for path in (opt / "releases").iterdir()} == {current.name, upgraded.name}
+
+    broken = tmp_path / "fieldpost-9-py3-none-any.whl"
+    broken.write_bytes(b"no wheel")
+    failed = install(root, broken)
+    assert failed.returncode == 1
+    assert "what runs now is untouched" in failed.stderr
+    assert (opt / "current").readlink() == upgraded
+    assert {path.name for path in (opt / "releases").iterdir()} == {current.name, upgraded.name}
+
+
+@pytest.mark.parametrize(
+    ("system", "complaint"),
+    [
+        ('ID=debian\nVERSION_ID="11"\n', "12 or newer"),
+        ("ID=debian\n", "without a version"),
+        ("ID=fedora\nVERSION_ID=42\n", "not Debian"),
+    ],
+)
+def test_another_system_is_refused(tmp_path: Path, system: str, complaint: str) -> None:
+    done = install(machine(tmp_path / "pi", system), "--dry-run", "--domain", DOMAIN)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answers", "complaint"),
+    [
+        ({"uname": "armv7l"}, "armv7l"),
+        ({"uname": "aarch64", "getconf": "32"}, "32-bit"),
+    ],
+)
+def test_a_32_bit_machine_is_refused(
+    tmp_path: Path, answers: dict[str, str], complaint: str
+) -> None:
+    env = commands(tmp_path / "bin", **answers)
+    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, env=env)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "--domain"),
+        (["--domain"], "needs a value"),
+        (["--bogus"], "unknown option"),
+    ],
+)
+def test_wrong_usage_is_told_apart(tmp_path: Path, words: list[str], complaint: str) -> None:
+    done = install(machine(tmp_path / "pi"), "--dry-run", *words)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+
+
+def test_a_folder_with_files_but_no_configuration_is_left_alone(tmp_path: Path) -> None:
+    root = machine(tmp_path / "pi")
+    state = root / "var/lib/fieldpost"
+    state.mkdir(parents=True)
+    (state / "fieldpost.db").write_bytes(b"")
+    done = install(root, "--domain", DOMAIN)
+    assert done.returncode == 1
+    assert "restore" in done.stderr
+    assert files(state) == {"fieldpost.db"}
