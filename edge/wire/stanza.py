@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_FRAGMENT_BYTES = 1024 * 1024
 """Bytes that `parse_fragment` takes: above any stanza that a listener may be set to accept."""
 
-TAG = re.compile(rb"""<[^>"']*+(?:(?:"[^"]*+"|'[^']*+')[^>"']*+)*+>""")
+TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """One tag, complete. That it is well-formed is for expat to say."""
 
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
