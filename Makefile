@@ -72,7 +72,9 @@ check-layers: $(STAMP) ## import-linter: who may import whom
 
 .PHONY: check-shell
 check-shell: $(STAMP) ## shellcheck on every shell script
-	@git grep -z -lIE --untracked '^#!.*[/ ](ba|da)?sh( |$$)' | xargs -0 $(VENV)/bin/shellcheck
+	@git ls-files -z --cached --others --exclude-standard \
+	  | xargs -0 awk 'FNR == 1 { if (/^#!.*[\/ ](ba|da)?sh( |$$)/) print FILENAME; nextfile }' \
+	  | xargs $(VENV)/bin/shellcheck
 	@echo "shellcheck: fine"
 
 .PHONY: check-unit
