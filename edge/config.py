@@ -6,6 +6,7 @@ the annotated file of `fieldpost init` from the same declarations that `load` ch
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -280,11 +281,20 @@ def parse(text: bytes) -> Config:
         config = msgspec.toml.decode(text, type=Config)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(error)) from None
+    _check_finite(config)
     check_domain(config.gateway.domain)
     parse_address(config.xmpp.listen)
     if config.limits.unauthenticated > config.limits.sessions:
         raise ConfigError("limits.unauthenticated must not be above limits.sessions")
     return config
+
+
+def _check_finite(config: Config) -> None:
+    """TOML can write `inf` and `nan`, and a limit that is either is none."""
+    for section, options in msgspec.to_builtins(config).items():
+        for name, value in options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{section}.{name} must be a finite number")
 
 
 def check_domain(domain: str) -> str:
@@ -299,7 +309,7 @@ def check_domain(domain: str) -> str:
 
 def parse_address(text: str) -> Address:
     """Split `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):(\d{1,5})", text)
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65_535:
         raise ConfigError(f"address {text!r} is not HOST:PORT or [IPV6]:PORT")
     return Address(match[1] or match[2], int(match[3]))

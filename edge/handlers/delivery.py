@@ -6,7 +6,7 @@ their level has been seen to. Source: XEP QoS, "Generic implementation".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers.feature import Unreadable
 from edge.store import events
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from edge.handlers.feature import House
     from edge.store.database import Transaction
     from edge.store.events import NewEvent
+
+
+REASON: Final = 200
+"""Characters told of what cannot be read: the message itself is kept."""
 
 
 class Contents(NamedTuple):
@@ -35,7 +39,7 @@ def read(house: House, message: bytes) -> Contents:
             if decoder is not None:
                 found += decoder(payload)
     except (FragmentError, Unreadable) as error:
-        return Contents([], str(error))
+        return Contents([], str(error)[:REASON])
     return Contents(found, "" if found else "it holds neither a log event nor sensor data")
 
 

@@ -26,7 +26,7 @@ TYPES: Final = frozenset(
 )
 
 _PLAIN: Final = ("timestamp", "level", "object", "subject", "facility", "module")
-"""Attributes that become tags under their own name."""
+"""Attributes that become tags under their own name, whatever `<tag/>` has that name."""
 
 
 def decode(log: Element) -> list[tuple[str, NewEvent]]:
@@ -34,12 +34,13 @@ def decode(log: Element) -> list[tuple[str, NewEvent]]:
     type_ = log.get("type", "Informational")
     if type_ not in TYPES:
         raise Unreadable(f"log type {type_!r} is not one of XEP-0337")
-    tags = {name: value for name in _PLAIN if (value := log.get(name))}
-    for tag in log.iterfind(clark(EVENTLOG, "tag")):
-        if (name := tag.get("name")) is not None:
-            tags[name] = tag.get("value", "")
-    stack = log.findtext(clark(EVENTLOG, "stackTrace"))
-    if stack:
+    tags = {
+        name: tag.get("value", "")
+        for tag in log.iterfind(clark(EVENTLOG, "tag"))
+        if (name := tag.get("name")) is not None
+    }
+    tags |= {name: value for name in _PLAIN if (value := log.get(name))}
+    if stack := log.findtext(clark(EVENTLOG, "stackTrace")):
         tags["stackTrace"] = stack
     text = log.findtext(clark(EVENTLOG, "message"))
     event = NewEvent("log", name=log.get("id"), level=type_, text=text or None, tags=tags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature, Unreadable
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 NUMBERS: Final = frozenset({"numeric", "int", "long", "boolean"})
 TEXTS: Final = frozenset({"string", "date", "dateTime", "duration", "timeSpan", "time", "enum"})
+
+_NUMERIC: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+_INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
+"""As XML Schema writes them: `float` would take more, and `nan` and `inf` too."""
 
 _TRUTH: Final = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
 _NOT_FLAGS: Final = frozenset(
@@ -38,9 +43,9 @@ def decode(fields: Element) -> list[tuple[str, NewEvent]]:
 
 
 def _event(field: Element, node: str | None, timestamp: str | None) -> NewEvent:
-    namespace, _, kind = field.tag[1:].partition("}")
+    namespace, _, kind = field.tag.rpartition("}")
     name, value = field.get("name"), field.get("value")
-    if namespace != SENSOR_DATA or kind not in NUMBERS | TEXTS:
+    if namespace[1:] != SENSOR_DATA or kind not in NUMBERS | TEXTS:
         raise Unreadable(f"{kind!r} is not a field of XEP-0323")
     if not name or value is None:
         raise Unreadable("a field has no name or no value")
@@ -54,12 +59,13 @@ def _event(field: Element, node: str | None, timestamp: str | None) -> NewEvent:
 
 
 def _number(kind: str, name: str, value: str) -> float:
-    try:
-        number = _TRUTH[value] if kind == "boolean" else float(value)
-    except (KeyError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise Unreadable(f"field {name!r} has the value {value!r}, which is no {kind}")
+    number: float | None = None
+    if kind == "boolean":
+        number = _TRUTH.get(value)
+    elif (_NUMERIC if kind == "numeric" else _INTEGER).fullmatch(value):
+        number = float(value)
+    if number is None or not math.isfinite(number):
+        raise Unreadable(f"a field holds no {kind}: {name!r} is {value!r}")
     return number
 
 

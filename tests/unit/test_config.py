@@ -1,0 +1,243 @@
+"""The configuration: complete and annotated as rendered, strict as read, and its faults named."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge import config
+from edge.config import Address, Config, Gateway, Limits, Uplink, Xmpp
+from edge.errors import ConfigError, FieldpostError
+
+DOMAIN = '[gateway]\ndomain = "gw.example"\n'
+SECTIONS = {"gateway": Gateway, "xmpp": Xmpp, "limits": Limits, "uplink": Uplink}
+OPTIONS = [
+    (section, field.name)
+    for section, kind in SECTIONS.items()
+    for field in msgspec.structs.fields(kind)
+]
+
+
+def parse(text: str) -> Config:
+    return config.parse(text.encode())
+
+
+def test_a_domain_is_all_that_must_be_said() -> None:
+    settings = parse(DOMAIN)
+    assert settings == Config(gateway=Gateway(domain="gw.example"))
+    assert settings.listen == Address("127.0.0.1", 5222)
+    assert settings.xmpp.require_tls is True
+    assert settings.uplink.enrolment == ""
+
+
+def test_the_defaults_are_those_that_the_protocol_names() -> None:
+    limits = Limits()
+    assert (limits.held_messages_per_source, limits.held_bytes_per_source) == (32, 128 * 1024)
+    assert (limits.held_messages, limits.held_bytes) == (8192, 32 * 1024 * 1024)
+    assert (limits.held_ttl, limits.held_grace) == (7 * 86_400, 3600)
+    assert (limits.released_keys, limits.msgid_bytes) == (256, 256)
+    assert (limits.stranger_stanza_bytes, limits.stanza_bytes) == (10 * 1024, 64 * 1024)
+    uplink = Uplink()
+    assert (uplink.segment_events, uplink.segment_age, uplink.heartbeat) == (2000, 300, 60)
+
+
+def test_what_is_rendered_is_read_as_the_defaults() -> None:
+    text = config.render("gw.example")
+    assert parse(text) == parse(DOMAIN)
+    assert parse(config.render("gw.example", "[::1]:0")).listen == Address("::1", 0)
+
+
+def test_every_option_is_rendered_with_its_reason_and_unit() -> None:
+    text = config.render("gw.example")
+    written = tomllib.loads(text)
+    assert [(section, name) for section in written for name in written[section]] == OPTIONS
+    blocks = re.findall(r"^# (.+)\n(\w+) = .+$", text, re.MULTILINE)
+    assert [name for _, name in blocks] == [name for _, name in OPTIONS]
+
+
+@pytest.mark.parametrize(("section", "name"), OPTIONS)
+def test_every_option_has_a_reason_and_every_number_a_unit_and_a_bound(
+    section: str, name: str
+) -> None:
+    hint = get_type_hints(SECTIONS[section], include_extras=True)[name]
+    (meta,) = hint.__metadata__
+    assert len(meta.description) > 15
+    assert meta.description[-1] in ".,"
+    if hint.__origin__ in (int, float):
+        assert meta.extra["unit"]
+        assert meta.ge is not None or meta.gt is not None
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_an_unknown_option_is_refused_by_its_name(section: str) -> None:
+    text = DOMAIN if section == "gateway" else f"{DOMAIN}[{section}]\n"
+    with pytest.raises(ConfigError, match=rf"heldttl.*{section}"):
+        parse(f"{text}heldttl = 1\n")
+
+
+def test_an_unknown_section_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="limit"):
+        parse(f"{DOMAIN}[limit]\nsessions = 1\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("limits.sessions", "0"),
+        ("limits.sessions", '"many"'),
+        ("limits.sessions", "1.5"),
+        ("limits.held_ttl", "0"),
+        ("limits.held_ttl", "-1.0"),
+        ("limits.held_ttl", "inf"),
+        ("limits.held_ttl", "nan"),
+        ("limits.refusal_window", "nan"),
+        ("limits.held_bytes", "65535"),
+        ("limits.stanza_bytes", "1048577"),
+        ("xmpp.require_tls", "1"),
+        ("xmpp.listen", "5222"),
+        ("uplink.heartbeat", "61"),
+        ("uplink.heartbeat", "nan"),
+        ("uplink.segment_age", "inf"),
+        ("uplink.segment_events", "65537"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_the_options_name(option: str, value: str) -> None:
+    section, name = option.split(".")
+    with pytest.raises(ConfigError, match=re.escape(option)):
+        parse(f"{DOMAIN}[{section}]\n{name} = {value}\n")
+
+
+@pytest.mark.parametrize("text", ["", "[gateway]\n", "gateway = 1", "[gateway\n", "\x00"])
+def test_what_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse(text)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        config.parse(b"[gateway]\ndomain = '\xff'\n")
+
+
+def test_more_strangers_than_sessions_are_a_contradiction() -> None:
+    with pytest.raises(ConfigError, match=r"limits\.unauthenticated"):
+        parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 11\n")
+    assert parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 10\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:5222", Address("127.0.0.1", 5222)),
+        ("0.0.0.0:0", Address("0.0.0.0", 0)),  # noqa: S104 - an address to be read
+        ("[::1]:65535", Address("::1", 65535)),
+        ("[::ffff:127.0.0.1]:1", Address("::ffff:127.0.0.1", 1)),
+        ("localhost:5222", Address("localhost", 5222)),
+        ("gw-1.example:5222", Address("gw-1.example", 5222)),
+    ],
+)
+def test_addresses_are_read_and_written_alike(text: str, address: Address) -> None:
+    assert config.parse_address(text) == address
+    assert str(address) == text
+
+
+NO_ADDRESSES = [
+    "",
+    ":",
+    "host",
+    "host:",
+    ":5222",
+    "host:x",
+    "host:65536",
+    "host:123456",
+    "::1:5222",
+    "[::1]",
+    "[host]:1",
+    "host:5222;",
+    "[::1:1",
+    "host:-1",
+    "host:\uff11",
+    "[::1]:5222x",
+]
+
+
+@pytest.mark.parametrize("text", [*NO_ADDRESSES, "ho st:1", "host:5222 "])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        config.parse_address(text)
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        parse(f"{DOMAIN}[xmpp]\nlisten = {text!r}\n")
+
+
+@pytest.mark.parametrize("domain", ["gw", "gw.example", "a-1.b2.example", "x" * 63, "0.example"])
+def test_domains(domain: str) -> None:
+    assert config.check_domain(domain) == domain
+    assert parse(config.render(domain)).gateway.domain == domain
+
+
+NO_DOMAINS = [
+    "",
+    ".",
+    "gw.",
+    ".gw",
+    "gw..example",
+    "GW.example",
+    "gw_1",
+    "-gw",
+    "gw-",
+    "gw/x",
+    "a@gw",
+    "../x",
+    "gérard.example",
+]
+
+
+@pytest.mark.parametrize(
+    "domain", [*NO_DOMAINS, "gw example", "gw\n", "x" * 64, ".".join(["x" * 60] * 5)]
+)
+def test_what_is_no_domain_is_refused(domain: str) -> None:
+    with pytest.raises(ConfigError, match="is not a domain"):
+        config.check_domain(domain)
+
+
+@given(st.text(max_size=300))
+def test_any_domain_that_passes_is_safe_as_a_folders_name(domain: str) -> None:
+    try:
+        config.check_domain(domain)
+    except ConfigError:
+        return
+    assert re.fullmatch(r"[a-z0-9.-]{1,253}", domain)
+    assert ".." not in domain
+
+
+def test_strings_are_rendered_so_that_they_are_read_again() -> None:
+    with pytest.raises(ConfigError, match="is not HOST:PORT"):
+        parse(config.render("gw.example", 'a"b\\c:1 '))
+    assert tomllib.loads(config.render("gw.example", 'a"b\\c'))["xmpp"]["listen"] == 'a"b\\c'
+
+
+def test_loading_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / config.FILE_NAME
+    with pytest.raises(ConfigError, match=r"fieldpost\.toml does not exist; `fieldpost init`"):
+        config.load(tmp_path)
+    path.write_text("[gateway]\ndomain = 'GW'\n")
+    with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}: domain 'GW'"):
+        config.load(tmp_path)
+    path.write_text(config.render("gw.example"))
+    assert config.load(tmp_path).gateway.domain == "gw.example"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(tmp_path)
+
+
+def test_a_fault_of_the_configuration_is_told_in_one_line() -> None:
+    with pytest.raises(FieldpostError) as raised:
+        parse("[gateway]\ndomain = 1\n")
+    assert "\n" not in str(raised.value)

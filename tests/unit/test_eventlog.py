@@ -1,0 +1,75 @@
+"""XEP-0337: what of a `<log/>` becomes of an event."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.handlers import eventlog
+from edge.handlers.feature import Unreadable
+from edge.store.events import NewEvent
+
+
+def decode(attrs: str = "", content: str = "") -> NewEvent:
+    xml = f"<log xmlns='urn:xmpp:eventlog' {attrs}>{content}</log>"
+    ((lane, event),) = eventlog.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
+    assert lane == "logs"
+    return event
+
+
+def test_a_full_event() -> None:
+    event = decode(
+        "timestamp='2026-07-01T12:00:00Z' id='LogIn' type='Warning' level='Major' object='PLC'"
+        " subject='pump1' facility='plant' module='auth'",
+        "<message>It &lt;failed&gt;</message>"
+        "<tag name='code' value='7' type='xs:int'/><tag name='empty'/>"
+        "<stackTrace>at line 1</stackTrace>",
+    )
+    assert event == NewEvent(
+        "log",
+        name="LogIn",
+        level="Warning",
+        text="It <failed>",
+        tags={
+            "timestamp": "2026-07-01T12:00:00Z",
+            "level": "Major",
+            "object": "PLC",
+            "subject": "pump1",
+            "facility": "plant",
+            "module": "auth",
+            "code": "7",
+            "empty": "",
+            "stackTrace": "at line 1",
+        },
+    )
+
+
+def test_an_event_that_says_nothing_is_informational() -> None:
+    assert decode() == NewEvent("log", level="Informational", tags={})
+    assert decode(content="<message/>").text is None
+
+
+@pytest.mark.parametrize("type_", sorted(eventlog.TYPES))
+def test_the_types_of_the_specification(type_: str) -> None:
+    assert decode(f"type='{type_}'").level == type_
+    assert len(eventlog.TYPES) == 8
+
+
+@pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])
+def test_another_type_is_unreadable(type_: str) -> None:
+    with pytest.raises(Unreadable, match="is not one of XEP-0337"):
+        decode(f"type='{type_}'")
+
+
+def test_a_tag_without_a_name_and_elements_of_others_are_passed_over() -> None:
+    event = decode(
+        content="<tag value='7'/><x:tag xmlns:x='urn:x' name='a' value='b'/><other/>"
+        "<x:message xmlns:x='urn:x'>no</x:message>"
+    )
+    assert event == NewEvent("log", level="Informational", tags={})
+
+
+def test_what_the_device_tags_does_not_overwrite_what_the_event_says() -> None:
+    event = decode("timestamp='T' level='Minor'", "<tag name='timestamp' value='forged'/>")
+    assert event.tags == {"timestamp": "T", "level": "Minor"}

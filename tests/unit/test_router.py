@@ -1,0 +1,240 @@
+"""From stanzas to handlers: what is asked of the gateway, how it answers, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.config import Limits
+from edge.handlers import router
+from edge.wire.errors import StanzaError
+from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
+from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
+
+PUMP = "pump1@gw.example/fw"
+STRANGER = "stranger@gw.example/fw"
+READING = (
+    "<message to='gw.example' id='7'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
+    "<timestamp value='T'><numeric name='{name}' value='{value}' unit='C'/></timestamp></node>"
+    "</fields></message>"
+)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(unsealed_events=100))
+    made.add("pump1")
+    made.add("stranger", trusted=False)
+    yield made
+    made.close()
+
+
+def ask(gateway: Gateway, payload: str, type_: str = "get", to: str | None = DOMAIN) -> Reply:
+    address = "" if to is None else f" to='{to}'"
+    reply = gateway.send(PUMP, f"<iq type='{type_}' id='i'{address}>{payload}</iq>")
+    assert reply is not None
+    assert reply.attrs["id"] == "i"
+    assert reply.attrs["to"] == PUMP
+    assert reply.attrs.get("from") == to
+    return reply
+
+
+def refused(reply: Reply | None) -> str:
+    assert reply is not None
+    assert reply.error is not None
+    assert reply.type == "error"
+    return "/".join(reply.error)
+
+
+# Discovery and ping.
+
+
+@pytest.mark.parametrize("to", [DOMAIN, None])
+def test_discovery_names_every_feature_that_is_there_and_no_other(
+    gateway: Gateway, to: str | None
+) -> None:
+    reply = ask(gateway, f"<query xmlns='{DISCO_INFO}'/>", to=to)
+    assert reply.payload is not None
+    assert reply.payload.tag == f"{{{DISCO_INFO}}}query"
+    identity, *features = reply.payload
+    assert identity.attrib == {"category": "server", "type": "im", "name": "Fieldpost"}
+    names = [feature.get("var") for feature in features]
+    assert names == sorted({DISCO_INFO, DISCO_ITEMS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL})
+
+
+def test_nothing_stands_below_the_gateway(gateway: Gateway) -> None:
+    reply = ask(gateway, f"<query xmlns='{DISCO_ITEMS}'/>")
+    assert reply.payload is not None
+    assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)
+
+
+@pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
+def test_there_are_no_nodes_to_discover(gateway: Gateway, namespace: str) -> None:
+    reply = ask(gateway, f"<query xmlns='{namespace}' node='x'/>")
+    assert refused(reply) == "cancel/item-not-found"
+
+
+def test_ping_and_the_legacy_session_are_answered(gateway: Gateway) -> None:
+    assert ask(gateway, f"<ping xmlns='{PING}'/>").type == "result"
+    xml = "<iq type='set' id='s'><session xmlns='urn:ietf:params:xml:ns:xmpp-session'/></iq>"
+    reply = gateway.send(PUMP, xml)
+    assert reply is not None
+    assert (reply.type, reply.attrs["id"], reply.payload) == ("result", "s", None)
+
+
+# What is refused, and what is passed over.
+
+
+@pytest.mark.parametrize("type_", ["get", "set"])
+def test_an_unknown_iq_is_an_unavailable_service(gateway: Gateway, type_: str) -> None:
+    assert refused(ask(gateway, "<x xmlns='urn:x'/>", type_)) == "cancel/service-unavailable"
+
+
+def test_what_is_asked_by_the_wrong_type_is_an_unavailable_service(gateway: Gateway) -> None:
+    reply = ask(gateway, f"<ping xmlns='{PING}'/>", "set")
+    assert refused(reply) == "cancel/service-unavailable"
+
+
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [
+        ("pump9@gw.example/x", "cancel/service-unavailable"),
+        ("other.example", "cancel/remote-server-not-found"),
+        ("@gw.example", "modify/jid-malformed"),
+        ("", "modify/jid-malformed"),
+    ],
+)
+def test_an_iq_to_somebody_who_is_not_there_gets_its_error(
+    gateway: Gateway, to: str, error: str
+) -> None:
+    assert refused(ask(gateway, f"<ping xmlns='{PING}'/>", to=to)) == error
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "<iq type='get'><ping xmlns='urn:xmpp:ping'/></iq>",
+        "<iq id='i'><ping xmlns='urn:xmpp:ping'/></iq>",
+        "<iq id='i' type='put'><ping xmlns='urn:xmpp:ping'/></iq>",
+        "<iq id='i' type='get'/>",
+        "<iq id='i' type='get'><ping xmlns='urn:xmpp:ping'/><ping xmlns='urn:xmpp:ping'/></iq>",
+    ],
+)
+def test_an_iq_without_id_type_or_its_one_payload_is_a_bad_request(
+    gateway: Gateway, xml: str
+) -> None:
+    reply = gateway.send(PUMP, xml)
+    assert refused(reply) == "modify/bad-request"
+    assert reply is not None
+    assert reply.attrs.get("id") == stanza(xml).attrs.get("id")
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "<iq type='result' id='i'/>",
+        "<iq type='error' id='i'><error/></iq>",
+        "<presence/>",
+        "<presence type='error'/>",
+        "<message type='error'><body>x</body></message>",
+        "<other xmlns='urn:x'/>",
+    ],
+)
+def test_what_asks_for_nothing_gets_no_answer(gateway: Gateway, xml: str) -> None:
+    assert gateway.send(PUMP, xml) is None
+    assert gateway.events() == []
+
+
+def test_an_error_is_never_answered_with_an_error() -> None:
+    error = StanzaError("bad-request")
+    for xml in ("<message type='error'/>", "<iq type='error' id='i'/>", "<iq type='result'/>"):
+        assert router.refusal(stanza(xml), error, PUMP) == b""
+    for xml in ("<presence/>", "<other xmlns='urn:x'/>"):
+        assert router.refusal(stanza(xml), error, PUMP) == b""
+    for xml in ("<message id='m'/>", "<iq type='get' id='m'/>"):
+        assert refused(read_reply(router.refusal(stanza(xml), error, PUMP))) == "modify/bad-request"
+
+
+def test_features_register_themselves() -> None:
+    found = router.features()
+    handled = [key for feature in found for key in (*feature.here, *feature.anywhere)]
+    assert len(handled) == len(set(handled)), "no two features handle the same"
+    assert ("message", "", "") in handled
+
+
+# Plain messages: quality of service 0.
+
+
+def test_a_plain_message_with_a_log_event_becomes_an_event(gateway: Gateway) -> None:
+    message = log("hello", id="e1", type="Notice").replace("<message ", "<message to='gw.example' ")
+    assert gateway.send(PUMP, message) is None
+    (event,) = gateway.events()
+    assert (event.kind, event.source, event.name, event.text) == ("log", PUMP, "e1", "hello")
+    assert (event.level, event.qos, event.latency_ms) == ("Notice", 0, 0)
+
+
+def test_a_plain_message_with_sensor_data_becomes_readings(gateway: Gateway) -> None:
+    assert gateway.send(PUMP, READING.format(name="temperature", value="21.5")) is None
+    (event,) = gateway.events("readings")
+    assert (event.kind, event.source, event.name) == ("reading", PUMP, "temperature")
+    assert (event.value, event.unit, event.qos) == (21.5, "C", 0)
+    assert event.tags == {"node": "n", "timestamp": "T"}
+    assert (event.time, event.clock) == (gateway.clock().wall, True)
+
+
+def test_a_message_may_hold_several_payloads_and_others_besides(gateway: Gateway) -> None:
+    both = "<log xmlns='urn:xmpp:eventlog'><message>x</message></log><body>to people</body>"
+    message = READING.format(name="a", value="1").replace("</message>", f"{both}</message>")
+    assert gateway.send(PUMP, message) is None
+    assert [(event.kind, event.seq) for event in gateway.events()] == [("reading", 1), ("log", 1)]
+
+
+@pytest.mark.parametrize(
+    ("sender", "message", "error", "rule"),
+    [
+        (STRANGER, READING.format(name="a", value="1"), "cancel/not-allowed", "untrusted"),
+        (PUMP, "<message id='7'><body>x</body></message>", "modify/not-acceptable", "unreadable"),
+        (PUMP, READING.format(name="a", value="inf"), "modify/not-acceptable", "unreadable"),
+        (
+            PUMP,
+            "<message id='7' to='pump9@gw.example'><body>x</body></message>",
+            "cancel/service-unavailable",
+            "no_destination",
+        ),
+        (
+            PUMP,
+            "<message id='7' to='other.example'><body>x</body></message>",
+            "cancel/remote-server-not-found",
+            "no_destination",
+        ),
+    ],
+)
+def test_a_plain_message_that_is_refused_is_answered_and_logged(
+    gateway: Gateway, sender: str, message: str, error: str, rule: str
+) -> None:
+    reply = gateway.send(sender, message)
+    assert refused(reply) == error
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["to"]) == ("7", sender)
+    assert reply.attrs.get("from") == stanza(message).attrs.get("to")
+    (event,) = gateway.events()
+    assert (event.kind, event.name, event.source) == ("limit", rule, sender.partition("/")[0])
+
+
+def test_a_plain_message_finds_no_room_where_the_lane_is_full(gateway: Gateway) -> None:
+    reading = READING.format(name="a", value="1")
+    for _ in range(100):
+        assert gateway.send(PUMP, reading) is None
+    assert refused(gateway.send(PUMP, reading)) == "wait/resource-constraint"
+    (event,) = gateway.events("system")
+    assert (event.name, event.tags) == ("unsealed_events", {"limit": "100"})
+    assert gateway.send(PUMP, log("another lane has its own")) is None
+
+
+def test_what_is_told_of_an_unreadable_message_is_bounded(gateway: Gateway) -> None:
+    reply = gateway.send(PUMP, READING.format(name="a", value="x" * 50_000))
+    assert refused(reply) == "modify/not-acceptable"
+    assert reply is not None
+    assert 20 < len(reply.text) <= 200
