@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,7 +54,6 @@ def cli() -> None:
     """Look after the centre: enrol gateways, receive their segments, make tables and reports."""
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 done, 1 it failed and said why in one line, 2 wrong usage."""
     cli.main(args=arguments, prog_name="fieldpost-fleet")
-    raise SystemExit(0)

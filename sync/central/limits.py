@@ -55,6 +55,9 @@ class ReceiverLimits:
     close_s: float = 1.0
     """Seconds for the last answers after that, before connections are cut."""
 
+    renew_every_s: float = 24 * 3600.0
+    """Seconds between two looks at the end of the certificate, which is months away."""
+
     retry_after_s: int = 5
     """Seconds a client is asked to wait when the receiver is busy: some bodies are through then."""
 

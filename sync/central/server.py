@@ -206,17 +206,33 @@ async def serve(
     listen: Listen,
     chain: Chain,
     ready: Callable[[tuple[str, int]], None],
-    limits: ReceiverLimits | None = None,
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    `ready` is called with the address once it is listened on. Raises FleetError when the receiver
-    cannot start.
+    `ready` is called with the address once it is listened on. The certificate of the centre's own
+    authority is renewed while it runs. Raises FleetError when the receiver cannot start.
     """
+    limits = ReceiverLimits()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with listening(folder, listen, chain, limits or ReceiverLimits()) as address:
+    own = chain.certificate == Authority(folder.pki).server
+    async with listening(folder, listen, chain, limits) as address:
         ready(address)
+        if own:
+            await renew_until(stop, lambda: own_chain(folder), limits.renew_every_s)
         await stop.wait()
+
+
+async def renew_until(stop: asyncio.Event, renew: Callable[[], object], every_s: float) -> None:
+    """Call `renew` in a thread every `every_s` seconds until `stop`; what fails is tried again."""
+    while not stop.is_set():
+        try:
+            async with asyncio.timeout(every_s):
+                await stop.wait()
+        except TimeoutError:
+            try:
+                await asyncio.to_thread(renew)
+            except (FleetError, OSError) as error:
+                tell(logging.ERROR, "certificate", text=str(error))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 URL = f"https://{HOST}:8443"
-Fleet = "Callable[..., subprocess.CompletedProcess[str]]"
 
 
 @pytest.fixture
@@ -85,6 +84,19 @@ def test_a_file_that_cannot_be_written_enrols_nobody(
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert fleet("gateway", "list").stdout == ""
+
+
+def test_a_record_that_cannot_be_written_leaves_no_file_behind(
+    fleet: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    out = tmp_path / "gw.json"
+    fleet("gateway", "add", OTHER, "--url", URL)
+    (tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json").mkdir()
+    done = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", out, "--renew")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert not out.exists()
+    assert not list((tmp_path / "fleet" / "gateways").glob(".*"))
 
 
 def test_gateways_are_listed_and_revoked(

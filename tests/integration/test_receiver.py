@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 
+from sync.central.errors import FleetError
 from sync.central.folders import FleetFolder
 from sync.central.gateways import Gateways
 from sync.central.limits import ReceiverLimits
 from sync.central.pki import Authority
-from sync.central.server import Listen, listening, own_chain
+from sync.central.server import Listen, listening, own_chain, renew_until
 from sync.format import Identity, digest_of, identity_path, new_token
 from tests.helpers.fleet import (
     GATEWAY,
@@ -251,9 +252,11 @@ async def test_a_gateway_that_is_enrolled_meanwhile_is_known(centre: Centre) -> 
 async def test_a_damaged_record_shuts_out_its_own_gateway_alone(
     centre: Centre,
 ) -> None:
+    os.utime(centre.folder.gateways, ns=(1, 1))
     assert (await centre.client.put(segment())).status == 201
     (centre.folder.gateways / f"{GATEWAY}.json").write_text("{")
-    assert (await centre.client.put(segment())).status in {401, 503}
+    answer = await centre.client.put(segment())
+    assert (answer.status, answer.body["reason"]) == (503, "enrolment")
     name = identity(gateway=OTHER)
     assert (await centre.client.put(segment(name), name)).status == 201
 
@@ -551,9 +554,40 @@ async def test_a_new_certificate_is_shown_without_a_restart(
     assert [record for record in caplog.records if record.levelno == logging.ERROR]
 
 
-async def test_one_receiver_serves_a_folder(centre: Centre) -> None:
-    from sync.central.errors import FleetError
+async def test_a_start_cleans_up_and_tells_what_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    make_fleet(folder.root)
+    (folder.gateways / f"{OTHER}.json").write_text("{")
+    left = folder.incoming / "serve" / "0.part"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    async with listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits()):
+        assert not left.exists()
+    assert [record.getMessage() for record in caplog.records] == ["cleaned", "damaged"]
 
+
+async def test_the_certificate_is_looked_after_while_it_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stop, looks = asyncio.Event(), list[int]()
+    loop = asyncio.get_running_loop()
+
+    def renew() -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise FleetError("another command is at work")
+        loop.call_soon_threadsafe(stop.set)
+
+    async with asyncio.timeout(10):
+        await renew_until(stop, renew, 0.001)
+    assert len(looks) >= 2
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_one_receiver_serves_a_folder(centre: Centre) -> None:
     second = listening(centre.folder, Listen(HOST, 0), own_chain(centre.folder), ReceiverLimits())
     with pytest.raises(FleetError, match="another receiver"):
         await second.__aenter__()

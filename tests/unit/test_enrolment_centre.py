@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import ssl
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
 
+from sync.central import logs
 from sync.central.errors import FleetError
 from sync.central.folders import GATEWAY_LENGTH, FleetFolder, is_enrollable
 from sync.central.gateways import Gateways
@@ -302,6 +305,45 @@ def test_two_commands_change_a_folder_one_after_the_other(
         pass
     with folder.changing():
         pass
+
+
+def test_a_command_waits_for_another_that_is_about_to_end(folder: FleetFolder) -> None:
+    held, waited = threading.Event(), list[bool]()
+
+    def wait() -> None:
+        held.wait(10)
+        with folder.changing():
+            waited.append(True)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    with folder.changing():
+        held.set()
+        waiter.join(0.1)
+        assert not waited
+    waiter.join(10)
+    assert waited
+
+
+def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    try:
+        logs.to_stderr()
+        logs.tell(logging.INFO, "refused", path='/a"\n{"level":"error"}', status=401)
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("aiohttp").exception("it broke")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        logs.LOGGER.setLevel(logging.NOTSET)
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["event"], first["level"], first["status"]) == ("refused", "info", 401)
+    assert first["path"] == '/a"\n{"level":"error"}'
+    assert (second["event"], second["level"]) == ("it broke", "error")
+    assert "ValueError: why" in second["trace"]
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:

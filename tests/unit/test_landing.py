@@ -7,13 +7,19 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Barrier, Event, Thread
+from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.central.durable import create_whole, write_whole
+from sync.central.errors import FleetError
 from sync.central.folders import FleetFolder, parse_segment_path, segment_path
 from sync.central.landing import AsideBound, Incoming, Landed, Landing, Outcome
 from sync.format import Identity, SegmentError, digest_of
 from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
 
@@ -160,6 +166,42 @@ def test_a_disk_that_refuses_leaves_nothing_half_written(
             land(landing, segment())
     assert files(folder.incoming) == files(folder.landing) == []
     assert land(landing, segment()).outcome is Outcome.NEW
+
+
+def test_a_file_that_is_never_where_it_was_seen_is_an_error(
+    folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def there(*_: object) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", there)
+    with pytest.raises(OSError, match="keeps moving"):
+        land(landing, segment())
+    assert files(folder.incoming) == files(folder.landing) == []
+
+
+def test_folders_in_two_file_systems_are_refused(folder: FleetFolder) -> None:
+    other = Path("/dev/shm")  # noqa: S108
+    if other.stat().st_dev == folder.root.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    folder.archive.rmdir()
+    folder.archive.symlink_to(other)
+    with pytest.raises(FleetError, match="one file system"):
+        folder.require()
+
+
+@pytest.mark.parametrize("write", [create_whole, write_whole])
+def test_a_small_file_that_cannot_be_written_leaves_no_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="space"):
+            write(tmp_path / "a", b"new")
+    assert files(tmp_path) == []
 
 
 def test_a_write_that_the_system_cuts_short_goes_on(

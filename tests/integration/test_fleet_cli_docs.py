@@ -1,0 +1,62 @@
+"""What `docs/operations.md` says of the centre is what the centre does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from sync.central.limits import ReceiverLimits
+from sync.central.pki import CA_DAYS, RENEW_DAYS, SERVER_DAYS
+from tests.helpers.processes import start
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+
+
+def centre_section() -> str:
+    """The section of the centre, up to the next one of its level."""
+    return PAGE.read_text().partition("\n## The centre\n")[2].partition("\n## ")[0]
+
+
+def commands() -> list[list[str]]:
+    return [shlex.split(line) for line in re.findall(r"^\$ (.*)$", centre_section(), re.MULTILINE)]
+
+
+def test_the_commands_work_in_the_order_they_are_told(tmp_path: Path) -> None:
+    told = commands()
+    assert len(told) >= 5
+    for words in told:
+        here = [word.replace("/srv/fleet", str(tmp_path / "fleet")) for word in words]
+        if here[1] == "serve":
+            here[here.index("--listen") + 1] = "127.0.0.1:0"
+            with start(*here) as process:
+                assert process.addresses.keys() == {"https"}
+                assert process.terminate() == 0
+            continue
+        assert here[0] == "fieldpost-fleet"
+        run = [sys.executable, "-m", "sync.central", *here[1:]]
+        done = subprocess.run(
+            run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert (tmp_path / "gw.example.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_limits_are_the_ones_in_force() -> None:
+    limits = asdict(ReceiverLimits())
+    told = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", centre_section(), re.MULTILINE))
+    assert len(told) >= 10
+    assert {name: float(value) for name, value in told.items()} == {
+        name: float(limits[name]) for name in told
+    }
+
+
+def test_the_certificates_last_as_long_as_told() -> None:
+    text = centre_section()
+    assert (SERVER_DAYS, CA_DAYS, RENEW_DAYS) == (2 * 365, 20 * 365, 180)
+    assert "valid for two years" in text
+    assert "twenty years" in text
+    assert "last 180 days" in text
