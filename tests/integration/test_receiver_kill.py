@@ -38,7 +38,7 @@ class Upload:
     sent: int = 0
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)  # noqa: S311
+        self.random = random.Random(self.seed)
         self._numbers = itertools.count(1)
 
     def fresh(self, gateway: str) -> tuple[Identity, bytes]:
