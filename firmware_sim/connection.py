@@ -10,6 +10,7 @@ It does not reconnect (`device` does) and knows no message (`courier` does).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -69,6 +70,15 @@ class _Client(ClientXMPP):
         self._negotiating.add(task)
         task.add_done_callback(self._negotiating.discard)
         return await super()._handle_stream_features(features)
+
+    async def start_tls(self) -> bool:
+        """Do as slixmpp does, and say so when the connection went in the middle of it."""
+        secured = False
+        with contextlib.suppress(Exception):  # slixmpp has no type for it
+            secured = await super().start_tls()
+        if not secured:
+            self.event("connection_failed", "connection lost in the TLS handshake")
+        return secured
 
     def stop_negotiating(self) -> None:
         """Stop what waits for an answer that will not come."""

@@ -111,6 +111,7 @@ class ScriptedPeer:
     login: bool = True
     tls: bool = True
     bind: bool = True
+    handshake: bool = True
     seen: list[Stanza] = field(default_factory=list)
     port: int = 0
     sessions: int = 0
@@ -169,6 +170,9 @@ class ScriptedPeer:
         if not self.tls:
             raise EOFError
         writer.write(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
+        if not self.handshake:
+            await reader.readexactly(1)  # the handshake has begun
+            raise EOFError
         await writer.start_tls(self.certificate.context)
         await _header(reader)
         writer.write(f"{_HEADER}<stream:features>{_PLAIN}</stream:features>".encode())

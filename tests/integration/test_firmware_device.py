@@ -292,6 +292,20 @@ async def test_a_refused_password_is_an_error_that_is_tried_again(
         await device.flush(10)
 
 
+async def test_a_stream_lost_in_the_handshake_is_tried_again_at_once(
+    certificate: Certificate, make: Make
+) -> None:
+    async with (
+        ScriptedPeer(certificate, handshake=False).running() as peer,
+        make(peer, reconnect=Reconnect(base=0.02, cap=0.1, timeout=60)) as device,
+    ):
+        await _until_error(device)
+        assert "handshake" in device.last_error
+        peer.handshake = True
+        await device.send("<message/>")
+        await device.flush(10)
+
+
 async def test_a_stream_lost_while_binding_leaves_nothing(
     certificate: Certificate, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
