@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.central.reports.availability import SCHEMA, SPANS, availability, spans
+from sync.central.reports.availability import SCHEMA, SPANS, availability, spans, stretches
 from sync.central.tables import EVENTS, SEGMENTS
 from tests.helpers.small_tables import at, table, told
 
@@ -89,6 +89,25 @@ def test_spans_tell_running_stopped_outage_unknown_and_clock(events: DataFrame) 
         ("whole", 60, "running"),
         ("whole", 150, "running"),
         ("whole", 10, "running"),
+        ("whole", 100, "stopped"),
+        ("whole", 60, "running"),
+    ]
+
+
+def test_stretches_join_what_follows_in_one_state(events: DataFrame) -> None:
+    rows = stretches(events)
+    found = [
+        (gateway, end - begin, state)
+        for gateway, begin, end, state in told(rows, *SPANS.fieldNames())
+    ]
+    assert found == [
+        ("holed", 60, "running"),
+        ("holed", 1000, "unknown"),
+        ("holed", 60, "running"),
+        ("torn", 60, "running"),
+        ("torn", 151, "outage"),
+        ("torn", 89, "running"),
+        ("whole", 220, "running"),
         ("whole", 100, "stopped"),
         ("whole", 60, "running"),
     ]

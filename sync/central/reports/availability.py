@@ -110,6 +110,24 @@ def spans(events: DataFrame) -> DataFrame:
     return conform(rows, SPANS)
 
 
+def stretches(events: DataFrame) -> DataFrame:
+    """Give rows of `SPANS` in which spans of one state that follow each other are made one.
+
+    Leaves out `clock`, whose length is not known.
+    """
+    order = Window.partitionBy("gateway").orderBy("begin", "end")
+    known = spans(events).where(F.col("state") != "clock")
+    goes_on = (F.lag("state").over(order) == F.col("state")) & (
+        F.lag("end").over(order) == F.col("begin")
+    )
+    begins = known.withColumn("begins", F.when(goes_on, 0).otherwise(1))
+    numbered = begins.withColumn("stretch", F.sum("begins").over(order))
+    merged = numbered.groupBy("gateway", "stretch").agg(
+        F.min("begin").alias("begin"), F.max("end").alias("end"), F.first("state").alias("state")
+    )
+    return conform(merged, SPANS).orderBy("gateway", "begin")
+
+
 def _signs(events: DataFrame) -> DataFrame:
     """Give the signs of life; `place` counts what came of their lane, `seq` what there was."""
     order = Window.partitionBy("gateway", "epoch").orderBy("seq")
