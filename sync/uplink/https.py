@@ -12,6 +12,7 @@ import io
 import ssl
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from sync.format import identity_path
@@ -66,6 +67,8 @@ class HttpsTransport:
 
     async def put(self, waiting: Waiting) -> Outcome:
         """Offer a segment once. Whatever goes wrong on the way is `Later`."""
+        if self._session is None:  # half a second on a small board, which the loop does not have
+            await asyncio.to_thread(import_module, "aiohttp")
         import aiohttp
 
         try:

@@ -105,14 +105,15 @@ class Sealer:
         now = self._clock()
         wait = self._limits.seconds
         for state in states:
+            stuck = self._stuck.get(state.lane, now)
             decision = decide(state, self._limits, now)
-            if state.lane in self._stuck:
-                wait = min(wait, self._stuck[state.lane] - now)
+            if stuck > now:
+                wait = min(wait, stuck - now)
             elif isinstance(decision, Seal):
-                wait = 0.0
+                return 0.0
             elif decision.moment is not None:
                 wait = min(wait, decision.moment - now)
-        return max(0.0, wait)
+        return wait
 
     async def _seal(self, lane: str) -> bool:
         """Seal one segment of a lane, and tell whether that was done."""

@@ -90,9 +90,9 @@ class Uploader:
                 return self._backoff.delay_denied(self._failures, self._chance())
             case Later(text=text, after=after):
                 delay = await self._failed("unreachable", text)
-                if after is not None:
-                    return self._backoff.delay_told(after, self._failures, self._chance())
-                return delay
+                if after is None:
+                    return delay
+                return self._backoff.delay_told(after, self._failures, self._chance())
         return 0.0
 
     async def _give_up(self, waiting: Waiting, name: str, reason: str, text: str) -> None:

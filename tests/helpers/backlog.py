@@ -1,0 +1,187 @@
+"""A backlog over SQLite in memory: the store's side of the uplink's Protocols, made small.
+
+It is what the uplink is tested with; the gateway's own is tested where it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from typing import TYPE_CHECKING
+
+from sync.format import LANES, Event, Identity
+from sync.uplink.ports import BacklogUnavailable, Draft, GatewayState, LaneState, Notice, Waiting
+from tests.helpers.segments import EPOCH, START, header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sync.format import Dropped
+
+SCHEMA = """
+CREATE TABLE events (lane TEXT, seq INTEGER, since REAL, size INTEGER, event TEXT);
+CREATE TABLE chain (lane TEXT PRIMARY KEY, previous BLOB);
+CREATE TABLE segments (
+    id INTEGER PRIMARY KEY, lane TEXT, first INTEGER, last INTEGER, digest BLOB, data BLOB,
+    state TEXT DEFAULT 'waiting', reason TEXT
+);
+"""
+
+
+class SqliteBacklog:
+    """Events and segments as rows. `full` makes every call say that the store cannot."""
+
+    def __init__(self, gateway: str = header().gateway) -> None:
+        self.gateway = gateway
+        self.full = False
+        self.dropped: tuple[Dropped, ...] = ()
+        self._changed = asyncio.Event()
+        self._rows = sqlite3.connect(":memory:", isolation_level=None)
+        self._rows.executescript(SCHEMA)
+        for lane in LANES:
+            self._rows.execute("INSERT INTO chain VALUES (?, ?)", (lane, bytes(32)))
+
+    def close(self) -> None:
+        """Close the database."""
+        self._rows.close()
+
+    def write(self, lane: str, events: Sequence[Event], since: float = 0.0) -> None:
+        """Write events, whose sequence numbers follow those of the lane."""
+        for event in events:
+            text = json.dumps([*event[:-1], dict(event.tags)])
+            row = (lane, event.seq, since, len(text), text)
+            self._rows.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
+
+    def states(self) -> list[tuple[int, str]]:
+        """Return each segment's first sequence number and state, oldest first."""
+        self._changed.clear()
+        return self._rows.execute("SELECT first, state FROM segments ORDER BY id").fetchall()
+
+    def reasons(self) -> list[str | None]:
+        """Return why each segment was set aside, oldest first."""
+        return [reason for (reason,) in self._rows.execute("SELECT reason FROM segments")]
+
+    def data(self) -> list[bytes]:
+        """Return each segment's bytes, oldest first."""
+        return [data for (data,) in self._rows.execute("SELECT data FROM segments ORDER BY id")]
+
+    def clear(self) -> None:
+        """Lose all events that no segment has."""
+        self._rows.execute("DELETE FROM events")
+
+    def unsealed(self) -> int:
+        """Return how many events no segment has."""
+        count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]
+        return count
+
+    async def until(self, states: list[tuple[int, str]]) -> None:
+        """Wait until the segments are in these states."""
+        async with asyncio.timeout(10):
+            while self.states() != states:
+                await self._changed.wait()
+
+    async def lanes(self) -> Sequence[LaneState]:
+        """See `Backlog`."""
+        self._check()
+        rows = self._rows.execute(
+            "SELECT lane, count(*), sum(size), min(since) FROM events GROUP BY lane"
+        )
+        found = {row[0]: LaneState(*row) for row in rows}
+        return [found.get(lane, LaneState(lane, 0, 0, None)) for lane in LANES]
+
+    async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
+        """See `Backlog`."""
+        self._check()
+        rows = self._rows.execute(
+            "SELECT size, event FROM events WHERE lane = ? ORDER BY seq LIMIT ?", (lane, max_events)
+        )
+        events: list[Event] = []
+        total = 0
+        for size, text in rows:
+            total += size
+            if events and total > max_bytes:
+                break
+            events.append(Event(*json.loads(text)))
+        return Draft(EPOCH, lane, self._previous(lane), events, self.dropped) if events else None
+
+    async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
+        """See `Backlog`."""
+        self._check()
+        if self._previous(draft.lane) != draft.previous:
+            return False
+        first, last = draft.events[0].seq, draft.events[-1].seq
+        self._rows.execute("BEGIN")
+        self._rows.execute(
+            "INSERT INTO segments (lane, first, last, digest, data) VALUES (?, ?, ?, ?, ?)",
+            (draft.lane, first, last, digest, data),
+        )
+        self._rows.execute("DELETE FROM events WHERE lane = ? AND seq <= ?", (draft.lane, last))
+        self._rows.execute("UPDATE chain SET previous = ? WHERE lane = ?", (digest, draft.lane))
+        self._rows.execute("COMMIT")
+        self._changed.set()
+        return True
+
+    async def next_waiting(self) -> Waiting | None:
+        """See `Backlog`."""
+        self._check()
+        row = self._rows.execute(
+            "SELECT lane, first, last, digest, data FROM segments"
+            " WHERE state = 'waiting' ORDER BY id LIMIT 1"
+        ).fetchone()
+        if row is None:
+            return None
+        lane, first, last, digest, data = row
+        return Waiting(Identity(self.gateway, EPOCH, lane, first, last), digest, data)
+
+    async def acknowledge(self, digest: bytes) -> None:
+        """See `Backlog`."""
+        self._mark(digest, "acknowledged", None)
+
+    async def set_aside(self, digest: bytes, reason: str) -> None:
+        """See `Backlog`."""
+        self._mark(digest, "aside", reason)
+
+    def _mark(self, digest: bytes, state: str, reason: str | None) -> None:
+        self._check()
+        marked = self._rows.execute(
+            "UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'",
+            (state, reason, digest),
+        )
+        assert marked.rowcount == 1
+        self._changed.set()
+
+    def _previous(self, lane: str) -> bytes:
+        found = self._rows.execute("SELECT previous FROM chain WHERE lane = ?", (lane,))
+        previous: bytes = found.fetchone()[0]
+        return previous
+
+    def _check(self) -> None:
+        if self.full:
+            raise BacklogUnavailable("the disk is full")
+
+
+class FixedFacts:
+    """Tells the same of the gateway each time."""
+
+    def __init__(self, firmware: str = "Linux 6.6") -> None:
+        self.firmware = firmware
+
+    async def state(self) -> GatewayState:
+        """See `Facts`."""
+        return GatewayState("boot-1", START, 1.5, True, self.firmware, "0.1.0", bytes(32), 4_096)
+
+
+class Notices:
+    """Keeps what people would be told."""
+
+    def __init__(self) -> None:
+        self.all: list[Notice] = []
+
+    async def tell(self, notice: Notice) -> None:
+        """See `Tell`."""
+        self.all.append(notice)
+
+    def names(self) -> list[str]:
+        """Return the words, in order."""
+        return [notice.name for notice in self.all]

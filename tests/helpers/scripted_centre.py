@@ -1,0 +1,132 @@
+"""A real HTTPS server that answers as it is told: the centre on its worst days."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiohttp import web
+
+from sync.format import Enrolment, digest_of, new_token
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.helpers.pki import LoopbackPki
+
+    Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
+
+
+class Got(NamedTuple):
+    """A request as it came in; `connection` is the client's address."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: object
+
+
+@dataclass
+class Centre:
+    """The server: requests are answered by `scripts`, one each, and by `land` after the last."""
+
+    enrolment: Enrolment
+    scripts: deque[Script] = field(default_factory=deque)
+    got: list[Got] = field(default_factory=list)
+    held: set[str] = field(default_factory=set)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Note the request and do what the next script says."""
+        body = await request.read()
+        peer = request.transport.get_extra_info("peername") if request.transport else None
+        headers = dict(request.headers)
+        self.got.append(Got(request.method, request.path, headers, body, peer))
+        self.came.set()
+        script = self.scripts.popleft() if self.scripts else land
+        return await script(self, request)
+
+    async def asked(self, times: int) -> None:
+        """Wait until so many requests have come."""
+        async with asyncio.timeout(10):
+            while len(self.got) < times:
+                self.came.clear()
+                await self.came.wait()
+
+
+async def land(centre: Centre, request: web.Request) -> web.StreamResponse:
+    """201 with the digest; 200 for what is held already."""
+    status = 200 if request.path in centre.held else 201
+    centre.held.add(request.path)
+    return web.json_response({"digest": digest_of(centre.got[-1].body).hex()}, status=status)
+
+
+async def land_and_cut(centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Take the segment and lose the answer."""
+    await land(centre, request)
+    return await cut(centre, request)
+
+
+async def cut(_centre: Centre, request: web.Request) -> web.StreamResponse:
+    """End the connection without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Answer something that is no HTTP."""
+    if request.transport is not None:
+        request.transport.write(b"\0\0\0 what? \r\n\r\n")
+        request.transport.close()
+    return web.Response()
+
+
+async def silence(_centre: Centre, _request: web.Request) -> web.StreamResponse:
+    """Never answer: the client's going ends it."""
+    await asyncio.Event().wait()
+    return web.Response()
+
+
+async def endless(_centre: Centre, request: web.Request) -> web.StreamResponse:
+    """Begin an answer that never ends."""
+    response = web.StreamResponse(status=201, headers={"Content-Length": "1000"})
+    await response.prepare(request)
+    await response.write(b'{"digest"')
+    await asyncio.Event().wait()
+    return response
+
+
+def says(status: int, body: object = None, **headers: str) -> Script:
+    """Answer a status, a JSON body and headers (`_` stands for `-`)."""
+
+    async def script(_centre: Centre, _request: web.Request) -> web.StreamResponse:
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        if body is None:
+            return web.Response(status=status, text="<html>no</html>", headers=named)
+        return web.json_response(body, status=status, headers=named)
+
+    return script
+
+
+@contextlib.asynccontextmanager
+async def running(pki: LoopbackPki, gateway: str, *scripts: Script) -> AsyncIterator[Centre]:
+    """Start the server on a free port; everything is gone at the end."""
+    app = web.Application(client_max_size=32 * 1024 * 1024)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    token = new_token()
+    centre = Centre(Enrolment(gateway, "https://127.0.0.1", token, pki.ca), deque(scripts))
+    app.router.add_route("*", "/{path:.*}", centre.answer)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=pki.server)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        centre.enrolment = Enrolment(gateway, f"https://{host}:{port}", token, pki.ca)
+        yield centre
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,359 @@
+"""The uploader against a real HTTPS server that does everything a centre and a network can do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.format import Enrolment, encode, identity_path, new_token
+from sync.uplink import Bell, HttpsLimits, HttpsTransport, Landed, Later, Uploader, Waiting
+from tests.helpers.backlog import Notices, SqliteBacklog
+from tests.helpers.manual_time import ManualTime
+from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.scripted_centre import (
+    Centre,
+    cut,
+    endless,
+    garbage,
+    land,
+    land_and_cut,
+    running,
+    says,
+    silence,
+)
+from tests.helpers.segments import header, logs, readings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from tests.helpers.scripted_centre import Script
+
+IDLE = 300.0
+WAITING, DONE, ASIDE = "waiting", "acknowledged", "aside"
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def backlog() -> Iterator[SqliteBacklog]:
+    made = SqliteBacklog()
+    yield made
+    made.close()
+
+
+class Road:
+    """An uploader that runs, and what is around it."""
+
+    def __init__(self, backlog: SqliteBacklog, centre: Centre, transport: HttpsTransport) -> None:
+        self.backlog = backlog
+        self.centre = centre
+        self.time = ManualTime()
+        self.notices = Notices()
+        self.uploader = Uploader(
+            backlog,
+            transport,
+            tell=self.notices.tell,
+            chance=lambda: 0.5,
+            bell=Bell(self.time.sleep),
+        )
+
+    async def naps(self, count: int) -> list[float]:
+        """End so many naps, and return how long they would have been."""
+        seconds = []
+        for _ in range(count):
+            nap = await self.time.nap()
+            seconds.append(nap.seconds)
+            nap.end()
+        return seconds
+
+
+@contextlib.asynccontextmanager
+async def road(
+    pki: LoopbackPki,
+    backlog: SqliteBacklog,
+    *scripts: Script,
+    segments: int = 1,
+    limits: HttpsLimits | None = None,
+    enrolment: Enrolment | None = None,
+) -> AsyncIterator[Road]:
+    """Seal segments, start a centre with these scripts, and ship."""
+    for _ in range(segments):
+        await seal(backlog)
+    async with running(pki, backlog.gateway, *scripts) as centre:
+        transport = HttpsTransport(enrolment or centre.enrolment, limits)
+        if enrolment is not None:
+            transport = HttpsTransport(
+                Enrolment(enrolment.gateway, centre.enrolment.url, enrolment.token, enrolment.ca),
+                limits,
+            )
+        made = Road(backlog, centre, transport)
+        task = asyncio.create_task(made.uploader.run())
+        try:
+            yield made
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await transport.close()
+
+
+async def seal(backlog: SqliteBacklog, count: int = 5) -> None:
+    """Put one more segment in."""
+    first = backlog.states()[-1][0] + 5 if backlog.states() else 1
+    events = [event._replace(seq=first + place) for place, event in enumerate(readings(count))]
+    backlog.write("readings", events)
+    draft = await backlog.draft("readings", count, 10**9)
+    assert draft is not None
+    data = encode(header(first, first + count - 1, previous=draft.previous), events)
+    assert await backlog.seal(draft, data, data[-32:])
+
+
+async def test_segments_go_out_oldest_first_over_one_connection(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, segments=3) as way:
+        assert (await way.time.nap()).seconds == IDLE
+        assert backlog.states() == [(1, DONE), (6, DONE), (11, DONE)]
+        paths = [
+            f"/v1/segments/{identity_path(header(first, first + 4).identity)}"
+            for first in (1, 6, 11)
+        ]
+        assert [got.path for got in way.centre.got] == paths
+        assert {got.method for got in way.centre.got} == {"PUT"}
+        assert [got.body for got in way.centre.got] == backlog.data()
+        assert len({got.connection for got in way.centre.got}) == 1
+        for got in way.centre.got:
+            assert got.headers["Authorization"] == f"Bearer {way.centre.enrolment.token}"
+            assert got.headers["X-Fieldpost-SHA256"] == sha256(got.body).hexdigest()
+            assert got.headers["Content-Length"] == str(len(got.body))
+            assert "Transfer-Encoding" not in got.headers
+        assert way.notices.all == []
+
+
+async def test_a_lost_answer_ends_in_the_same_bytes_being_there(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    # The client itself tries a PUT once more, at once, when its connection was cut: hence two.
+    async with road(pki, backlog, land_and_cut, land_and_cut) as way:
+        await way.naps(1)
+        await backlog.until([(1, DONE)])
+        assert [got.body for got in way.centre.got] == backlog.data() * 3
+        assert way.notices.names() == ["unreachable", "shipping"]
+
+
+@pytest.mark.parametrize("digest", ["00" * 32, "", "zz", None, 7, "AA" * 32])
+async def test_an_acknowledgement_of_other_bytes_is_none(
+    pki: LoopbackPki, backlog: SqliteBacklog, digest: Any
+) -> None:
+    async with road(pki, backlog, says(201, {"digest": digest}), land) as way:
+        nap = await way.time.nap()
+        assert backlog.states() == [(1, WAITING)]
+        nap.end()
+        await backlog.until([(1, DONE)])
+        told = "wrong-digest" if digest == "00" * 32 else "unreachable"
+        assert way.notices.names() == [told, "shipping"]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "name"),
+    [(409, "conflict", "conflict"), (400, "checksum", "refused"), (413, "size", "refused")],
+)
+async def test_what_the_centre_will_never_take_is_set_aside_and_the_next_goes_on(
+    pki: LoopbackPki, backlog: SqliteBacklog, status: int, reason: str, name: str
+) -> None:
+    refusal = says(status, {"error": "no\nway", "reason": reason})
+    async with road(pki, backlog, refusal, land, segments=2) as way:
+        assert (await way.time.nap()).seconds == IDLE
+        assert backlog.states() == [(1, ASIDE), (6, DONE)]
+        assert backlog.reasons() == [reason, None]
+        assert way.notices.names() == [name]
+        path = identity_path(header(1, 5).identity)
+        assert way.notices.all[0].text == f"{path}: {status} {reason}: no way"
+
+
+@pytest.mark.parametrize("status", [400, 409, 413])
+async def test_a_proxy_s_error_page_takes_no_segment_away(
+    pki: LoopbackPki, backlog: SqliteBacklog, status: int
+) -> None:
+    async with road(pki, backlog, says(status), land) as way:
+        nap = await way.time.nap()
+        assert backlog.states() == [(1, WAITING)]
+        nap.end()
+        await backlog.until([(1, DONE)])
+
+
+async def test_retry_after_is_honoured_within_its_bound(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    busy = [
+        says(503, {"error": "busy"}, Retry_After="7"),
+        says(429, None, Retry_After="999999999"),
+        says(507, {"error": "full"}, Retry_After="Sat, 21 Nov 2026 10:01:00 GMT", Date=DATE),
+        says(503, None, Retry_After="soon"),
+    ]
+    async with road(pki, backlog, *busy) as way:
+        assert await way.naps(4) == [7 + 1, 900, 60 + 4, 8]
+        await backlog.until([(1, DONE)])
+        assert way.notices.names() == ["unreachable", "shipping"]
+
+
+DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
+
+
+async def test_a_bad_network_is_told_once_and_overcome(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    limits = HttpsLimits(total=0.3, rate=1e9)
+    bad = [garbage, garbage, silence, endless, says(500), says(302, None, Location="/elsewhere")]
+    async with road(pki, backlog, *bad, limits=limits) as way:
+        delays = []
+        while backlog.states() == [(1, WAITING)]:
+            nap = await way.time.nap()
+            delays.append(nap.seconds)
+            nap.end()
+            await asyncio.sleep(0)
+        assert delays[:4] == [1.0, 2.0, 4.0, 8.0]
+        assert way.notices.names() == ["unreachable", "shipping"]
+        assert all(got.path.startswith("/v1/") for got in way.centre.got)
+
+
+async def test_a_server_of_another_authority_gets_neither_segment_nor_token(
+    pki: LoopbackPki, backlog: SqliteBacklog, tmp_path: Path
+) -> None:
+    other = make_pki(tmp_path)
+    enrolment = Enrolment(backlog.gateway, "https://centre", new_token(), other.ca)
+    async with road(pki, backlog, enrolment=enrolment) as way:
+        assert await way.naps(2) == [1.0, 2.0]
+        await way.time.nap()
+        assert way.centre.got == []
+        assert way.notices.names() == ["unreachable"]
+        assert "ertificate" in way.notices.all[0].text
+        assert backlog.states() == [(1, WAITING)]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_token_that_is_not_known_keeps_everything_and_waits_long(
+    pki: LoopbackPki, backlog: SqliteBacklog, status: int
+) -> None:
+    denied = says(status, {"error": "not enrolled", "reason": "token"})
+    async with road(pki, backlog, denied, denied, denied, land) as way:
+        assert await way.naps(3) == [30.0, 60.0, 120.0]
+        await backlog.until([(1, DONE)])
+        assert way.notices.names() == ["denied", "shipping"]
+        assert "not enrolled" in way.notices.all[0].text
+
+
+async def test_waking_ends_the_idle_wait(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+    async with road(pki, backlog, segments=0) as way:
+        await way.time.nap()
+        await seal(backlog)
+        way.uploader.wake()
+        await backlog.until([(1, DONE)])
+
+
+async def test_waking_does_not_cut_a_backoff_short(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, says(500)) as way:
+        nap = await way.time.nap()
+        for _ in range(3):
+            way.uploader.wake()
+            await asyncio.sleep(0)
+        assert len(way.centre.got) == 1
+        nap.end()
+        await backlog.until([(1, DONE)])
+
+
+async def test_a_store_that_cannot_is_asked_again(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+    async with road(pki, backlog, silence) as way:
+        await way.centre.asked(1)
+    backlog.full = True
+    async with road(pki, backlog, segments=0) as way:
+        nap = await way.time.nap()
+        assert (nap.seconds, way.notices.names()) == (1.0, ["store-unavailable"])
+        assert way.centre.got == []
+        backlog.full = False
+        nap.end()
+        await backlog.until([(1, DONE)])
+
+
+@pytest.mark.parametrize("state", ["idle", "backoff", "request"])
+async def test_it_stops_promptly_wherever_it_is(
+    pki: LoopbackPki, backlog: SqliteBacklog, state: str
+) -> None:
+    scripts: dict[str, Script] = {"idle": land, "backoff": says(500), "request": silence}
+    async with road(pki, backlog, scripts[state]) as way:
+        if state == "request":
+            await way.centre.asked(1)
+        else:
+            await way.time.nap()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_large_segment_and_a_second_uploader(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    events = [
+        event._replace(text=sha256(str(event.seq).encode()).hexdigest() * 40)
+        for event in logs(1_000)
+    ]
+    data = encode(header(1, 1_000, lane="logs"), events)
+    assert len(data) > 1024 * 1024
+    waiting = Waiting(header(1, 1_000, lane="logs").identity, data[-32:], data)
+    async with running(pki, backlog.gateway) as centre:
+        transport = HttpsTransport(centre.enrolment)
+        outcomes = [await transport.put(waiting) for _ in range(2)]
+        await transport.close()
+        await transport.close()
+        outcomes.append(await transport.put(waiting))
+        await transport.close()
+    digest = data[-32:]
+    assert outcomes == [Landed(digest, True), Landed(digest, False), Landed(digest, False)]
+    assert centre.got[0].body == data
+
+
+async def test_nobody_there_and_no_secret_told(backlog: SqliteBacklog, pki: LoopbackPki) -> None:
+    async with running(pki, backlog.gateway) as centre:
+        enrolment = centre.enrolment
+    data = encode(header(1, 2), readings(2))
+    transport = HttpsTransport(enrolment)
+    outcome = await transport.put(Waiting(header(1, 2).identity, data[-32:], data))
+    await transport.close()
+    assert isinstance(outcome, Later)
+    for told in (repr(outcome), repr(transport), str(transport), repr(enrolment)):
+        assert enrolment.token not in told
+
+
+async def test_a_certificate_that_is_none_is_told_and_tried_again(backlog: SqliteBacklog) -> None:
+    ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    transport = HttpsTransport(Enrolment("gw.example", "https://127.0.0.1:1", new_token(), ca))
+    outcome = await transport.put(Waiting(header().identity, bytes(32), b""))
+    assert isinstance(outcome, Later)
+    assert "SSLError" in outcome.text
+
+
+@pytest.mark.parametrize("field", ["connect", "total", "rate"])
+def test_time_outs_are_above_zero(field: str) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        HttpsLimits(**{field: 0})
+    assert HttpsLimits(total=60, rate=1_000).seconds(30_000) == 90
+
+
+async def test_a_connection_cut_twice_is_a_failure_and_no_loop(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, *[cut] * 4) as way:
+        nap = await way.time.nap()
+        assert len(way.centre.got) <= 2
+        nap.end()
+        while backlog.states() == [(1, WAITING)]:
+            (await way.time.nap()).end()
+            await asyncio.sleep(0)

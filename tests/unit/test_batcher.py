@@ -1,0 +1,60 @@
+"""When a lane is sealed: every combination of number, size and age at and around its bounds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.uplink import BatchLimits, LaneState, Seal, WaitUntil, decide
+
+LIMITS = BatchLimits(events=10, seconds=60, bytes=1_000)
+
+
+def test_a_lane_without_events_waits_for_one() -> None:
+    assert decide(LaneState("logs", 0, 0, None), LIMITS, 1e9) == WaitUntil(None)
+
+
+@pytest.mark.parametrize(
+    ("events", "size", "age"), list(product((1, 9, 10, 11), (1, 999, 1_000), (0, 59.5, 60, 61)))
+)
+def test_any_bound_that_is_reached_seals(events: int, size: int, age: float) -> None:
+    decision = decide(LaneState("logs", events, size, 100.0), LIMITS, 100.0 + age)
+    if events >= 10 or size >= 1_000 or age >= 60:
+        assert isinstance(decision, Seal)
+    else:
+        assert decision == WaitUntil(160.0)
+
+
+def test_the_defaults_are_two_thousand_events_five_minutes_and_a_mebibyte() -> None:
+    limits = BatchLimits()
+    assert (limits.events, limits.seconds, limits.bytes) == (2_000, 300, 1_048_576)
+
+
+@given(st.integers(1, 30), st.integers(0, 2_000), st.floats(0, 1e9), st.floats(0, 1e9, width=32))
+def test_looking_again_when_told_seals(events: int, size: int, oldest: float, now: float) -> None:
+    state = LaneState("logs", events, size, oldest)
+    decision = decide(state, LIMITS, now)
+    if isinstance(decision, WaitUntil):
+        assert decision.moment is not None
+        assert decision.moment > now
+        assert isinstance(decide(state, LIMITS, decision.moment), Seal)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"events": 0},
+        {"events": 65_537},
+        {"seconds": 0},
+        {"seconds": float("nan")},
+        {"seconds": 86_401},
+        {"bytes": 0},
+        {"bytes": 4 * 1024 * 1024 + 1},
+    ],
+)
+def test_limits_that_seal_nothing_or_too_much_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        BatchLimits(**changes)  # type: ignore[arg-type]  # the wrong numbers are the point
