@@ -31,12 +31,17 @@ def fsync_folder(folder: Path) -> None:
 def make_folders(root: Path, folder: Path) -> None:
     """Make `folder` below the existing `root`, with all between, for the owner alone.
 
-    Not durable yet: `fsync_chain` makes it so. Raises ValueError when `folder` is not below `root`.
+    What is made here is durable on return; what another process made may not be yet, which
+    `fsync_chain` sees to. Raises ValueError when `folder` is not below `root`.
     """
     at = root
     for part in folder.relative_to(root).parts:
         at /= part
-        at.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        try:
+            at.mkdir(mode=PRIVATE_FOLDER)
+        except FileExistsError:
+            continue
+        fsync_folder(at.parent)
 
 
 def fsync_chain(root: Path, folder: Path) -> None:

@@ -206,8 +206,8 @@ class Landing:
         """One attempt; None when what was there moved to the archive in between.
 
         The archive is looked at after the link was tried: what an ingest moved away before the
-        link is there by then, and what is in the archive rules. An ingest may even have moved
-        what was just linked.
+        link is there by then, and what is in the archive rules. An ingest may even be moving what
+        was just linked: that is its to finish.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative
@@ -215,7 +215,7 @@ class Landing:
         made = _try_link(incoming.path, path)
         if archived.exists():
             ours = made and archived.samefile(incoming.path)
-            if made:
+            if made and not ours:
                 path.unlink(missing_ok=True)
             fsync_chain(self._folder.archive, archived.parent)
             return Outcome.NEW if ours else _compare(archived, incoming)
