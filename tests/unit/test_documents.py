@@ -1,0 +1,49 @@
+"""Documents say what the code does: tables and diagrams in them are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edge.rules.qos_receiver import ACKNOWLEDGED, OFFERED, RELEASED, Answer
+from edge.wire.states import diagram
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def receiver_table() -> str:
+    """Write the receiver's decisions as the document has them."""
+    lines = ["| request | state | reply | effect | logged as |", "| --- | --- | --- | --- | --- |"]
+    tables = {"assured": OFFERED, "deliver": RELEASED, "acknowledged": ACKNOWLEDGED}
+    for request, table in tables.items():
+        for situation, (answer, effect, rule) in table.items():
+            reply = answer.value if isinstance(answer, Answer) else f"`{answer.type}/{answer.name}`"
+            told = f"`{rule}`" if rule else ""
+            lines.append(
+                f"| {request} | {situation.value} | {reply} | {effect.value} | {told} |".replace(
+                    "|  |", "| |"
+                )
+            )
+    return "\n".join(lines)
+
+
+def test_the_negotiation_diagram_is_made_from_the_table() -> None:
+    assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE
+
+
+def test_the_receivers_table_is_the_codes() -> None:
+    assert f"\n\n{receiver_table()}\n\n" in ARCHITECTURE
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(p.parts)],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text("utf-8"))
+    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert not missing
