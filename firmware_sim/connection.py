@@ -169,7 +169,7 @@ class Connection:
             self._started.set_result(None)
 
     def _on_failure(self, error: Any) -> None:
-        self._lose(str(error) or type(error).__name__)
+        self._lose(str(error) or repr(error))
 
     def _on_refused(self, _: Any) -> None:
         self._lose("the server refused the password or offers no safe mechanism")
@@ -178,7 +178,7 @@ class Connection:
         self._lose(f"stream error {error['condition']}: {error['text']}".rstrip(": "))
 
     def _on_disconnected(self, reason: Any) -> None:
-        self._lose(str(reason) if reason else "connection lost")
+        self._lose(str(reason or "connection lost") or repr(reason))
 
 
 def _futures(*futures: asyncio.Future[Any]) -> set[asyncio.Future[Any]]:

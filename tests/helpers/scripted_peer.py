@@ -10,7 +10,9 @@ import asyncio
 import base64
 import contextlib
 import datetime
+import socket
 import ssl
+import struct
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -172,6 +174,8 @@ class ScriptedPeer:
         writer.write(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
         if not self.handshake:
             await reader.readexactly(1)  # the handshake has begun
+            raw = writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             raise EOFError
         await writer.start_tls(self.certificate.context)
         await _header(reader)
