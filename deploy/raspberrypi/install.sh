@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs or upgrades the Fieldpost gateway on 64-bit Raspberry Pi OS or Debian, 12 or newer.
 #
-#   sudo ./install.sh --domain NAME [--listen HOST:PORT] [--dry-run] [PACKAGE]
+#   sudo ./install.sh [--domain NAME] [--listen HOST:PORT] [--constraint FILE] [--dry-run] PACKAGE
 #
-# PACKAGE is what pip installs: a wheel's path or `fieldpost==1.2.3` (default: fieldpost). --domain is
-# needed the first time. Run it again to upgrade: each version goes into a folder of its own below
-# /opt/fieldpost/releases, and `current` is switched only when the new one is whole, so that a power
-# cut in the middle leaves the old one running. Configuration and data in /var/lib/fieldpost are
-# never changed once they are there.
+# PACKAGE is what pip installs: the path of a wheel, or a requirement. --constraint is pip's: the exact
+# versions of all that the package needs. --domain is needed the first time; --listen is 0.0.0.0:5222
+# if not given, and is for the first time too.
+#
+# Run it again to upgrade: each version goes into a folder of its own below /opt/fieldpost/releases,
+# and `current` is switched only when the new one is whole, so that a power cut in the middle leaves
+# the old one. Configuration and data in /var/lib/fieldpost are never changed once they are there.
 #
 # --dry-run tells what it would do. --root DIR works below DIR, without root and without touching the
 # machine's users and services: for tests, since an environment knows the path that it was made at.
@@ -27,7 +29,7 @@ readonly PYTHON=${PYTHON:-python3}
 readonly KEPT_RELEASES=2        # the one that runs and the one before it
 readonly NEEDED_MIB=250         # an environment is some 80 MB, and pip unpacks it once more
 
-package=fieldpost domain='' listen=0.0.0.0:5222 root='' dry=no release='' unfinished=''
+package='' constraint='' domain='' listen=0.0.0.0:5222 root='' dry=no release='' unfinished=''
 
 usage() { sed -nE '/^#!/d; /^#/!q; s/^# ?//p' "${BASH_SOURCE[0]}"; }
 say() { printf 'fieldpost: %s\n' "$*"; }
@@ -53,25 +55,32 @@ as_gateway() {
 arguments() {
     while [ $# -gt 0 ]; do
         case $1 in
-            --domain | --listen | --root)
+            --domain | --listen | --constraint | --root)
                 [ $# -ge 2 ] || misused "$1 needs a value"
                 case $1 in
                     --domain) domain=$2 ;;
                     --listen) listen=$2 ;;
+                    --constraint) constraint=$2 ;;
                     --root) root=${2%/} ;;
                 esac
                 shift ;;
             --dry-run) dry=yes ;;
             --help | -h) usage; exit 0 ;;
             -*) misused "unknown option $1" ;;
-            *) package=$1 ;;
+            *) [ -z "$package" ] || misused "one package, not $package and $1"; package=$1 ;;
         esac
         shift
     done
+    [ -n "$package" ] || misused "name the package: the path of a wheel, or a requirement"
     [ -z "$root" ] || [ -d "$root" ] || misused "--root $root is no folder"
-    case $package in
-        *.whl) [ -f "$package" ] || die "$package is not there"; package=$(realpath "$package") ;;
-    esac
+    case $package in *.whl) package=$(existing "$package") ;; esac
+    [ -z "$constraint" ] || constraint=$(existing "$constraint")
+}
+
+# existing FILE: its full path.
+existing() {
+    [ -f "$1" ] || die "$1 is not there"
+    realpath "$1"
 }
 
 # os_release KEY: what the system says of itself, or nothing.
@@ -140,7 +149,8 @@ install_release() {
     run mkdir -p "$root$OPT/releases"
     run "$PYTHON" -m venv "$unfinished"
     run "$unfinished/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-        "$package" || die "pip could not install $package; what runs now is untouched"
+        ${constraint:+--constraint "$constraint"} "$package" \
+        || die "pip could not install $package; what runs now is untouched"
     # It has to start at all. (pip compiled it: the service may not write there.)
     run "$unfinished/bin/fieldpost" --help > /dev/null || die "the new version does not start"
     run sync -f "$root$OPT/releases"

@@ -65,8 +65,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_dry_run_tells_all_and_changes_nothing(tmp_path: Path) -> None:
     root = machine(tmp_path / "pi")
     before = files(root)
-    done = install(root, "--dry-run", "--domain", DOMAIN)
+    constraint = tmp_path / "constraints.txt"
+    constraint.write_bytes(b"")
+    done = install(root, "--dry-run", "--domain", DOMAIN, "--constraint", constraint, "fieldpost")
     assert done.returncode == 0, done.stderr
+    assert f"--constraint {constraint} fieldpost" in done.stdout
     for step in ("venv", "pip install", "init --dir", "ln -sfn", "fieldpost.service"):
         assert step in done.stdout
     assert files(root) == before
@@ -116,7 +119,7 @@ def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
     ],
 )
 def test_another_system_is_refused(tmp_path: Path, system: str, complaint: str) -> None:
-    done = install(machine(tmp_path / "pi", system), "--dry-run", "--domain", DOMAIN)
+    done = install(machine(tmp_path / "pi", system), "--dry-run", "--domain", DOMAIN, "fieldpost")
     assert done.returncode == 1
     assert complaint in done.stderr
 
@@ -132,7 +135,7 @@ def test_a_32_bit_machine_is_refused(
     tmp_path: Path, answers: dict[str, str], complaint: str
 ) -> None:
     env = commands(tmp_path / "bin", **answers)
-    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, env=env)
+    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "fieldpost", env=env)
     assert done.returncode == 1
     assert complaint in done.stderr
 
@@ -140,7 +143,9 @@ def test_a_32_bit_machine_is_refused(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "--domain"),
+        (["fieldpost"], "--domain"),
+        (["--domain", DOMAIN], "name the package"),
+        (["--domain", DOMAIN, "one", "two"], "one package"),
         (["--domain"], "needs a value"),
         (["--bogus"], "unknown option"),
     ],
@@ -151,12 +156,18 @@ def test_wrong_usage_is_told_apart(tmp_path: Path, words: list[str], complaint: 
     assert complaint in done.stderr
 
 
+def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = install(machine(tmp_path / "pi"), "--dry-run", "--domain", DOMAIN, "absent.whl")
+    assert done.returncode == 1
+    assert "absent.whl is not there" in done.stderr
+
+
 def test_a_folder_with_files_but_no_configuration_is_left_alone(tmp_path: Path) -> None:
     root = machine(tmp_path / "pi")
     state = root / "var/lib/fieldpost"
     state.mkdir(parents=True)
     (state / "fieldpost.db").write_bytes(b"")
-    done = install(root, "--domain", DOMAIN)
+    done = install(root, "--domain", DOMAIN, "fieldpost")
     assert done.returncode == 1
     assert "restore" in done.stderr
     assert files(state) == {"fieldpost.db"}
