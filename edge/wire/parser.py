@@ -104,11 +104,12 @@ class StreamParser:
         self._build()
 
     def close(self) -> None:
-        """Let expat go, which refers back to this parser: so that both are freed at once, with the
-        connection."""
-        self._failed = True
-        self._expat.StartElementHandler = self._expat.EndElementHandler = None
-        self._expat.StartNamespaceDeclHandler = None
+        """Free what expat holds, at once: it refers back to this parser. After a fault that is
+        done already; after either, only `reset` brings the parser back."""
+        if not self._failed:
+            self._failed = True
+            self._buffer = b""
+            del self._expat
 
     def limit(self, max_stanza_bytes: int) -> None:
         """Set how many bytes a stanza may have, from the next `feed` on: more once the peer is
@@ -141,11 +142,11 @@ class StreamParser:
         try:
             self._consume()
         except expat.ExpatError as error:
-            self._failed = True
+            self.close()
             condition = _ERRORS.get(error.code, "not-well-formed")
             raise StreamError(condition, expat.ErrorString(error.code), items) from error
         except StreamError as error:
-            self._failed = True
+            self.close()
             error.items = items
             raise
         self._compact()

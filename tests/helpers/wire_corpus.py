@@ -1,12 +1,14 @@
-"""Streams for the parser, and what it makes of them, comparable. The standard library alone: it also runs as a program.
+"""Streams for the parser, and what it makes of them, comparable. The standard library alone: it
+also runs as a program.
 
-`python -m tests.helpers.wire_corpus` feeds every stream of the corpus at every split point and in pieces of one byte, under
-whichever Python runs it, and fails if any split makes a difference.
+`python -m tests.helpers.wire_corpus` feeds every stream of the corpus at every split point and in
+pieces of one byte, under whichever Python runs it, and fails if any split makes a difference.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from edge.wire.errors import StreamError
@@ -26,7 +28,8 @@ STREAMS: dict[str, bytes] = {
     b"<message><qos:x/><body>t</body></message></qos:assured></iq>",
     "greater in values": b"<iq id='x>y' to=\"a'>'b\"><q a='>' b=\">'>\"/></iq><iq id='/>'/>",
     "text with marks": b"<message><body>a > b ' \" /> ]] ]> c</body></message>",
-    "entities": b"<message id='&lt;&#x41;&quot;'><body>&amp;&#x41;&#65;&lt;&gt;&apos;</body></message>",
+    "entities": b"<message id='&lt;&#x41;&quot;'>"
+    b"<body>&amp;&#x41;&#65;&lt;&gt;&apos;</body></message>",
     "cdata": b"<message><body><![CDATA[<not a='tag>]] ]>&amp;]]]></body><x/></message>",
     "empty cdata": b"<message><body><![CDATA[]]></body></message>",
     "self-closing": b"<presence/><iq id='1'/><presence ><show/ ></presence>".replace(b"/ >", b"/>"),
@@ -72,12 +75,15 @@ def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
     return items
 
 
+def feed_all(parser: StreamParser, pieces: Iterable[bytes]) -> list[Item]:
+    """Feed pieces to a parser, one after the other."""
+    return [item for piece in pieces for item in parser.feed(piece)]
+
+
 def splits(data: bytes) -> list[str]:
-    """Return how the ways to split a stream differ from feeding it at once: nothing, if all is well."""
+    """Return which ways to split a stream differ from feeding it at once: none, if all is well."""
     whole = run(data)
-    wrong = [
-        f"split at {at}" for at in range(len(data) + 1) if run(data[:at], data[at:]) != whole
-    ]
+    wrong = [f"split at {at}" for at in range(len(data) + 1) if run(data[:at], data[at:]) != whole]
     if run(*(data[at : at + 1] for at in range(len(data)))) != whole:
         wrong.append("pieces of one byte")
     return wrong
