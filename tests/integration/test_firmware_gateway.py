@@ -1,0 +1,201 @@
+"""The device against the real gateway: the documented example, faults, order, a whole run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.connection import Connection, Endpoint
+from firmware_sim.courier import Moment
+from firmware_sim.device import Device
+from firmware_sim.limits import Policy, Reconnect
+from firmware_sim.sender import State
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process, start
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "firmware.md"
+POLICY = Policy(retry_base=0.5, retry_cap=2.0)
+RECONNECT = Reconnect(base=0.05, cap=0.2, stable=0.1)
+NAMES = [f"pump{number}" for number in range(1, 6)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(tmp_path_factory.mktemp("gateway") / "gw", *NAMES)
+
+
+@pytest.fixture(scope="module")
+def running(folder: Gateway) -> Iterator[Process]:
+    with folder.run() as process:
+        yield process
+
+
+@pytest.fixture
+def make(folder: Gateway, running: Process, tmp_path: Path) -> Callable[..., Device]:
+    def device(name: str, observe: Callable[[Moment, int], None] | None = None) -> Device:
+        return Device(
+            f"{name}@{DOMAIN}/fw",
+            PASSWORD,
+            outbox_path=tmp_path / name,
+            ca_file=folder.ca,
+            host="127.0.0.1",
+            port=port_of(running),
+            policy=POLICY,
+            reconnect=RECONNECT,
+            observe=observe,
+        )
+
+    return device
+
+
+def test_the_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
+    found = re.search(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    (tmp_path / "example.py").write_text(found[1], "utf-8")
+    words = [f"pump1@{DOMAIN}/fw", PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca)]
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["1 done ", "2 done ", "3 done note-7"]
+    mine = [e for e in folder.events() if e["source"] == f"pump1@{DOMAIN}/fw"]
+    logged = next(e for e in mine if e["kind"] == "log")
+    assert (logged["name"], logged["level"], logged["qos"]) == ("Started", "Notice", 2)
+    assert (logged["text"], logged["tags"]["rpm"]) == ("The pump runs.", "1450")
+    read = next(e for e in mine if e["kind"] == "reading")
+    assert (read["name"], read["value"], read["unit"]) == ("temperature", 21.5, "°C")
+    assert read["tags"]["node"] == "boiler1"
+
+
+@pytest.mark.parametrize("level", [1, 2])
+async def test_a_stream_of_messages_is_logged_once_and_in_order(
+    folder: Gateway, make: Callable[..., Device], level: int
+) -> None:
+    async with make("pump2") as device:
+        for number in range(60):
+            await device.send_log(f"order{level}", "text", tags={"n": number}, qos=level)
+        await device.flush(30)
+        assert device.counts()[State.DONE] == 60
+    rows = [e for e in folder.events("logs") if e["name"] == f"order{level}"]
+    assert [int(row["tags"]["n"]) for row in rows] == list(range(60))
+    assert {row["qos"] for row in rows} == {level}
+
+
+@pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.value)
+@pytest.mark.parametrize("how", ["cut", "kill"])
+async def test_a_fault_at_any_moment_neither_loses_nor_doubles(
+    folder: Gateway, make: Callable[..., Device], moment: Moment, how: str
+) -> None:
+    event = f"{how}-{moment.value}"
+    hit = asyncio.Event()
+
+    def observe(at: Moment, number: int) -> None:
+        if at is moment and number == 2 and not hit.is_set():
+            hit.set()
+            if how == "cut":
+                device.cut()
+
+    device = make("pump3", observe)
+    await device.start()
+    for number in range(4):
+        await device.send_log(event, "text", tags={"n": number})
+    async with asyncio.timeout(30):
+        await hit.wait()
+    if how == "kill":
+        await device.kill()
+        device = make("pump3")
+        await device.start()
+    await device.flush(30)
+    await device.close()
+    rows = [e for e in folder.events("logs") if e["name"] == event]
+    assert [int(row["tags"]["n"]) for row in rows] == [0, 1, 2, 3]
+
+
+async def test_the_gateway_announces_what_the_device_needs(
+    folder: Gateway, running: Process
+) -> None:
+    endpoint = Endpoint(f"pump4@{DOMAIN}/fw", PASSWORD, "127.0.0.1", port_of(running), folder.ca)
+    connection = Connection(endpoint)
+    await connection.open(30)
+    assert await connection.qos.supported(DOMAIN, timeout=30)
+    await connection.close()
+
+
+async def test_a_wrong_password_is_told(folder: Gateway, running: Process, tmp_path: Path) -> None:
+    async with Device(
+        f"pump5@{DOMAIN}/fw",
+        "wrong",
+        outbox_path=tmp_path / "outbox",
+        ca_file=folder.ca,
+        host="127.0.0.1",
+        port=port_of(running),
+    ) as device:
+        async with asyncio.timeout(30):
+            await device.changed()
+        assert "password" in device.last_error
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_a_run_with_faults_and_a_killed_gateway_is_exact(
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    port = _free_port()
+    gateway = Gateway(tmp_path / "gw", *NAMES, listen=f"127.0.0.1:{port}")
+    accounts, state = tmp_path / "accounts.json", tmp_path / "run"
+    accounts.write_text(json.dumps(dict.fromkeys(NAMES, PASSWORD)))
+    command = ["fieldpost-sim", "run", "count", "--port", str(port), "--domain", DOMAIN]
+    command += ["--ca", str(gateway.ca), "--accounts", str(accounts), "--state", str(state)]
+    command += ["--devices", "5", "--messages", str(scale(30, 400)), "--seed", str(seed)]
+    command += ["--seconds", str(scale(6, 60)), "--retry-base", "1", "--faults", "0.2"]
+    command += ["--gateway-dir", str(gateway.folder), "--json"]
+    with start(*command, ready=False) as run:
+        for _ in range(scale(1, 10)):
+            with gateway.run() as process:
+                _until_logged(gateway, run)
+                process.kill9()
+        with gateway.run() as process:
+            assert run.wait(200) == 0, run.stdout + run.stderr
+            process.terminate()
+    found = json.loads(run.stdout)
+    assert found["exact"]
+    assert found["planned"] == found["logged"] == 5 * scale(30, 400)
+    assert "offline" not in run.stdout
+    again = [
+        "fieldpost-sim",
+        "verdict",
+        "--state",
+        str(state),
+        "--gateway-dir",
+        str(gateway.folder),
+    ]
+    with start(*again, ready=False) as verdict:
+        assert verdict.wait() == 0, verdict.stdout + verdict.stderr
+    assert verdict.stdout.endswith("verdict          exact\n")
+
+
+def _until_logged(gateway: Gateway, run: Process, more: int = 20) -> None:
+    """Wait until the gateway has logged some more events, or the run ends, by asking it."""
+    first = None
+    while run.returncode is None:
+        count = sum(1 for _ in gateway.events("logs"))
+        first = count if first is None else first
+        if count >= first + more:
+            return

@@ -1,0 +1,110 @@
+"""The faulty link on real sockets: it carries, delays, loses one direction, cuts and resets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from firmware_sim.link import FaultyLink
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[int]:
+    """The port of a server that sends everything back."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1000):
+                writer.write(data)
+        except ConnectionError:
+            pass  # the link was reset
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def _open(link: FaultyLink) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
+    writer.write(b"hello")
+    async with asyncio.timeout(5):
+        assert await reader.readexactly(5) == b"hello"
+    return reader, writer
+
+
+async def test_it_carries_what_it_gets_and_large_data_whole(echo: int) -> None:
+    asked = 0
+
+    def delay() -> float:
+        nonlocal asked
+        asked += 1
+        return 0.001
+
+    async with FaultyLink("127.0.0.1", echo, delay) as link:
+        reader, writer = await _open(link)
+        data = bytes(range(256)) * 1000
+        writer.write(data)
+        async with asyncio.timeout(10):
+            assert await reader.readexactly(len(data)) == data
+        writer.close()
+    assert asked > 2
+
+
+async def test_a_cut_ends_the_connection_and_the_next_one_works(echo: int) -> None:
+    async with FaultyLink("127.0.0.1", echo) as link:
+        reader, writer = await _open(link)
+        link.cut()
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        _, writer = await _open(link)
+        writer.close()
+
+
+async def test_a_reset_is_seen_as_one(echo: int) -> None:
+    async with FaultyLink("127.0.0.1", echo) as link:
+        reader, writer = await _open(link)
+        link.cut(reset=True)
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionResetError):
+                await reader.read()
+        writer.close()
+
+
+@pytest.mark.parametrize("lost", ["requests", "answers"])
+async def test_one_direction_can_be_lost(echo: int, lost: str) -> None:
+    async with FaultyLink("127.0.0.1", echo) as link:
+        reader, writer = await _open(link)
+        link.lose(requests=lost == "requests", answers=lost == "answers")
+        writer.write(b"anybody?")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await reader.read(1)
+        _, other = await _open(link)  # a later connection is whole
+        link.cut()
+        writer.close()
+        other.close()
+
+
+async def test_an_absent_gateway_ends_the_connection() -> None:
+    async with FaultyLink("127.0.0.1", 1) as link:
+        reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_stop_leaves_nothing(echo: int) -> None:
+    others = asyncio.all_tasks()
+    link = FaultyLink("127.0.0.1", echo)
+    await link.start()
+    _, writer = await _open(link)
+    await link.stop()
+    writer.close()
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", link.port)
+    assert {task for task in asyncio.all_tasks() - others if "link" in repr(task)} == set()

@@ -1,0 +1,88 @@
+"""The command `fieldpost-sim`: wrong usage is told and ends with 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from firmware_sim.__main__ import main
+from firmware_sim.outbox import Outbox
+from firmware_sim.scenarios.record import RunRecord
+from firmware_sim.sender import Level, Message, State
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A run of one device and two messages, of which one is delivered and one is in doubt."""
+    record = RunRecord.begin(tmp_path / "run", "gw", ("a",), 2)
+    state = tmp_path / "run"
+    with Outbox.open(record.outbox(state, "a"), record.jid("a"), record.limits) as outbox:
+        for number, end in enumerate([State.DONE, State.IN_DOUBT], 1):
+            with outbox.transaction():
+                outbox.add("gw", Level.ASSURED, "<m/>", str(number))
+                outbox.save(State.QUEUED, Message(number, Level.ASSURED, 4, end))
+    row = {"kind": "log", "name": "Counted", "source": "a@gw/fw"}
+    lines = [{**row, "tags": {"run": record.run, "n": str(n)}} for n in (1, 2)]
+    (tmp_path / "events").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def test_the_verdict_of_a_run_is_asked_for_later(finished: Path) -> None:
+    done = run("verdict", "--state", finished / "run", "--events", finished / "events")
+    assert done.exit_code == 1
+    assert "in doubt             1  of which logged: 1" in done.output
+    assert "NOT exact" in done.output
+    done = run("verdict", "--state", finished / "run", "--events", finished / "events", "--json")
+    found = json.loads(done.output)
+    assert (found["planned"], found["delivered"], found["logged"]) == (2, 1, 2)
+    assert found["examples"] == {"in doubt": ["a@gw/fw n=2"]}
+
+
+def test_a_log_that_cannot_be_read_is_a_failure(finished: Path) -> None:
+    (finished / "events").write_text("nonsense\n")
+    done = run("verdict", "--state", finished / "run", "--events", finished / "events")
+    assert done.exit_code == 1
+    assert "line 1 is not JSON" in done.output
+    done = run("verdict", "--state", finished / "run", "--gateway-dir", finished)
+    assert done.exit_code == 1
+    assert "fieldpost events" in done.output
+
+
+def test_a_verdict_needs_a_run_and_a_log(finished: Path) -> None:
+    assert run("verdict", "--state", finished / "run").exit_code == 2
+    done = run("verdict", "--state", finished, "--events", finished / "events")
+    assert done.exit_code == 2
+    assert "holds no run" in done.output
+
+
+@pytest.mark.parametrize(
+    ("accounts", "words", "told"),
+    [
+        ("{}", ["--devices", 1], "has 0 accounts, not 1"),
+        ("[]", ["--devices", 1], "not a JSON object"),
+        ('{"a": 1}', ["--devices", 1], "not a JSON object"),
+        ("{", ["--devices", 1], "is not JSON"),
+        ('{"a": "b"}', ["--devices", 0], "not in the range"),
+        ('{"a": "b"}', ["--devices", 1, "--messages", 3], "another run"),
+    ],
+)
+def test_wrong_usage(finished: Path, accounts: str, words: list[object], told: str) -> None:
+    (finished / "accounts").write_text(accounts)
+    (finished / "ca").write_text("")
+    files = ["--ca", finished / "ca", "--accounts", finished / "accounts"]
+    where = ["--port", 5222, "--domain", "gw", "--state", finished / "run"]
+    done = run("run", "count", *files, *where, *words)
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+def test_help_is_there() -> None:
+    assert "count" in run("run", "-h").output
+    assert run("--help").exit_code == 0

@@ -1,0 +1,57 @@
+"""The plan of faults: the seed alone settles it, each message meets with one at most."""
+
+from __future__ import annotations
+
+from firmware_sim.courier import Moment
+from firmware_sim.faults import Fault, FaultPlan
+
+
+def lived(plan: FaultPlan, messages: int) -> list[tuple[int, Moment, Fault]]:
+    """Ask the plan at every moment of so many messages, repetitions included."""
+    return [
+        (number, moment, fault)
+        for number in range(messages)
+        for moment in (*Moment, *Moment)
+        if (fault := plan.at(moment, number)) is not None
+    ]
+
+
+def test_the_seed_settles_it_whatever_the_order_of_moments() -> None:
+    first = lived(FaultPlan(1, "a", 0.5), 200)
+    again = FaultPlan(1, "a", 0.5)
+    backwards = [
+        (number, moment, fault)
+        for number in reversed(range(200))
+        for moment in Moment
+        if (fault := again.at(moment, number)) is not None
+    ]
+    assert sorted(first, key=str) == sorted(backwards, key=str)
+    assert first != lived(FaultPlan(2, "a", 0.5), 200)
+    assert first != lived(FaultPlan(1, "b", 0.5), 200)
+
+
+def test_the_rate_is_of_messages_and_each_meets_with_one() -> None:
+    plan = FaultPlan(1, "a", 0.25)
+    found = lived(plan, 2000)
+    assert 400 < len(found) < 600
+    assert len({number for number, _, _ in found}) == len(found)
+    assert plan.happened.total() == len(found)
+
+
+def test_every_fault_at_every_moment_happens() -> None:
+    found = lived(FaultPlan(1, "a", 1.0), 2000)
+    assert {fault for _, _, fault in found} == set(Fault)
+    assert {moment for _, moment, _ in found} == set(Moment)
+    assert Fault.LOSE_ANSWER in {fault for _, moment, fault in found if moment is Moment.OFFERED}
+    assert Fault.LOSE_ANSWER in {fault for _, moment, fault in found if moment is Moment.RELEASED}
+
+
+def test_without_a_rate_nothing_goes_wrong() -> None:
+    assert lived(FaultPlan(1, "a", 0.0), 500) == []
+
+
+def test_some_chunks_are_late_and_none_by_much() -> None:
+    plan = FaultPlan(1, "a", 0.1)
+    delays = [plan.delay() for _ in range(1000)]
+    assert 50 < sum(late > 0 for late in delays) < 200
+    assert max(delays) <= 0.05
