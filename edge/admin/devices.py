@@ -24,7 +24,7 @@ def add(folder: Path, name: str, password: str | None, *, trusted: bool) -> tupl
     """Provision a device, also while the gateway runs.
 
     Without a `password` one is made up. Returns the JID, and the password if it was made up; it is
-    kept nowhere. Raises `SetupError` for a bad or taken name.
+    kept nowhere. Raises `SetupError` for a bad or taken name and for a bad password.
     """
     domain = config.load(folder).gateway.domain
     if not _NAME.fullmatch(name):
@@ -32,7 +32,10 @@ def add(folder: Path, name: str, password: str | None, *, trusted: bool) -> tupl
             f"device name {name!r} is not 1 to 64 lower-case letters, digits, '.', '_' or '-'"
         )
     made_up = credentials.generate_password() if password is None else None
-    keys = credentials.derive(password or made_up or "", SCRAM_ITERATIONS)
+    try:
+        keys = credentials.derive(password or made_up or "", SCRAM_ITERATIONS)
+    except credentials.PasswordError as error:
+        raise SetupError(str(error)) from error
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.single(connection, moment.now()) as tx,

@@ -48,11 +48,12 @@ def read(folder: Path, decode: Callable[[bytes], Sequence[Any]]) -> Iterator[Log
                 with _snapshot(connection) as tx:
                     data = segments.after(tx, epoch, lane, seq)
                     page = [] if data is not None else _unsealed(tx, epoch == current, lane, seq)
-                found = page if data is None else decode(data)
-                if not found:
+                if data is not None:  # what was just sealed may have been read before that
+                    page = [event for event in decode(data) if event.seq > seq]
+                if not page:
                     break
-                yield from (Logged(epoch, lane, event) for event in found)
-                seq = found[-1].seq
+                yield from (Logged(epoch, lane, event) for event in page)
+                seq = page[-1].seq
 
 
 def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transaction]:

@@ -10,15 +10,13 @@ import secrets
 import shutil
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from edge import config
 from edge.admin import moment, pki
 from edge.errors import SetupError
 from edge.store import database, meta
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -31,6 +29,9 @@ def init(folder: Path, domain: str, listen: str | None = None) -> None:
     config.check_domain(domain)
     text = config.render(domain, listen)
     config.parse(text.encode())
+    folder = folder.resolve()
+    if folder == Path.cwd():
+        raise SetupError(f"{folder} is replaced as a whole: run this in another folder")
     if folder.exists() and any(folder.iterdir()):
         raise SetupError(f"{folder} exists already and is not empty")
     folder.parent.mkdir(parents=True, exist_ok=True)

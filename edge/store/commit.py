@@ -1,9 +1,9 @@
 """Group commit: all units of work that wait run in one transaction and one hop.
 
 A unit is a synchronous function of a transaction. It touches nothing else, and it may run again: if
-one of a group raises, all is rolled back and each runs once more in a transaction of its own. Its
-answer is called on the event loop after the commit (law 1), in the order of submission. What units
-do is not known here.
+one of a group raises, all is rolled back and each runs once more in a transaction of its own; if
+the database itself is busy or broken, none does. Its answer is called on the event loop after the
+commit (law 1), in the order of submission. What units do is not known here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from edge.errors import StoreBroken, StoreError
+from edge.errors import StoreBroken, StoreBusy, StoreError
 from edge.store import database
 from edge.store.database import Transaction
 from edge.store.thread import DatabaseThread
@@ -35,6 +35,9 @@ SLOW_COMMIT: Final = 0.002
 
 COMPANY_SHARE: Final = 0.1
 """The wait for company, as a part of the measured time of a commit."""
+
+
+CLOSED: Final = "the database is closed"
 
 
 class Bounds(NamedTuple):
@@ -109,6 +112,9 @@ class Store:
 
         `size` is what the unit keeps in memory while it waits, in bytes.
         """
+        if self._task.done():
+            asyncio.get_running_loop().call_soon(self._call, answer, StoreError(CLOSED))
+            return
         self._waiting.append(_Waiting(unit, answer, size))
         self._size += size
         self._was_full = self._was_full or self.full
@@ -137,6 +143,8 @@ class Store:
 
         It must be short: the WAL cannot be taken back while it reads.
         """
+        if self._task.done():
+            raise StoreError(CLOSED)
         return await self._reader.call(self._query, query)
 
     async def close(self) -> None:
@@ -160,25 +168,25 @@ class Store:
         waiting = self._waiting
         group = [waiting.popleft() for _ in range(min(len(waiting), GROUP))]
         outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
-        self.commits += 1
         for entry, outcome in zip(group, outcomes, strict=True):
             self._size -= entry.size
-            self._answer(entry, outcome)
-        self.on_flush()
+            if isinstance(outcome, StoreBroken):
+                self._call(self.on_broken, outcome)
+            self._call(entry.answer, outcome)
+        self._call(self.on_flush)
         if due is not None:
-            self.on_due(due)
+            self._call(self.on_due, due)
         if self._was_full and not self.full:
             self._was_full = False
-            self.on_room()
+            self._call(self.on_room)
 
-    def _answer(self, entry: _Waiting, outcome: Any) -> None:
-        if isinstance(outcome, StoreBroken):
-            self.on_broken(outcome)
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        """Call what follows a commit; its fault must not keep the answers of others back."""
         try:
-            entry.answer(outcome)
-        except Exception as error:  # our own fault, and not the other answers'
+            function(*args)
+        except Exception as error:
             asyncio.get_running_loop().call_exception_handler(
-                {"message": "an answer failed after its commit", "exception": error}
+                {"message": "what follows a commit failed", "exception": error}
             )
 
     # On the database threads from here on.
@@ -191,8 +199,9 @@ class Store:
         try:
             return self._together(units)
         except Exception as error:
-            if len(units) == 1:
-                return [_as_store_error(error)], None
+            fault = _as_store_error(error)
+        if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
+            return [fault] * len(units), None
         outcomes: list[Any] = []
         dues: list[float] = []
         for unit in units:
@@ -216,6 +225,7 @@ class Store:
             before = time.perf_counter()
             connection.execute("COMMIT")
             self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
+            self.commits += 1
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -7,7 +7,7 @@ for commands that run beside or without the gateway.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,15 +79,23 @@ class Transaction:
 def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     """Open an existing database, bring it to the newest version, and return the connection.
 
-    Raises `SetupError` where there is none or a newer version made it.
+    Raises `SetupError` where there is none or a newer version made it, `StoreError` where it cannot
+    be opened.
     """
     if not path.exists():
         raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
-    connection = _open(path)
-    migrate(connection)
-    if max_bytes is not None:
-        connection.execute(f"PRAGMA max_page_count = {max_bytes // PAGE_BYTES}")
-    connection.execute(_TEMPORARY)
+    connection = _connect(path)
+    try:
+        _set_up(connection)
+        if max_bytes is not None:
+            connection.execute(f"PRAGMA max_page_count = {max_bytes // PAGE_BYTES}")
+        connection.execute(_TEMPORARY)
+    except sqlite3.Error as error:
+        connection.close()
+        raise translate(error) from error
+    except SetupError:
+        connection.close()
+        raise
     return connection
 
 
@@ -96,13 +104,10 @@ def create(path: Path) -> None:
     if path.exists():
         raise SetupError(f"{path} exists already")
     path.touch(mode=0o600)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.close()
-    connection = _open(path)
-    migrate(connection)
-    connection.close()
+    with closing(_connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        _set_up(connection)
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
@@ -118,13 +123,16 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     )
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
     for setting in _SETTINGS:
         connection.execute(setting)
-    return connection
+    migrate(connection)
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -68,7 +68,7 @@ class Lane(NamedTuple):
 
 
 _NEXT: Final = """
-UPDATE lanes SET last = last + ?, bytes = bytes + ?, oldest = coalesce(oldest, ?)
+UPDATE lanes SET last = last + 1, bytes = bytes + ?, oldest = coalesce(oldest, ?)
 WHERE lane = ? RETURNING last
 """
 _APPEND: Final = """
@@ -87,17 +87,13 @@ FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 
 
-def append(tx: Transaction, lane: str, *events: NewEvent) -> None:
-    """Write events to the log, stamped with the transaction's time."""
-    now = tx.now
-    sizes = [_size(event) for event in events]
-    (last,) = tx.row(_NEXT, (len(events), sum(sizes), now.service, lane))
-    first = last - len(events) + 1
-    for seq, (event, size) in enumerate(zip(events, sizes, strict=True), first):
-        *fields, tags = event
-        text = json.dumps(dict(tags), ensure_ascii=False) if tags else None
-        values = (lane, seq, now.wall, now.synchronised, *fields, text, size, now.service)
-        tx.run(_APPEND, values)
+def append(tx: Transaction, lane: str, event: NewEvent) -> None:
+    """Write an event to the log, stamped with the transaction's time."""
+    now, size = tx.now, _size(event)
+    (seq,) = tx.row(_NEXT, (size, now.service, lane))
+    *fields, tags = event
+    text = json.dumps(dict(tags), ensure_ascii=False) if tags else None
+    tx.run(_APPEND, (lane, seq, now.wall, now.synchronised, *fields, text, size, now.service))
 
 
 def _size(event: NewEvent) -> int:

@@ -21,6 +21,17 @@ _WRITE: Final = """
 INSERT INTO meta (key, value) VALUES (?, ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value
 """
+_REACHED: Final = """
+SELECT max(
+    coalesce((SELECT value FROM meta WHERE key = ?), 0.0),
+    coalesce((SELECT since FROM held ORDER BY id DESC LIMIT 1), 0.0),
+    coalesce((
+        SELECT max((
+            SELECT e.since FROM events AS e WHERE e.lane = l.lane ORDER BY e.seq DESC LIMIT 1
+        )) FROM lanes AS l
+    ), 0.0)
+)
+"""
 
 
 def read_text(tx: Transaction, key: str) -> str:
@@ -37,6 +48,14 @@ def read_number(tx: Transaction, key: str) -> float:
     """Return a number, 0 where there is none yet."""
     row = tx.row(_READ, (key,))
     return 0.0 if row is None else float(row[0])
+
+
+def service(tx: Transaction) -> float:
+    """Return the service second that the gateway is known to have reached.
+
+    It was saved a while ago; after a crash, what was written since tells more.
+    """
+    return float(tx.row(_REACHED, (SERVICE,))[0])
 
 
 def write(tx: Transaction, key: str, value: str | bytes | float) -> None:

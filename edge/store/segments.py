@@ -91,6 +91,9 @@ INSERT INTO segments (epoch, lane, first, last, digest, state, bytes, data)
 VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?)
 """
 _DECLARED: Final = "DELETE FROM dropped WHERE lane = ? AND first = ? AND last = ?"
+_DECLARED_IN_PART: Final = """
+UPDATE dropped SET first = :last + 1 WHERE lane = :lane AND first = :first AND last > :last
+"""
 _NEXT: Final = """
 SELECT epoch, lane, first, last, digest, data FROM segments
 WHERE state = 'waiting' ORDER BY id LIMIT 1
@@ -115,7 +118,7 @@ UPDATE dropped SET last = ? WHERE lane = ? AND last = ? AND reason = ?
 """
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
-SELECT data FROM segments WHERE epoch = ? AND lane = ? AND first > ? ORDER BY first LIMIT 1
+SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
 """
 _FREE: Final = "PRAGMA incremental_vacuum(256)"
 
@@ -139,8 +142,9 @@ def seal(tx: Transaction, sealed: Sealed) -> bool:
         return False
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
     tx.run(_PUT_IN, (*sealed[:5], len(sealed.data), sealed.data))
-    for dropped in sealed.dropped:
-        tx.run(_DECLARED, (sealed.lane, dropped.first, dropped.last))
+    for first, last, _reason in sealed.dropped:
+        if tx.run(_DECLARED, (sealed.lane, first, last)).rowcount == 0:  # it grew since the draft
+            tx.run(_DECLARED_IN_PART, {"lane": sealed.lane, "first": first, "last": last})
     return True
 
 
@@ -191,6 +195,6 @@ def lanes(tx: Transaction) -> list[tuple[str, str]]:
 
 
 def after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
-    """Return the bytes of the first segment of a lane that begins above `seq`, or `None`."""
+    """Return the bytes of the first segment of a lane that goes beyond `seq`, or `None`."""
     row = tx.row(_AFTER, (epoch, lane, seq))
     return None if row is None else row[0]

@@ -17,7 +17,7 @@ from edge.config import Address, Config, Gateway, Limits, Uplink, Xmpp
 from edge.errors import ConfigError, FieldpostError
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
-SECTIONS = {"gateway": Gateway, "xmpp": Xmpp, "limits": Limits, "uplink": Uplink}
+SECTIONS: dict[str, type[msgspec.Struct]] = {"gateway": Gateway, "xmpp": Xmpp, "limits": Limits, "uplink": Uplink}
 OPTIONS = [
     (section, field.name)
     for section, kind in SECTIONS.items()
@@ -128,7 +128,8 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 def test_more_strangers_than_sessions_are_a_contradiction() -> None:
     with pytest.raises(ConfigError, match=r"limits\.unauthenticated"):
         parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 11\n")
-    assert parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 10\n")
+    settings = parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 10\n")
+    assert settings.limits.unauthenticated == 10
 
 
 @pytest.mark.parametrize(

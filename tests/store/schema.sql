@@ -1,0 +1,161 @@
+-- The database of the newest version: what the migrations must lead to, in the order of names.
+
+CREATE INDEX held_by_source ON held (source, id);
+
+CREATE INDEX refusals_due ON refusals (due);
+
+CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
+
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
+    created INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE credentials (
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    mechanism TEXT NOT NULL,
+    salt BLOB NOT NULL,
+    iterations INTEGER NOT NULL,
+    stored_key BLOB NOT NULL,
+    server_key BLOB NOT NULL,
+    PRIMARY KEY (account, mechanism)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE custody (
+    source TEXT NOT NULL PRIMARY KEY,
+    messages INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    released INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE custody_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    messages INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE dead (
+    id INTEGER PRIMARY KEY,
+    sender TEXT NOT NULL,
+    msg_id TEXT,
+    destination TEXT NOT NULL,
+    qos INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    bytes INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    time INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE dead_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    messages INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE dropped (
+    lane TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (lane, first)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    lane TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    clock INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    source TEXT,
+    topic TEXT,
+    name TEXT,
+    value REAL,
+    unit TEXT,
+    level TEXT,
+    text TEXT,
+    qos INTEGER,
+    latency_ms INTEGER,
+    tags TEXT,
+    bytes INTEGER NOT NULL,
+    since REAL NOT NULL,
+    PRIMARY KEY (lane, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE held (
+    id INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    msg_id TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    body BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    bytes INTEGER NOT NULL,
+    since REAL NOT NULL,
+    UNIQUE (sender, msg_id)
+) STRICT;
+
+CREATE TABLE lanes (
+    lane TEXT NOT NULL PRIMARY KEY,
+    last INTEGER NOT NULL DEFAULT 0,
+    sealed INTEGER NOT NULL DEFAULT 0,
+    previous BLOB NOT NULL DEFAULT (zeroblob(32)),
+    bytes INTEGER NOT NULL DEFAULT 0,
+    oldest REAL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE meta (
+    key TEXT NOT NULL PRIMARY KEY,
+    value ANY NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE refusals (
+    source TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    figure INTEGER,
+    due REAL NOT NULL,
+    PRIMARY KEY (source, rule)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE released (
+    source TEXT NOT NULL,
+    slot INTEGER NOT NULL,
+    sender TEXT NOT NULL,
+    msg_id TEXT NOT NULL,
+    PRIMARY KEY (source, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE segments (
+    id INTEGER PRIMARY KEY,
+    epoch TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    first INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    digest BLOB NOT NULL UNIQUE,
+    state TEXT NOT NULL CHECK (state IN ('waiting', 'acknowledged', 'aside')),
+    reason TEXT,
+    bytes INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (epoch, lane, first)
+) STRICT;
+
+CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
+    UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER dead_removed AFTER DELETE ON dead BEGIN
+    UPDATE dead_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER held_added AFTER INSERT ON held BEGIN
+    INSERT INTO custody (source, messages, bytes) VALUES (new.source, 1, new.bytes)
+    ON CONFLICT (source) DO UPDATE SET messages = messages + 1, bytes = bytes + excluded.bytes;
+    UPDATE custody_total SET messages = messages + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
+    UPDATE custody SET messages = messages - 1, bytes = bytes - old.bytes WHERE source = old.source;
+    UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;

@@ -1,0 +1,578 @@
+"""Group commit: one transaction for all that waits, answers after it, and each unit on its own."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.store import commit, database, meta
+from edge.store.commit import Bounds, Store
+from edge.store.database import Transaction
+from edge.store.thread import DatabaseThread
+from tests.helpers.store import Clock, new_database, opened
+
+Unit = Callable[[Transaction], Any]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+def write(key: str, value: str | bytes | float = 1.0) -> Callable[[Transaction], str]:
+    """Make a unit that writes a key and returns it."""
+
+    def unit(tx: Transaction) -> str:
+        meta.write(tx, key, value)
+        return key
+
+    return unit
+
+
+def fail(_tx: Transaction) -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+def keys(path: Path) -> set[str]:
+    """Read what is committed, by another connection."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT key FROM meta").fetchall()
+    return {key for (key,) in rows} - {meta.EPOCH, meta.DECOY}
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold the database as another process would."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+
+
+class Answers:
+    """What was answered, in order, and what another connection saw committed at that moment."""
+
+    def __init__(self, path: Path, expected: int) -> None:
+        self._path = path
+        self._expected = expected
+        self.outcomes: list[Any] = []
+        self.committed: list[set[str]] = []
+        self.all = asyncio.Event()
+
+    def __call__(self, outcome: Any) -> None:
+        self.outcomes.append(outcome)
+        self.committed.append(keys(self._path))
+        if len(self.outcomes) == self._expected:
+            self.all.set()
+
+
+async def submit(store: Store, path: Path, units: list[Unit]) -> Answers:
+    answers = Answers(path, len(units))
+    for unit in units:
+        store.submit(unit, answers)
+    await asyncio.wait_for(answers.all.wait(), 30)
+    return answers
+
+
+# One group.
+
+
+async def test_all_that_waits_is_one_commit_and_answered_after_it_in_order(path: Path) -> None:
+    names = [f"k{number}" for number in range(100)]
+    async with opened(path) as store:
+        before = store.commits
+        answers = await submit(store, path, [write(name) for name in names])
+        assert store.commits == before + 1
+    assert answers.outcomes == names
+    assert answers.committed == [set(names)] * 100
+
+
+async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "GROUP", 10)
+    async with opened(path) as store:
+        answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
+        assert store.commits == 3
+    assert [len(committed) for committed in answers.committed] == [10] * 10 + [20] * 10 + [25] * 5
+
+
+async def test_units_of_a_group_see_what_those_before_them_wrote(path: Path) -> None:
+    def count(tx: Transaction) -> float:
+        value = meta.read_number(tx, "count") + 1
+        meta.write(tx, "count", value)
+        return value
+
+    async with opened(path) as store:
+        assert await asyncio.gather(*(store.run(count) for _ in range(20))) == list(range(1, 21))
+        assert store.commits == 1
+
+
+async def test_all_units_of_a_group_have_one_moment_and_the_earliest_alarm_rings(
+    path: Path,
+) -> None:
+    clock = Clock(service=50.0)
+    rung: list[float] = []
+
+    def wake(due: float) -> Unit:
+        def unit(tx: Transaction) -> float:
+            tx.wake_at(due)
+            return tx.now.service
+
+        return unit
+
+    async with opened(path, clock) as store:
+        store.on_due = rung.append
+        moments = await asyncio.gather(*(store.run(wake(due)) for due in (90.0, 70.0, 80.0)))
+        assert moments == [50.0] * 3
+        assert rung == [70.0]
+        await store.run(lambda _tx: None)
+        assert rung == [70.0]
+
+
+async def test_a_commit_is_told_to_those_who_watch_the_log(path: Path) -> None:
+    flushed: list[int] = []
+    async with opened(path) as store:
+        store.on_flush = lambda: flushed.append(store.commits)
+        await store.run(write("a"))
+        await store.run(write("b"))
+    assert flushed == [1, 2]
+
+
+async def test_on_a_slow_disk_a_group_waits_for_company(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "SLOW_COMMIT", 0.0)
+    async with opened(path) as store:
+        await store.run(write("first"))  # from now on every commit counts as slow
+        before = store.commits
+        first = asyncio.ensure_future(store.run(write("a")))
+        await asyncio.sleep(0)  # the group of the first waits now
+        second = asyncio.ensure_future(store.run(write("b")))
+        assert [await first, await second] == ["a", "b"]
+        assert store.commits == before + 1
+
+
+# A unit that fails.
+
+
+@pytest.mark.parametrize("place", [0, 3, 6])
+async def test_a_unit_that_fails_alone_gets_its_error(path: Path, place: int) -> None:
+    names = [f"k{number}" for number in range(6)]
+    units: list[Unit] = [write(name) for name in names]
+    units.insert(place, fail)
+    async with opened(path) as store:
+        answers = await submit(store, path, units)
+        assert store.commits == 6, "each of the others on its own"
+    error = answers.outcomes.pop(place)
+    assert isinstance(error, StoreError)
+    assert "on purpose" in str(error)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert answers.outcomes == names
+    assert keys(path) == set(names)
+
+
+async def test_the_units_beside_one_that_fails_run_again_from_the_start(path: Path) -> None:
+    runs: list[str] = []
+
+    def counted(tx: Transaction) -> float:
+        runs.append("run")
+        value = meta.read_number(tx, "count") + 1
+        meta.write(tx, "count", value)
+        return value
+
+    async with opened(path) as store:
+        answers = await submit(store, path, [counted, fail, counted])
+    assert answers.outcomes[0::2] == [1.0, 2.0]
+    assert len(runs) == 3, "once rolled back, then each again"
+
+
+async def test_what_a_failing_unit_wrote_is_gone_and_so_is_its_alarm(path: Path) -> None:
+    def writes_then_fails(tx: Transaction) -> None:
+        meta.write(tx, "half", 1.0)
+        tx.wake_at(1.0)
+        raise ZeroDivisionError
+
+    rung: list[float] = []
+    async with opened(path) as store:
+        store.on_due = rung.append
+        with pytest.raises(StoreError, match="ZeroDivisionError"):
+            await store.run(writes_then_fails)
+        await store.run(write("whole"))
+    assert keys(path) == {"whole"}
+    assert rung == []
+
+
+async def test_after_a_group_that_failed_the_earliest_alarm_of_the_others_rings(
+    path: Path,
+) -> None:
+    rung: list[float] = []
+    async with opened(path) as store:
+        store.on_due = rung.append
+        await submit(store, path, [lambda tx: tx.wake_at(9.0), fail, lambda tx: tx.wake_at(5.0)])
+    assert rung == [5.0]
+
+
+async def test_an_error_of_ours_and_one_of_sqlite_come_as_what_they_are(path: Path) -> None:
+    def ours(_tx: Transaction) -> None:
+        raise StoreFull("said so")
+
+    def constraint(tx: Transaction) -> None:
+        tx.run("INSERT INTO meta VALUES ('epoch', 'again')")
+
+    async with opened(path) as store:
+        answers = await submit(store, path, [ours, constraint, write("fine")])
+    full, error, fine = answers.outcomes
+    assert type(full) is StoreFull
+    assert type(error) is StoreError
+    assert "UNIQUE constraint failed" in str(error)
+    assert fine == "fine"
+
+
+async def test_an_answer_that_fails_keeps_no_other_back(path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+
+    def bad(_outcome: object) -> None:
+        raise ZeroDivisionError
+
+    async with opened(path) as store:
+        store.on_flush = lambda: bad(None)
+        store.submit(write("a"), bad)
+        assert await store.run(write("b")) == "b"
+        assert await store.run(write("c")) == "c"
+    assert [type(context["exception"]) for context in told] == [ZeroDivisionError] * 3
+
+
+# Cancelling and closing.
+
+
+async def test_a_caller_that_is_cancelled_does_not_undo_its_unit(path: Path) -> None:
+    async with opened(path) as store:
+        task = asyncio.ensure_future(store.run(write("a")))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.CancelledError):
+            await _cancelled_while_it_fails(store)
+        await store.run(write("b"))
+    assert keys(path) == {"a", "b"}
+
+
+async def _cancelled_while_it_fails(store: Store) -> None:
+    task = asyncio.ensure_future(store.run(fail))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+async def test_closing_commits_what_waits_and_what_its_answers_ask_for(path: Path) -> None:
+    store = await Store.open(path, Clock(), Bounds(10, 1000))
+    outcomes: list[object] = []
+
+    def ask_again(outcome: object) -> None:
+        outcomes.append(outcome)
+        store.submit(write("second"), outcomes.append)
+
+    store.submit(write("first"), ask_again)
+    await store.close()
+    assert outcomes == ["first", "second"]
+    assert keys(path) == {"first", "second"}
+
+
+async def test_a_closed_store_says_so_and_leaves_no_thread(path: Path) -> None:
+    before = set(threading.enumerate())
+    async with opened(path) as store:
+        threads = set(threading.enumerate()) - before
+        assert len(threads) == 2
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    with pytest.raises(StoreError, match="is closed"):
+        await asyncio.wait_for(store.run(write("late")), 5)
+    with pytest.raises(StoreError, match="closed"):
+        await store.read(lambda _tx: None)
+
+
+async def test_what_cannot_be_opened_leaves_no_thread(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+
+    def no_reader(_path: Path) -> sqlite3.Connection:
+        raise SetupError("no reader")
+
+    with pytest.raises(SetupError, match="does not exist"):
+        await Store.open(tmp_path / "missing.db", Clock(), Bounds(10, 1000))
+    monkeypatch.setattr(database, "connect_reader", no_reader)
+    with pytest.raises(SetupError, match="no reader"):
+        await Store.open(path, Clock(), Bounds(10, 1000))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize(("bounds", "fitting"), [((4, 10_000), 3), ((100, 300), 2)])
+async def test_it_says_when_it_is_full_and_once_when_there_is_room_again(
+    path: Path, bounds: tuple[int, int], fitting: int
+) -> None:
+    async with opened(path, bounds=Bounds(*bounds)) as store:
+        told: list[bool] = []
+        store.on_room = lambda: told.append(store.full)
+        answers = Answers(path, fitting + 3)
+        for number in range(fitting + 3):
+            assert store.full is (number > fitting)
+            store.submit(write(f"k{number}"), answers, size=100)
+        assert told == []
+        await asyncio.wait_for(answers.all.wait(), 30)
+        await store.run(write("last"))
+        assert told == [False]
+        assert store.full is False
+
+
+async def test_bytes_are_counted_until_the_commit(path: Path) -> None:
+    running, go_on = threading.Event(), threading.Event()
+
+    def slow(_tx: Transaction) -> None:
+        running.set()
+        assert go_on.wait(30)
+
+    async with opened(path, bounds=Bounds(100, 1000)) as store:
+        told = asyncio.Event()
+        store.on_room = told.set
+        store.submit(slow, lambda _outcome: None, size=1000)
+        assert await asyncio.to_thread(running.wait, 30)
+        assert store.full, "it is in the transaction, and in memory still"
+        go_on.set()
+        await asyncio.wait_for(told.wait(), 30)
+        assert not store.full
+
+
+# Reading.
+
+
+async def test_a_query_sees_one_snapshot_of_what_is_committed(path: Path) -> None:
+    async with opened(path) as store:
+        await store.run(write("a", 1.0))
+        first, go_on = threading.Event(), threading.Event()
+
+        def twice(tx: Transaction) -> list[float]:
+            found = [meta.read_number(tx, "a")]
+            first.set()
+            assert go_on.wait(30)
+            return [*found, meta.read_number(tx, "a")]
+
+        query = asyncio.ensure_future(store.read(twice))
+        assert await asyncio.to_thread(first.wait, 30)
+        await store.run(write("a", 2.0))  # the writer does not wait for a reader
+        go_on.set()
+        assert await query == [1.0, 1.0]
+        assert await store.read(lambda tx: meta.read_number(tx, "a")) == 2.0
+
+
+async def test_a_query_cannot_write(path: Path) -> None:
+    async with opened(path) as store:
+        with pytest.raises(StoreError, match="readonly"):
+            await store.read(write("a"))
+
+
+# A full disk.
+
+BLOB = b"x" * 100_000
+
+
+async def fill(store: Store) -> int:
+    """Write until the database is full; returns how many fitted."""
+    for number in range(10_000):
+        try:
+            await store.run(write(f"fill{number}", BLOB))
+        except StoreFull:
+            return number
+    raise AssertionError("it is never full")
+
+
+async def test_a_full_disk_refuses_what_does_not_fit_and_takes_what_does(path: Path) -> None:
+    async with opened(path, max_bytes=2 * 1024 * 1024) as store:
+        fitted = await fill(store)
+        assert fitted > 5
+        await store.run(lambda tx: tx.run("DELETE FROM meta WHERE key = 'fill0'"))
+        before = keys(path)
+        answers = await submit(
+            store,
+            path,
+            [write("small1"), write("large", BLOB * 3), lambda tx: keys_in(tx), write("small2")],
+        )
+        small1, large, seen, small2 = answers.outcomes
+        assert (small1, small2) == ("small1", "small2")
+        assert type(large) is StoreFull
+        assert seen == len(before) + 1, "only the one before it: the large one is rolled back"
+        assert keys(path) == before | {"small1", "small2"}
+
+
+def keys_in(tx: Transaction) -> int:
+    return int(tx.row("SELECT count(*) - 2 FROM meta")[0])
+
+
+async def test_a_full_disk_is_read_and_recovers_without_a_restart(path: Path) -> None:
+    async with opened(path, max_bytes=2 * 1024 * 1024) as store:
+        fitted = await fill(store)
+        with pytest.raises(StoreFull):
+            await store.run(write("more", BLOB))
+        assert await store.read(keys_in) == fitted, "reading goes on"
+        await store.run(lambda tx: tx.run("DELETE FROM meta WHERE key IN ('fill0', 'fill1')"))
+        assert await store.run(write("more", BLOB)) == "more"
+    assert "fill0" not in keys(path)
+
+
+OS_LIMIT = 1024 * 1024
+
+ON_A_REAL_LIMIT = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from edge.errors import StoreBroken, StoreFull
+from edge.store import meta
+from tests.helpers.store import opened
+
+async def main(path: Path, limit: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    async with opened(path) as store:
+        broken = []
+        store.on_broken = broken.append
+        await store.run(lambda tx: meta.write(tx, "before", b"x" * 1000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        number = 0
+        try:
+            while True:
+                key = f"k{number}"
+                await store.run(lambda tx: meta.write(tx, key, b"x" * 100_000))
+                print(key, flush=True)
+                number += 1
+        except (StoreBroken, StoreFull) as error:
+            print(type(error).__name__, len(broken), flush=True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def test_a_disk_that_fails_a_write_loses_nothing_that_was_answered(path: Path) -> None:
+    """The system refuses to let the file grow: SQLite calls that an I/O error, not a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert (soft, hard) == (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", ON_A_REAL_LIMIT, path, str(OS_LIMIT)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    *answered, last = done.stdout.split("\n")[:-1]
+    assert last == "StoreBroken 1"
+    assert len(answered) > 3
+    assert keys(path) >= {"before", *answered}
+    with closing(database.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+# A database that another process holds, and one that is broken.
+
+
+async def test_a_database_that_is_held_is_busy_for_the_whole_group_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.05)
+    async with opened(path) as store:
+        runs: list[str] = []
+        with lock(path):
+            units = [lambda _tx: runs.append("run") for _ in range(100)]
+            answers = await asyncio.wait_for(submit(store, path, list(units)), 3)
+            assert {type(outcome) for outcome in answers.outcomes} == {StoreBusy}
+            assert runs == [], "no transaction was begun: there is nothing to run again"
+            assert await store.read(keys_in) == 0, "reading goes on"
+        assert await store.run(write("after")) == "after"
+
+
+async def test_a_writer_waits_for_another_process_a_while(path: Path) -> None:
+    async with opened(path) as store:
+        with lock(path):
+            task = asyncio.ensure_future(store.run(write("a")))
+            await asyncio.sleep(0)
+            assert not task.done()
+        assert await asyncio.wait_for(task, 30) == "a"
+
+
+async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -> None:
+    told: list[object] = []
+
+    def broken(_tx: Transaction) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    async with opened(path) as store:
+        store.on_broken = lambda error: told.append(type(error))
+        store.submit(broken, lambda outcome: told.append(type(outcome).__name__))
+        with pytest.raises(StoreBroken, match="disk I/O error"):
+            await store.run(broken)
+    assert told == [StoreBroken, "StoreBroken", StoreBroken]
+
+
+# The thread.
+
+
+def test_the_pinned_aiosqlite_is_installed() -> None:
+    assert metadata.version("aiosqlite").split(".")[:2] == ["0", "22"]
+    pins = [line for line in metadata.requires("fieldpost") or [] if "aiosqlite" in line]
+    assert pins == ["aiosqlite<0.23,>=0.22"]
+
+
+async def test_a_function_runs_on_the_database_thread_in_one_hop(path: Path) -> None:
+    thread = await DatabaseThread.start(lambda: database.connect(path))
+    hops: list[str] = []
+
+    def whole_transaction(amount: int, *, name: str) -> tuple[str, int]:
+        hops.append(threading.current_thread().name)
+        cursor = thread.raw.execute("SELECT ? + ?", (amount, amount))
+        return name, cursor.fetchone()[0]
+
+    assert await thread.call(whole_transaction, 21, name="answer") == ("answer", 42)
+    assert await thread.call(threading.current_thread) is not threading.current_thread()
+    assert len(hops) == 1
+    with pytest.raises(ZeroDivisionError):
+        await thread.call(lambda: 1 / 0)
+    await thread.close()
+
+
+async def test_a_call_that_was_cancelled_still_runs_to_its_end(path: Path) -> None:
+    thread = await DatabaseThread.start(lambda: database.connect(path))
+    started, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> None:
+        started.set()
+        assert go_on.wait(30)
+        ended.set()
+
+    task = asyncio.ensure_future(thread.call(slow))
+    assert await asyncio.to_thread(started.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, 30)
+    await thread.close()

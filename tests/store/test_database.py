@@ -1,0 +1,193 @@
+"""Opening the database: its schema and settings, its versions, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.store import database
+from tests.helpers.store import Clock, new_database
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+MOMENT = Clock()()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+def schema(connection: sqlite3.Connection) -> str:
+    """Write out what the database is made of, in the order of its names."""
+    rows = connection.execute(
+        "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
+    )
+    return "".join(f"{sql};\n\n" for (sql,) in rows)
+
+
+def normalised(sql: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", sql)).strip()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A database of version 0: one that no migration has touched."""
+    with closing(sqlite3.connect(tmp_path / "empty.db", isolation_level=None)) as connection:
+        yield connection
+
+
+def test_the_schema_after_all_migrations_is_the_schema_as_written(path: Path) -> None:
+    with closing(database.connect_reader(path)) as connection:
+        assert normalised(schema(connection)) == normalised(SCHEMA.read_text("utf-8"))
+
+
+def test_every_table_is_strict(path: Path) -> None:
+    with closing(database.connect_reader(path)) as connection:
+        tables = connection.execute("SELECT name, strict FROM pragma_table_list").fetchall()
+    assert {name for name, strict in tables if not strict} <= {
+        "sqlite_schema",
+        "sqlite_temp_schema",
+    }
+    assert len(tables) > 12
+
+
+def test_migrations_are_numbered_from_one_without_a_gap() -> None:
+    numbers = [number for number, _ in database.migrations()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_an_older_database_is_brought_up_to_date_step_by_step(
+    path: Path, empty: sqlite3.Connection
+) -> None:
+    database.migrate(empty)
+    with closing(database.connect_reader(path)) as fresh:
+        assert schema(empty) == schema(fresh)
+    newest = database.migrations()[-1][0]
+    assert empty.execute("PRAGMA user_version").fetchone() == (newest,)
+    database.migrate(empty)  # nothing more to do
+
+
+def test_a_migration_that_fails_changes_nothing(
+    empty: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [(1, "CREATE TABLE a (x)"), (2, "CREATE TABLE b (x); CREATE TABLE a (x)")]
+    monkeypatch.setattr(database, "migrations", lambda: steps)
+    with pytest.raises(sqlite3.OperationalError, match="already exists"):
+        database.migrate(empty)
+    empty.execute("ROLLBACK")
+    assert empty.execute("PRAGMA user_version").fetchone() == (1,)
+    assert empty.execute("SELECT group_concat(name) FROM sqlite_schema").fetchone() == ("a",)
+
+
+def test_a_newer_database_is_refused_and_left_alone(path: Path) -> None:
+    newest = database.migrations()[-1][0]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {newest + 1}")
+    with pytest.raises(SetupError, match=f"version {newest + 1}.*knows {newest}.*newer fieldpost"):
+        database.connect(path)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (newest + 1,)
+
+
+def test_the_settings_are_in_force(path: Path) -> None:
+    with closing(database.connect(path, max_bytes=64 * 1024 * 1024)) as connection:
+
+        def pragma(name: str) -> object:
+            return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+        assert pragma("journal_mode") == "wal"
+        assert pragma("synchronous") == 2, "FULL"
+        assert pragma("foreign_keys") == 1
+        assert pragma("auto_vacuum") == 2, "INCREMENTAL"
+        assert pragma("page_size") == 4096
+        assert pragma("temp_store") == 2, "MEMORY"
+        assert pragma("journal_size_limit") == 4 * 1024 * 1024
+        assert pragma("max_page_count") == 64 * 1024 * 1024 // 4096
+
+
+def test_the_file_is_its_owners_alone(path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_there_is_one_database_and_it_is_made_once(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="exists already"):
+        database.create(path)
+    missing = tmp_path / "missing.db"
+    for connect in (database.connect, database.connect_reader):
+        with pytest.raises(SetupError, match="does not exist; `fieldpost init`"):
+            connect(missing)
+    assert not missing.exists()
+
+
+def test_what_is_no_database_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("not a database, but text that is long enough for a header\n" * 100)
+    with pytest.raises(StoreBroken, match="not a database"):
+        database.connect(path)
+
+
+def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> None:
+    with closing(database.connect_reader(path)) as reader:
+        with (
+            pytest.raises(StoreError, match="readonly"),
+            database.single(reader, MOMENT, "BEGIN") as tx,
+        ):
+            tx.run("DELETE FROM meta")
+        with database.single(reader, MOMENT, "BEGIN") as tx:
+            assert tx.row("SELECT count(*) FROM meta") == (2,)
+
+
+def test_a_single_transaction_commits_or_changes_nothing(path: Path) -> None:
+    with closing(database.connect(path)) as connection:
+        with database.single(connection, MOMENT) as tx:
+            tx.run("INSERT INTO meta VALUES ('a', 1)")
+        for key, last in (("b", "DELETE FROM nowhere"), ("c", "INSERT INTO meta VALUES ('a', 2)")):
+            with pytest.raises(StoreError):
+                _write_then(connection, key, last)
+        assert not connection.in_transaction
+        rows = connection.execute("SELECT key, value FROM meta WHERE key < 'd'").fetchall()
+        assert rows == [("a", 1)]
+
+
+def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
+    with database.single(connection, MOMENT) as tx:
+        tx.run("INSERT INTO meta VALUES (?, 1)", (key,))
+        tx.run(sql)
+
+
+def test_the_alarm_rings_for_the_earliest() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        tx = database.Transaction(connection, MOMENT)
+        assert tx.due is None
+        for moment in (30.0, 10.0, 20.0):
+            tx.wake_at(moment)
+        assert tx.due == 10.0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, StoreFull),
+        (sqlite3.SQLITE_BUSY, StoreBusy),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreBusy),
+        (sqlite3.SQLITE_LOCKED, StoreBusy),
+        (sqlite3.SQLITE_IOERR_FSYNC, StoreBroken),
+        (sqlite3.SQLITE_IOERR_WRITE, StoreBroken),
+        (sqlite3.SQLITE_CORRUPT, StoreBroken),
+        (sqlite3.SQLITE_NOTADB, StoreBroken),
+        (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StoreError),
+    ],
+)
+def test_what_sqlites_errors_mean(code: int, kind: type[StoreError]) -> None:
+    error = sqlite3.OperationalError("it says")
+    error.sqlite_errorcode = code
+    found = database.translate(error)
+    assert type(found) is kind
+    assert str(found) == "the database: it says"
+    assert type(database.translate(sqlite3.ProgrammingError("closed"))) is StoreError
