@@ -1,4 +1,4 @@
-"""Enrolment at the centre: records, tokens, certificates, and the names they are for."""
+"""Enrolment at the centre: records, tokens and the log."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import datetime as dt
 import json
 import logging
 import os
-import ssl
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from cryptography import x509
 
 from sync.central import logs
 from sync.central.errors import FleetError
 from sync.central.folders import GATEWAY_LENGTH, FleetFolder, is_enrollable
 from sync.central.gateways import Gateways
-from sync.central.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
 from sync.format import new_token, token_digest
 from tests.helpers.fleet import GATEWAY, OTHER
 
@@ -161,140 +158,6 @@ def test_names_that_cannot_be_enrolled(gateways: Gateways, name: str) -> None:
 def test_the_longest_name_can_be_enrolled(gateways: Gateways) -> None:
     name = "a" * GATEWAY_LENGTH
     assert gateways.authenticate(enrol(gateways, name)) == name
-
-
-def server_certificate(folder: FleetFolder) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(Authority(folder.pki).server.read_bytes())
-
-
-def names(folder: FleetFolder) -> set[str]:
-    certificate = server_certificate(folder)
-    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    return {str(name.value) for name in found.value}
-
-
-def test_keys_are_the_owners_alone(folder: FleetFolder) -> None:
-    assert Authority(folder.pki).ensure(("centre.example",), NOW)
-    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.pki.iterdir()}
-    assert modes == {"ca.pem": 0o644, "ca.key": 0o600, "server.pem": 0o644, "server.key": 0o600}
-    assert folder.root.stat().st_mode & 0o777 == folder.pki.stat().st_mode & 0o777 == 0o700
-
-
-def test_the_certificate_passes_a_strict_check(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example", "192.0.2.1", "2001:db8::1"), dt.datetime.now(dt.UTC))
-    for name in ("centre.example", "192.0.2.1", "2001:db8::1"):
-        handshake(authority, name)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(authority, "else.example")
-
-
-def handshake(authority: Authority, name: str) -> None:
-    """A TLS handshake in memory, by a client that checks strictly and trusts the authority."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(authority.server, authority.server_key)
-    trusting = ssl.create_default_context(cafile=str(authority.ca))
-    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
-    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (
-        trusting.wrap_bio(down, up, server_hostname=name),
-        server.wrap_bio(up, down, server_side=True),
-    )
-    done = set[int]()
-    for _ in range(8):
-        for number, side in enumerate(sides):
-            try:
-                side.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-            done.add(number)
-    assert done == {0, 1}
-
-
-def test_a_certificate_that_serves_is_left_alone(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    before = authority.server.read_bytes()
-    assert not authority.ensure(("centre.example",), NOW)
-    assert not authority.ensure((), NOW)
-    assert authority.server.read_bytes() == before
-
-
-def test_a_new_host_is_added_and_the_authority_and_keys_stay(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    kept = (authority.ca.read_bytes(), authority.server_key.read_bytes())
-    assert authority.ensure(("192.0.2.1",), NOW)
-    assert names(folder) == {"centre.example", "192.0.2.1"}
-    assert (authority.ca.read_bytes(), authority.server_key.read_bytes()) == kept
-
-
-def test_a_certificate_that_ends_soon_is_made_anew(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    assert not authority.ensure((), NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS - 1))
-    later = NOW + dt.timedelta(days=SERVER_DAYS - RENEW_DAYS)
-    assert authority.ensure((), later)
-    assert server_certificate(folder).not_valid_after_utc == later + dt.timedelta(days=SERVER_DAYS)
-    assert names(folder) == {"centre.example"}
-
-
-@pytest.mark.parametrize("host", ["", "a b", "*.example", "a..b", "x" * 70 + ".example"])
-def test_a_host_that_is_no_name_is_refused(folder: FleetFolder, host: str) -> None:
-    with pytest.raises(FleetError, match="neither"):
-        Authority(folder.pki).ensure((host,), NOW)
-
-
-def test_a_host_in_another_script_gets_its_ascii_name(folder: FleetFolder) -> None:
-    Authority(folder.pki).ensure(("München.example",), NOW)
-    assert names(folder) == {"xn--mnchen-3ya.example"}
-
-
-def test_without_any_host_there_is_no_certificate(folder: FleetFolder) -> None:
-    with pytest.raises(FleetError, match="enrol a gateway"):
-        Authority(folder.pki).ensure((), NOW)
-
-
-def test_hosts_are_bounded(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure([f"c{number}.example" for number in range(MAX_NAMES)], NOW)
-    with pytest.raises(FleetError, match="more than"):
-        authority.ensure(("one-more.example",), NOW)
-
-
-@pytest.mark.parametrize("name", ["ca.pem", "ca.key", "server.pem", "server.key"])
-def test_a_spoiled_file_is_named(folder: FleetFolder, name: str) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    (folder.pki / name).write_text("spoiled")
-    with pytest.raises(FleetError, match=name):
-        authority.ensure(("another.example",), NOW)
-
-
-def test_a_key_of_another_kind_is_refused(folder: FleetFolder) -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ed25519
-
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    authority.server_key.write_bytes(other)
-    with pytest.raises(FleetError, match="elliptic"):
-        authority.ensure(("another.example",), NOW)
-
-
-def test_an_authority_that_died_before_its_certificate_keeps_its_key(folder: FleetFolder) -> None:
-    authority = Authority(folder.pki)
-    authority.ensure(("centre.example",), NOW)
-    key = (folder.pki / "ca.key").read_bytes()
-    authority.ca.unlink()
-    authority.server.unlink()
-    assert authority.ensure(("centre.example",), NOW)
-    assert (folder.pki / "ca.key").read_bytes() == key
 
 
 def test_two_commands_change_a_folder_one_after_the_other(

@@ -1,0 +1,70 @@
+"""Uploads that no tidy client makes: raw heads, bodies that stay open, answers to their end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+
+from sync.format import identity_path
+from tests.helpers.fleet import (
+    GATEWAY,
+    Centre,
+    identity,
+)
+
+
+async def raw_request(centre: Centre, head: str, body: bytes = b"") -> tuple[str, bytes]:
+    """Send bytes that no tidy client would, and read the answer to its end."""
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+    try:
+        writer.write(head.replace("\n", "\r\n").encode() + body)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return answer.split(b"\r\n", 1)[0].decode(), answer
+
+
+def put_head(centre: Centre, *lines: str, data: bytes = b"", gateway: str = GATEWAY) -> str:
+    return "\n".join(
+        (
+            f"PUT /v1/segments/{identity_path(identity())} HTTP/1.1",
+            "Host: centre",
+            "Connection: close",
+            f"Authorization: Bearer {centre.client.tokens[gateway]}",
+            f"X-Fieldpost-SHA256: {hashlib.sha256(data).hexdigest()}",
+            *lines,
+            "",
+            "",
+        )
+    )
+
+
+async def open_body(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWriter:
+    """Begin a body, send its first bytes, and leave it open once the receiver is at it."""
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+    head = put_head(centre, "Content-Length: 1000", "Expect: 100-continue", gateway=gateway)
+    path = identity_path(identity())
+    head = head.replace(path, identity_path(identity(gateway=gateway)))
+    writer.write(head.replace("\n", "\r\n").encode())
+    async with asyncio.timeout(10):
+        assert b"100" in await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"x")
+    return writer
+
+
+async def until_open(centre: Centre, count: int) -> None:
+    """Ask until `count` bodies have a temporary, for 10 s at most."""
+    async with asyncio.timeout(10):
+        while len(list((centre.folder.incoming / "serve").glob("*.part"))) != count:
+            await centre.client.head()
+
+
+async def close(*writers: asyncio.StreamWriter) -> None:
+    for writer in writers:
+        writer.close()
+        await writer.wait_closed()

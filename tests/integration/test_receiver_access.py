@@ -1,0 +1,115 @@
+"""Who may write what: tokens, other gateways, revocation, and what the log tells."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.gateways import Gateways
+from sync.format import identity_path, new_token
+from tests.helpers.fleet import (
+    GATEWAY,
+    HOST,
+    OTHER,
+    Centre,
+    identity,
+    running_centre,
+    segment,
+)
+from tests.helpers.raw_put import put_head, raw_request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    async with running_centre(tmp_path / "fleet") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", "Basic abc", f"Bearer {new_token()}", "Bearer " + "a" * 4_000],
+)
+async def test_no_token_of_ours_is_401(centre: Centre, authorization: str) -> None:
+    answer = await centre.client.put(segment(), Authorization=authorization)
+    assert (answer.status, answer.body["reason"]) == (401, "token")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert centre.files() == []
+
+
+async def test_a_token_that_is_not_text_is_401(centre: Centre) -> None:
+    head = put_head(centre, "Content-Length: 0").replace("Bearer ", "Bearer \xe4")
+    status, _ = await raw_request(centre, head)
+    assert status == "HTTP/1.1 401 Unauthorized"
+
+
+async def test_an_unknown_gateway_and_a_wrong_token_are_told_alike(centre: Centre) -> None:
+    answers = []
+    for gateway in (GATEWAY, "unknown.example"):
+        name = identity(gateway=gateway)
+        headers = {"Authorization": f"Bearer {new_token()}"}
+        path = f"/v1/segments/{identity_path(name)}"
+        answers.append(await centre.client.send("PUT", path, headers, segment(name)))
+    assert answers[0].status == answers[1].status == 401
+    assert answers[0].body == answers[1].body
+
+
+async def test_the_token_of_another_gateway_is_403(centre: Centre) -> None:
+    foreign = f"Bearer {centre.client.tokens[OTHER]}"
+    answer = await centre.client.put(segment(), Authorization=foreign)
+    assert (answer.status, answer.body["reason"]) == (403, "gateway")
+    path = f"/v1/segments/{identity_path(identity())}"
+    assert (await centre.client.send("HEAD", path, {"Authorization": foreign})).status == 403
+    assert centre.files() == []
+
+
+async def test_a_revocation_holds_at_once_and_so_does_a_renewal(centre: Centre) -> None:
+    gateways = Gateways(centre.folder)
+    assert (await centre.client.put(segment())).status == 201
+    gateways.revoke(GATEWAY, 1)
+    assert (await centre.client.put(segment())).status == 401
+    fresh = new_token()
+    gateways.enrol(GATEWAY, "https://h:1", fresh, 2, renew=True)
+    assert (await centre.client.put(segment())).status == 401
+    centre.client.tokens[GATEWAY] = fresh
+    assert (await centre.client.put(segment())).status == 200
+
+
+async def test_a_gateway_that_is_enrolled_meanwhile_is_known(centre: Centre) -> None:
+    name = identity(gateway="new.example")
+    centre.client.tokens[name.gateway] = new_token()
+    assert (await centre.client.put(segment(name), name)).status == 401
+    token = centre.client.tokens[name.gateway]
+    Gateways(centre.folder).enrol(name.gateway, "https://h:1", token, 1, renew=False)
+    assert (await centre.client.put(segment(name), name)).status == 201
+
+
+async def test_a_damaged_record_shuts_out_its_own_gateway_alone(
+    centre: Centre,
+) -> None:
+    os.utime(centre.folder.gateways, ns=(1, 1))
+    assert (await centre.client.put(segment())).status == 201
+    (centre.folder.gateways / f"{GATEWAY}.json").write_text("{")
+    answer = await centre.client.put(segment())
+    assert (answer.status, answer.body["reason"]) == (503, "enrolment")
+    name = identity(gateway=OTHER)
+    assert (await centre.client.put(segment(name), name)).status == 201
+
+
+async def test_a_refusal_is_one_line_of_the_log(
+    centre: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    secret = new_token()
+    await centre.client.put(segment(), Authorization=f"Bearer {secret}")
+    await centre.client.put(segment())
+    (record,) = [record for record in caplog.records if record.name == "fieldpost.fleet"]
+    facts = record.__dict__["facts"]
+    assert (facts["status"], facts["reason"], facts["peer"]) == (401, "token", HOST)
+    assert secret not in str(facts)

@@ -1,0 +1,245 @@
+"""The receiver at its bounds: too much, too slow, a full disk, a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from sync.central.errors import FleetError
+from sync.central.folders import FleetFolder
+from sync.central.limits import ReceiverLimits
+from sync.central.server import Listen, listening, own_chain
+from sync.format import identity_path
+from tests.helpers.fleet import (
+    GATEWAY,
+    HOST,
+    OTHER,
+    Answer,
+    Centre,
+    Client,
+    client,
+    identity,
+    make_fleet,
+    running_centre,
+    segment,
+)
+from tests.helpers.raw_put import close, open_body, put_head, raw_request, until_open
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    async with running_centre(tmp_path / "fleet") as running:
+        yield running
+
+
+async def test_beyond_the_bound_409_says_that_nothing_is_kept(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(aside_files=1)) as centre:
+        await centre.client.put(segment())
+        answers = [await centre.client.put(segment(text=text)) for text in "ab"]
+        assert [answer.status for answer in answers] == [409, 409]
+        assert "not kept" in answers[1].body["error"]
+        assert len(centre.files(landed=False)) == 1
+
+
+async def test_a_body_that_is_too_large_is_413_before_it_is_sent(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as centre:
+        size = ReceiverLimits().body_bytes + 1
+        status, answer = await raw_request(centre, put_head(centre, f"Content-Length: {size}"))
+        assert status == "HTTP/1.1 413 Request Entity Too Large"
+        assert json.loads(answer.rsplit(b"\r\n", 1)[1])["reason"] == "size"
+        assert centre.files(landed=False) == []
+
+
+async def test_the_largest_body_is_received(centre: Centre) -> None:
+    data = bytes(ReceiverLimits().body_bytes)
+    head = put_head(centre, f"Content-Length: {len(data)}", data=data)
+    status, answer = await raw_request(centre, head, data)
+    assert status == "HTTP/1.1 400 Bad Request"
+    assert b'"magic"' in answer
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_is_507(
+    centre: Centre, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        answer = await centre.client.put(segment())
+    assert (answer.status, answer.body["reason"]) == (507, "full")
+    assert int(answer.headers["retry-after"]) > 0
+    assert centre.files() == centre.files(landed=False) == []
+    assert (await centre.client.put(segment())).status == 201
+
+
+async def test_a_disk_that_fails_is_503(
+    centre: Centre, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(number: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        answer = await centre.client.put(segment())
+    assert (answer.status, answer.body["reason"]) == (503, "storage")
+    assert answer.headers["retry-after"]
+    assert "storage" in caplog.text
+    assert centre.files() == centre.files(landed=False) == []
+
+
+async def test_bodies_of_one_gateway_are_bounded(tmp_path: Path) -> None:
+    limits = ReceiverLimits(bodies_per_gateway=2)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        writers = [await open_body(centre) for _ in range(2)]
+        await until_open(centre, 2)
+        answer = await centre.client.put(segment())
+        assert (answer.status, answer.body["reason"]) == (429, "busy")
+        assert answer.headers["retry-after"] == "5"
+        name = identity(gateway=OTHER)
+        assert (await centre.client.put(segment(name), name)).status == 201
+        await close(*writers)
+        await until_open(centre, 0)
+        assert (await centre.client.put(segment())).status == 201
+
+
+async def test_bodies_of_all_gateways_are_bounded(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(bodies=1)) as centre:
+        writer = await open_body(centre, OTHER)
+        await until_open(centre, 1)
+        answer = await centre.client.put(segment())
+        assert (answer.status, answer.body["reason"]) == (503, "busy")
+        assert answer.headers["retry-after"] == "5"
+        await close(writer)
+        await until_open(centre, 0)
+        assert (await centre.client.put(segment())).status == 201
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ReceiverLimits(linger_s=0.1, stall_s=0.05),
+        ReceiverLimits(linger_s=0.1, body_s=0.05, body_bytes_per_s=10**9),
+    ],
+)
+async def test_a_body_that_stalls_is_given_up(tmp_path: Path, limits: ReceiverLimits) -> None:
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        head = put_head(centre, f"Content-Length: {len(segment())}", data=segment())
+        status, answer = await raw_request(centre, head, segment()[:-10])
+        assert status == "HTTP/1.1 408 Request Timeout"
+        assert b"slow" in answer
+        assert centre.files() == centre.files(landed=False) == []
+
+
+async def test_a_connection_that_breaks_leaves_nothing(
+    centre: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = await open_body(centre)
+    await until_open(centre, 1)
+    await close(writer)
+    await until_open(centre, 0)
+    assert centre.files() == centre.files(landed=False) == []
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_connections_are_bounded(tmp_path: Path) -> None:
+    limits = ReceiverLimits(connections=1)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        assert (await centre.client.put(segment())).status == 201
+        assert await raw_request(centre, put_head(centre, "Content-Length: 0")) == ("", b"")
+        assert (await centre.client.put(segment())).status == 200, "the first one is kept"
+
+
+async def test_a_connection_that_asks_nothing_is_closed(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(idle_s=0.05)) as centre:
+        assert await raw_request(centre, "") == ("", b"")
+        assert await raw_request(centre, "PUT /v1") == ("", b"")
+
+
+async def refused_at_stop(connected: Client) -> Answer:
+    """Ask on a connection that is open already until the receiver begins nothing any more."""
+    async with asyncio.timeout(10):
+        while True:
+            answer = await connected.put(segment(identity(4, 6)), identity(4, 6))
+            if answer.status == 503:
+                return answer
+
+
+async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
+    tokens = make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    running = listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits())
+    address = await running.__aenter__()
+    data = segment()
+    begun, proceed = asyncio.Event(), asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield data[:-5]
+        begun.set()
+        await proceed.wait()
+        yield data[-5:]
+
+    headers = {
+        "Authorization": f"Bearer {tokens[GATEWAY]}",
+        "X-Fieldpost-SHA256": hashlib.sha256(data).hexdigest(),
+        "Content-Length": str(len(data)),
+    }
+    async with client(address, tokens, folder.pki / "ca.pem") as connected:
+        path = f"/v1/segments/{identity_path(identity())}"
+        put = asyncio.create_task(connected.send("PUT", path, headers, body()))
+        await begun.wait()
+        await until_open(Centre(folder, connected), 1)
+        other = identity(4, 6)
+        assert (await connected.put(segment(other), other)).status == 201, "and stays connected"
+        stopping = asyncio.create_task(running.__aexit__(None, None, None))
+        assert (await refused_at_stop(connected)).body["reason"] == "stopping"
+        proceed.set()
+        assert (await put).status == 201
+        await stopping
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await connected.put(data)
+
+
+async def test_a_body_that_outlasts_the_grace_is_cut_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = ReceiverLimits(grace_s=0.05, close_s=0.05)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        writer = await open_body(centre)
+        await until_open(centre, 1)
+    assert centre.files() == centre.files(landed=False) == []
+    writer.transport.abort()
+
+
+async def test_a_start_cleans_up_and_tells_what_is_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    make_fleet(folder.root)
+    (folder.gateways / f"{OTHER}.json").write_text("{")
+    left = folder.incoming / "serve" / "0.part"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    async with listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits()):
+        assert not left.exists()
+    assert [record.getMessage() for record in caplog.records] == ["cleaned", "damaged"]
+
+
+async def test_one_receiver_serves_a_folder(centre: Centre) -> None:
+    second = listening(centre.folder, Listen(HOST, 0), own_chain(centre.folder), ReceiverLimits())
+    with pytest.raises(FleetError, match="another receiver"):
+        await second.__aenter__()
+    assert (await centre.client.put(segment())).status == 201

@@ -1,0 +1,95 @@
+"""The receiver and its certificate: whom a gateway trusts."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from sync.central.errors import FleetError
+from sync.central.pki import Authority
+from sync.central.server import renew_until
+from tests.helpers.fleet import (
+    HOST,
+    Centre,
+    client,
+    make_fleet,
+    running_centre,
+    segment,
+)
+from tests.helpers.raw_put import close
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    async with running_centre(tmp_path / "fleet") as running:
+        yield running
+
+
+async def test_another_authority_is_not_trusted(centre: Centre, tmp_path: Path) -> None:
+    make_fleet(tmp_path / "foreign")
+    foreign = tmp_path / "foreign" / "pki" / "ca.pem"
+    async with client(centre.client.address, centre.client.tokens, foreign) as stranger:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await stranger.put(segment())
+    assert centre.files() == []
+
+
+async def test_another_name_is_not_trusted(centre: Centre) -> None:
+    _, port = centre.client.address
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await asyncio.open_connection(HOST, port, ssl=context, server_hostname="localhost")
+
+
+async def test_old_tls_is_refused(centre: Centre) -> None:
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        await asyncio.open_connection(*centre.client.address, ssl=context)
+
+
+async def test_a_new_certificate_is_shown_without_a_restart(
+    centre: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, port = centre.client.address
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    authority = Authority(centre.folder.pki)
+    assert authority.ensure(("localhost",), dt.datetime.now(dt.UTC))
+    _, writer = await asyncio.open_connection(HOST, port, ssl=context, server_hostname="localhost")
+    await close(writer)
+    authority.server.write_text("spoiled")
+    _, writer = await asyncio.open_connection(HOST, port, ssl=context, server_hostname="localhost")
+    await close(writer)
+    assert [record for record in caplog.records if record.levelno == logging.ERROR]
+
+
+async def test_the_certificate_is_looked_after_while_it_runs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stop, looks = asyncio.Event(), list[int]()
+    loop = asyncio.get_running_loop()
+
+    def renew() -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise FleetError("another command is at work")
+        loop.call_soon_threadsafe(stop.set)
+
+    async with asyncio.timeout(10):
+        await renew_until(stop, renew, 0.001)
+    assert len(looks) >= 2
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
