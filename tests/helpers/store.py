@@ -7,7 +7,8 @@ store on a loop. Stanzas come from bytes through the real parser, and answers ar
 from __future__ import annotations
 
 import hashlib
-from contextlib import asynccontextmanager, closing
+import sqlite3
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
@@ -21,8 +22,7 @@ from edge.wire.parser import StreamParser
 from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
     from xml.etree.ElementTree import Element
 
@@ -49,11 +49,11 @@ class Clock:
 
     def __init__(self, service: float = 1000.0) -> None:
         self.service = service
-        self.synchronised = True
+        self.wall_offset = 0
 
     def __call__(self) -> Now:
-        """Return the moment; the wall clock goes with the seconds of service."""
-        return Now(self.service, WALL + round(self.service * 1000), self.synchronised)
+        """Return the moment; the wall clock goes with the service, but for its offset (ms)."""
+        return Now(self.service, WALL + round(self.service * 1000) + self.wall_offset, True)
 
 
 def new_database(folder: Path) -> Path:
@@ -67,6 +67,16 @@ def new_database(folder: Path) -> Path:
         meta.write(tx, meta.EPOCH, EPOCH)
         meta.write(tx, meta.DECOY, bytes(32))
     return path
+
+
+@contextmanager
+def in_memory() -> Iterator[sqlite3.Connection]:
+    """Open a database that lives in memory: the same schema, for what needs many of them."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        database.migrate(connection)
+        connection.execute("INSERT INTO meta VALUES (?, ?)", (meta.EPOCH, EPOCH))
+        yield connection
 
 
 @asynccontextmanager
@@ -189,12 +199,10 @@ class Gateway:
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[Row]:
         """Read the events that are not sealed: of one lane or of all, of one name or of any."""
-
-        def unit(tx: Transaction) -> list[Row]:
+        with database.single(self.connection, self.clock()) as tx:
             lanes = LANES if lane is None else (lane,)
-            return [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
-
-        return [row for row in self.tx(unit) if name is None or row.name == name]
+            rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
+        return [row for row in rows if name is None or row.name == name]
 
     def count(self, sql: str, *values: Any) -> Any:
         """Return the first column of the first row of a query."""

@@ -1,0 +1,231 @@
+"""Messages in custody: their rows, what they are charged with, and the totals that must agree."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.rules.clock import Now
+from edge.rules.quota import Oldest, Usage
+from edge.store import custody, dead
+from edge.store.custody import Held
+from edge.store.database import Transaction
+from edge.store.dead import Letter
+from tests.helpers.store import digest_of, in_memory
+
+A, B = "a@gw.example", "b@gw.example"
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        yield connection
+
+
+def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
+    return Transaction(db, Now(service, 0, True))
+
+
+def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> Held:
+    custody.hold(tx, source, f"{source}/r", msg_id, "gw.example", body, digest_of(msg_id))
+    found = custody.find(tx, f"{source}/r", msg_id)
+    assert found is not None
+    return found
+
+
+def test_what_is_held_is_found_by_its_key(db: sqlite3.Connection) -> None:
+    tx = at(db, 5.0)
+    held = hold(tx, A, "m1", b"\x00\xff")
+    assert held[1:] == (
+        *(A, f"{A}/r", "m1", "gw.example"),
+        *(b"\x00\xff", digest_of("m1"), 5.0),
+    )
+    assert custody.digest(tx, f"{A}/r", "m1") == digest_of("m1")
+    for sender, msg_id in ((f"{A}/other", "m1"), (f"{A}/r", "m2"), (f"{B}/r", "m1")):
+        assert custody.find(tx, sender, msg_id) is None
+        assert custody.digest(tx, sender, msg_id) is None
+
+
+def test_a_key_is_held_once(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    hold(tx, A, "m1")
+    with pytest.raises(sqlite3.IntegrityError):
+        hold(tx, A, "m1", b"another")
+
+
+def test_a_message_is_charged_with_its_body_and_the_bytes_of_its_key() -> None:
+    assert custody.charge("", b"") == custody.OVERHEAD
+    assert custody.charge("é", b"xyz") == custody.OVERHEAD + 5
+
+
+def test_usage_is_of_the_source_and_of_all(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    assert custody.usage(tx, A) == (Usage(0, 0), Usage(0, 0))
+    hold(tx, A, "m1", b"x" * 10)
+    held = hold(tx, B, "m2", b"x" * 20)
+    size = custody.charge("m1", b"")
+    assert custody.usage(tx, A) == (Usage(1, size + 10), Usage(2, 2 * size + 30))
+    custody.release(tx, held, 256)
+    assert custody.usage(tx, B) == (Usage(0, 0), Usage(1, size + 10))
+
+
+def test_what_is_released_is_remembered_and_what_is_removed_is_not(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    custody.release(tx, hold(tx, A, "m1"), 256)
+    assert custody.find(tx, f"{A}/r", "m1") is None
+    assert custody.was_released(tx, A, f"{A}/r", "m1")
+    assert not custody.was_released(tx, A, f"{A}/other", "m1")
+    assert not custody.was_released(tx, B, f"{A}/r", "m1")
+    held = hold(tx, A, "m2")
+    assert custody.remove(tx, held.row) == held
+    assert not custody.was_released(tx, A, f"{A}/r", "m2")
+
+
+def test_removing_a_message_forgets_that_its_key_was_released_before(
+    db: sqlite3.Connection,
+) -> None:
+    tx = at(db)
+    for _ in range(2):
+        custody.release(tx, hold(tx, A, "m1"), 256)
+    custody.release(tx, hold(tx, A, "m2"), 256)
+    custody.remove(tx, hold(tx, A, "m1").row)
+    assert not custody.was_released(tx, A, f"{A}/r", "m1")
+    assert custody.was_released(tx, A, f"{A}/r", "m2")
+
+
+@pytest.mark.parametrize("keys", [1, 2, 7])
+def test_the_ring_of_released_keys_holds_the_last_ones(db: sqlite3.Connection, keys: int) -> None:
+    tx = at(db)
+    for number in range(20):
+        custody.release(tx, hold(tx, A, f"m{number}"), keys)
+        custody.release(tx, hold(tx, B, f"m{number}"), 256)
+        known = [n for n in range(20) if custody.was_released(tx, A, f"{A}/r", f"m{n}")]
+        assert known == list(range(max(0, number - keys + 1), number + 1))
+    assert all(custody.was_released(tx, B, f"{B}/r", f"m{n}") for n in range(20))
+
+
+def test_the_oldest_come_first_with_their_age_and_charge(db: sqlite3.Connection) -> None:
+    rows = []
+    for number in range(3):
+        rows.append(hold(at(db, float(number)), A, f"m{number}", b"x" * number).row)
+        hold(at(db, float(number)), B, f"m{number}")
+    size = custody.charge("m0", b"")
+    assert list(custody.oldest(at(db, 10.0), A)) == [
+        Oldest(row, size + number, 10.0 - number) for number, row in enumerate(rows)
+    ]
+
+
+def test_expiry_is_by_service_time_and_in_batches(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "EXPIRY_BATCH", 3)
+    rows = [hold(at(db, float(number)), A, f"m{number}").row for number in range(5)]
+    assert custody.expired(at(db, 10.0), ttl=10.0) == rows[:1]
+    assert custody.expired(at(db, 12.5), ttl=10.0) == rows[:3]
+    assert custody.expired(at(db, 1000.0), ttl=10.0) == rows[:3], "the rest comes next"
+    assert custody.first_since(at(db)) == 0.0
+    for row in rows[:3]:
+        custody.remove(at(db), row)
+    assert custody.first_since(at(db)) == 3.0
+    for row in rows[3:]:
+        custody.remove(at(db), row)
+    assert custody.first_since(at(db)) is None
+
+
+# The dead.
+
+
+def letter(number: int, size: int = 10) -> Letter:
+    return Letter(f"{A}/r", f"m{number}", "gw.example", 2, b"x" * size, "why")
+
+
+def buried(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT msg_id FROM dead ORDER BY id")]
+
+
+def names(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT name FROM events ORDER BY seq")]
+
+
+def test_the_dead_are_bounded_in_number_and_each_end_is_told(db: sqlite3.Connection) -> None:
+    for number in range(4):
+        dead.bury(at(db), letter(number), Usage(2, 10_000))
+    assert buried(db) == ["m2", "m3"]
+    assert names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
+    tags = [row[0] for row in db.execute("SELECT tags FROM events WHERE name = 'dead_evicted'")]
+    assert tags == ['{"msgId": "m0"}', '{"msgId": "m1"}']
+
+
+def test_the_dead_are_bounded_in_bytes(db: sqlite3.Connection) -> None:
+    for number in range(3):
+        dead.bury(at(db), letter(number, 40), Usage(100, 100))
+    assert buried(db) == ["m1", "m2"]
+    dead.bury(at(db), letter(9, 1000), Usage(100, 100))
+    assert buried(db) == ["m9"], "one that is too large is kept alone"
+    assert db.execute("SELECT messages, bytes FROM dead_total").fetchone() == (1, 1000)
+
+
+def test_a_dead_message_may_have_no_id(db: sqlite3.Connection) -> None:
+    dead.bury(at(db), letter(0)._replace(msg_id=None), Usage(1, 100))
+    assert buried(db) == [None]
+    assert db.execute("SELECT tags, text, qos FROM events").fetchone() == (None, "why", 2)
+
+
+# Totals that triggers keep.
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["hold", "release", "remove", "bury", "rollback"]),
+        st.sampled_from([A, B, "c@gw.example"]),
+        st.integers(0, 3),
+        st.integers(0, 50),
+    ),
+    max_size=40,
+)
+
+
+@given(OPERATIONS)
+@settings(deadline=None, max_examples=60)
+def test_totals_are_what_a_recount_gives(operations: list[tuple[str, str, int, int]]) -> None:
+    with in_memory() as db:
+        for operation, source, number, size in operations:
+            db.execute("BEGIN")
+            apply(at(db), operation, source, f"m{number}", size)
+            db.execute("ROLLBACK" if operation == "rollback" else "COMMIT")
+            assert recount(db) == counted(db)
+
+
+def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) -> None:
+    held = custody.find(tx, f"{source}/r", msg_id)
+    if operation == "bury":
+        dead.bury(tx, Letter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
+    elif held is None:
+        hold(tx, source, msg_id, b"x" * size)
+    elif operation == "remove":
+        custody.remove(tx, held.row)
+    else:
+        custody.release(tx, held, 2)
+
+
+def recount(db: sqlite3.Connection) -> list[object]:
+    total = "SELECT count(*), coalesce(sum(bytes), 0) FROM "
+    by_source = "SELECT source, count(*), sum(bytes) FROM held GROUP BY source ORDER BY source"
+    return [
+        db.execute(total + "held").fetchone(),
+        db.execute(total + "dead").fetchone(),
+        db.execute(by_source).fetchall(),
+    ]
+
+
+def counted(db: sqlite3.Connection) -> list[object]:
+    return [
+        db.execute("SELECT messages, bytes FROM custody_total").fetchone(),
+        db.execute("SELECT messages, bytes FROM dead_total").fetchone(),
+        db.execute(
+            "SELECT source, messages, bytes FROM custody WHERE messages > 0 ORDER BY source"
+        ).fetchall(),
+    ]

@@ -1,0 +1,105 @@
+"""The event log: numbers without a gap, bytes that add up, and pages that are bounded."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.rules.clock import Now
+from edge.store import events
+from edge.store.database import Transaction
+from edge.store.events import LANES, LOGS, READINGS, SYSTEM, Lane, NewEvent, Row
+from tests.helpers.store import append, in_memory
+
+EVENT = NewEvent("log", text="x")
+SIZE = events.OVERHEAD + 1
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        yield connection
+
+
+def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
+    return Transaction(db, Now(service, 1_760_000_000_000, True))
+
+
+def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
+    full = NewEvent(
+        "reading", "a@gw/r", "node", "name", -1.5, "°C", "Warning", "text", 2, 17, {"ä": "ö\n"}
+    )
+    events.append(Transaction(db, Now(1.0, 123, False)), READINGS, full)
+    events.append(at(db), READINGS, NewEvent("reading"))
+    first, second = events.read(at(db), READINGS, 0, 10, 10_000)
+    assert first == Row._make((1, 123, False, *full))
+    nothing = [None] * 9
+    assert second == Row._make((2, 1_760_000_000_000, True, "reading", *nothing, {}))
+    assert type(first.clock) is bool
+
+
+def test_each_lane_counts_for_itself_from_one(db: sqlite3.Connection) -> None:
+    for lane in (LOGS, SYSTEM, LOGS, LOGS):
+        events.append(at(db), lane, EVENT)
+    numbers = {lane: [row.seq for row in events.read(at(db), lane, 0, 10, 1000)] for lane in LANES}
+    assert numbers == {READINGS: [], LOGS: [1, 2, 3], SYSTEM: [1]}
+
+
+def test_what_waits_is_counted_and_weighed_with_the_moment_of_the_oldest(
+    db: sqlite3.Connection,
+) -> None:
+    assert events.lanes(at(db)) == [Lane(lane, 0, 0, None) for lane in sorted(LANES)]
+    append(at(db, 5.0), LOGS, 2, EVENT)
+    append(at(db, 9.0), LOGS, 1, NewEvent("log", "a", "b", "c", 1.0, "d", "e", "fg", 1, 2))
+    append(at(db, 7.0), SYSTEM, 1, NewEvent("system", tags={"key": "value"}))
+    assert events.lanes(at(db)) == [
+        Lane(LOGS, 3, 2 * SIZE + events.OVERHEAD + 7, 5.0),
+        Lane(READINGS, 0, 0, None),
+        Lane(SYSTEM, 1, events.OVERHEAD + 8, 7.0),
+    ]
+    assert [events.unsealed(at(db), lane) for lane in (LOGS, READINGS, SYSTEM)] == [3, 0, 1]
+    assert events.fullest(at(db)) == 3
+
+
+def test_the_fullest_lane_is_one_that_messages_go_to(db: sqlite3.Connection) -> None:
+    append(at(db), SYSTEM, 9, EVENT)
+    append(at(db), READINGS, 2, EVENT)
+    append(at(db), LOGS, 1, EVENT)
+    assert events.fullest(at(db)) == 2
+
+
+def test_a_page_is_bounded_in_number_and_bytes_and_never_empty(db: sqlite3.Connection) -> None:
+    append(at(db), LOGS, 10, EVENT)
+
+    def page(after: int, count: int, size: int) -> list[int]:
+        return [row.seq for row in events.read(at(db), LOGS, after, count, size)]
+
+    assert page(0, 3, 10_000) == [1, 2, 3]
+    assert page(7, 100, 10_000) == [8, 9, 10]
+    assert page(0, 100, 4 * SIZE) == [1, 2, 3, 4]
+    assert page(0, 100, 4 * SIZE - 1) == [1, 2, 3]
+    assert page(4, 100, 0) == [5]
+    assert page(10, 100, 1000) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 5), st.booleans()), max_size=30))
+@settings(deadline=None, max_examples=60)
+def test_numbers_have_no_gap_whatever_is_rolled_back(
+    transactions: list[tuple[str, int, bool]],
+) -> None:
+    with in_memory() as db:
+        written = dict.fromkeys(LANES, 0)
+        for lane, count, committed in transactions:
+            db.execute("BEGIN")
+            append(at(db), lane, count, EVENT)
+            db.execute("COMMIT" if committed else "ROLLBACK")
+            written[lane] += count if committed else 0
+        for lane, count in written.items():
+            rows = events.read(at(db), lane, 0, 10_000, 10**9)
+            assert [row.seq for row in rows] == list(range(1, count + 1))
+        states = {state.lane: (state.events, state.bytes) for state in events.lanes(at(db))}
+        assert states == {lane: (count, count * SIZE) for lane, count in written.items()}

@@ -1,0 +1,157 @@
+"""Refusals folded by source and rule, and the units of work that time brings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.config import Limits
+from edge.store import custody, due, refusals
+from edge.store.database import Transaction
+from tests.helpers.store import Gateway, digest_of, new_database
+
+A, B = "a@gw.example", "b@gw.example"
+LIMITS = Limits(refusal_sources=3)
+WINDOW = LIMITS.refusal_window
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), LIMITS)
+    yield made
+    made.close()
+
+
+def refuse(
+    gateway: Gateway, source: str, rule: str = "rule", times: int = 1, figure: int | None = None
+) -> None:
+    for _ in range(times):
+        gateway.tx(
+            lambda tx: refusals.refuse(tx, source, rule, figure, WINDOW, LIMITS.refusal_sources)
+        )
+
+
+def told(gateway: Gateway) -> list[tuple[str | None, str | None, float | None]]:
+    return [(event.source, event.name, event.value) for event in gateway.events("system")]
+
+
+def rows(gateway: Gateway) -> int:
+    return int(gateway.count("SELECT count(*) FROM refusals"))
+
+
+def test_the_first_is_told_at_once_and_the_rest_when_the_window_is_over(gateway: Gateway) -> None:
+    refuse(gateway, A, figure=32)
+    assert told(gateway) == [(A, "rule", 1.0)]
+    assert gateway.due == gateway.clock.service + WINDOW
+    refuse(gateway, A, times=5, figure=16)
+    assert told(gateway) == [(A, "rule", 1.0)]
+    gateway.clock.service += WINDOW - 0.001
+    gateway.ring()
+    assert len(told(gateway)) == 1
+    gateway.clock.service += 0.001
+    gateway.ring()
+    assert told(gateway) == [(A, "rule", 1.0), (A, "rule", 5.0)]
+    first, last = gateway.events("system")
+    assert (first.kind, first.level, first.tags) == ("limit", "Warning", {"limit": "32"})
+    assert last.tags == {"limit": "16"}
+    assert gateway.due == gateway.clock.service + WINDOW, "the window begins anew"
+
+
+def test_a_window_in_which_nothing_came_is_closed(gateway: Gateway) -> None:
+    refuse(gateway, A)
+    gateway.clock.service += WINDOW
+    gateway.ring()
+    assert rows(gateway) == 0
+    assert gateway.due is None
+    refuse(gateway, A)
+    assert told(gateway) == [(A, "rule", 1.0)] * 2
+
+
+def test_sources_and_rules_are_told_apart(gateway: Gateway) -> None:
+    for source, rule in ((A, "x"), (A, "y"), (B, "x")):
+        refuse(gateway, source, rule, times=2)
+    assert told(gateway) == [(A, "x", 1.0), (A, "y", 1.0), (B, "x", 1.0)]
+    assert gateway.events("system")[0].tags == {}
+
+
+def test_beyond_the_bound_sources_are_told_as_other(gateway: Gateway) -> None:
+    for number in range(10):
+        refuse(gateway, f"s{number}@gw.example")
+    assert rows(gateway) == LIMITS.refusal_sources + 1
+    assert [source for source, *_ in told(gateway)] == [
+        *(f"s{number}@gw.example" for number in range(3)),
+        refusals.OTHER,
+    ]
+    gateway.clock.service += WINDOW
+    gateway.ring()
+    assert told(gateway)[4:] == [(refusals.OTHER, "rule", 6.0)]
+
+
+def test_nothing_is_lost_between_the_windows(gateway: Gateway) -> None:
+    sent = 0
+    for number in range(50):
+        refuse(gateway, A, times=number % 4)
+        sent += number % 4
+        gateway.clock.service += 17.0
+        gateway.ring()
+    for _ in range(2):
+        gateway.clock.service += WINDOW
+        gateway.ring()
+    assert sum(value or 0 for *_, value in told(gateway)) == sent
+    assert rows(gateway) == 0
+
+
+# What falls due.
+
+
+def hold(gateway: Gateway, msg_id: str) -> None:
+    def unit(tx: Transaction) -> None:
+        custody.hold(tx, A, f"{A}/r", msg_id, "gw.example", b"x", digest_of(msg_id))
+
+    gateway.tx(unit)
+
+
+def test_a_gateway_with_nothing_due_asks_for_no_alarm(gateway: Gateway) -> None:
+    gateway.ring()
+    assert gateway.due is None
+
+
+def test_the_alarm_is_armed_for_the_earliest(gateway: Gateway) -> None:
+    start = gateway.clock.service
+    hold(gateway, "m1")
+    gateway.clock.service += 10
+    hold(gateway, "m2")
+    gateway.tx(lambda tx: due.arm(tx, LIMITS))
+    assert gateway.due == start + LIMITS.held_ttl
+    refuse(gateway, A)
+    gateway.tx(lambda tx: due.arm(tx, LIMITS))
+    assert gateway.due == start + 10 + WINDOW
+
+
+def test_much_that_is_due_is_done_in_batches(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(custody, "EXPIRY_BATCH", 2)
+    monkeypatch.setattr(refusals, "BATCH", 2)
+    for number in range(3):
+        hold(gateway, f"m{number}")
+        refuse(gateway, f"s{number}@gw.example", times=2)
+    gateway.clock.service += LIMITS.held_ttl
+    gateway.ring()
+    assert gateway.count("SELECT count(*) FROM held") == 1
+    assert gateway.due is not None
+    assert gateway.due <= gateway.clock.service, "the rest is due at once"
+    gateway.ring()
+    assert gateway.count("SELECT count(*) FROM held") == 0
+    assert len(gateway.events("system", "expired")) == 3
+    assert len(gateway.events("system", "rule")) == 6
+    assert gateway.due == gateway.clock.service + WINDOW
+
+
+def test_a_wall_clock_that_jumps_expires_nothing(gateway: Gateway) -> None:
+    hold(gateway, "m1")
+    gateway.clock.wall_offset = 10**12
+    gateway.ring()
+    assert gateway.count("SELECT count(*) FROM held") == 1

@@ -1,0 +1,270 @@
+"""Segments as rows: a chain that is never cut twice, and a backlog that tells what it lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.rules.clock import Now
+from edge.store import events, segments
+from edge.store.database import Transaction
+from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.store.segments import Dropped, Sealed
+from tests.helpers.store import EPOCH, append, digest_of, in_memory
+
+EVENT = NewEvent("log", text="x")
+ROOM = 10**9
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        yield connection
+
+
+def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
+    return Transaction(db, Now(service, 0, True))
+
+
+def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> Sealed:
+    """Draft a segment of what waits, of `size` bytes."""
+    draft = segments.draft(at(db), lane, count, ROOM)
+    assert draft is not None
+    first, last = draft.events[0].seq, draft.events[-1].seq
+    digest = digest_of(f"{lane} {first}-{last}")
+    data = f"{lane} {first}-{last}".encode().ljust(size)
+    return Sealed(
+        draft.epoch, lane, first, last, digest, data, draft.previous, tuple(draft.dropped)
+    )
+
+
+def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> Sealed:
+    """Write `count` events and seal them."""
+    append(at(db), lane, count, EVENT)
+    segment = sealed(db, lane, count, size)
+    assert segments.seal(at(db), segment)
+    return segment
+
+
+def waiting(db: sqlite3.Connection) -> list[str]:
+    rows = db.execute("SELECT data FROM segments WHERE state = 'waiting' ORDER BY id").fetchall()
+    return [data.decode().strip() for (data,) in rows]
+
+
+def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
+    return db.execute("SELECT lane, first, last, reason FROM dropped ORDER BY 1, 2").fetchall()
+
+
+# Drafting and sealing.
+
+
+def test_nothing_to_seal_is_no_draft(db: sqlite3.Connection) -> None:
+    assert segments.draft(at(db), LOGS, 10, ROOM) is None
+
+
+def test_a_draft_holds_the_oldest_events_within_its_bounds(db: sqlite3.Connection) -> None:
+    append(at(db), LOGS, 5, EVENT)
+    draft = segments.draft(at(db), LOGS, 3, ROOM)
+    assert draft is not None
+    assert (draft.epoch, draft.lane, draft.previous) == (EPOCH, LOGS, bytes(32))
+    assert [event.seq for event in draft.events] == [1, 2, 3]
+    assert draft.dropped == []
+    tiny = segments.draft(at(db), LOGS, 3, 0)
+    assert tiny is not None
+    assert [event.seq for event in tiny.events] == [1]
+
+
+def test_sealing_takes_the_events_out_and_chains_the_next(db: sqlite3.Connection) -> None:
+    append(at(db, 1.0), LOGS, 3, EVENT)
+    append(at(db, 8.0), LOGS, 2, EVENT)
+    first = sealed(db, LOGS, 3)
+    assert segments.seal(at(db), first)
+    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
+    assert (state.events, state.oldest) == (2, 8.0)
+    assert state.bytes == 2 * (events.OVERHEAD + 1)
+    second = sealed(db, LOGS)
+    assert second.previous == first.digest
+    assert (second.first, second.last) == (4, 5)
+    assert segments.seal(at(db), second)
+    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
+    assert (state.events, state.bytes, state.oldest) == (0, 0, None)
+    assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
+def test_a_draft_of_a_chain_that_moved_on_is_refused_and_does_nothing(
+    db: sqlite3.Connection,
+) -> None:
+    append(at(db), LOGS, 4, EVENT)
+    late = sealed(db, LOGS, 4)
+    assert segments.seal(at(db), sealed(db, LOGS, 2))
+    for stale in (late, late._replace(first=3), late._replace(previous=digest_of("forged"))):
+        assert not segments.seal(at(db), stale)
+    assert waiting(db) == ["logs 1-2"]
+    assert events.unsealed(at(db), LOGS) == 2
+
+
+def test_lanes_have_chains_of_their_own(db: sqlite3.Connection) -> None:
+    seal(db, LOGS, 3)
+    assert seal(db, READINGS, 2).previous == bytes(32)
+
+
+# Shipping.
+
+
+def test_the_oldest_that_waits_is_sent_until_it_is_acknowledged(db: sqlite3.Connection) -> None:
+    assert segments.next_waiting(at(db)) is None
+    first, second = seal(db, LOGS, 2), seal(db, SYSTEM)
+    for expected in (first, second):
+        found = segments.next_waiting(at(db))
+        assert found is not None
+        assert found == expected[:6]
+        segments.acknowledge(at(db), expected.digest, ROOM)
+    assert segments.next_waiting(at(db)) is None
+
+
+def test_an_acknowledgement_of_what_is_not_known_changes_nothing(db: sqlite3.Connection) -> None:
+    seal(db, LOGS)
+    segments.acknowledge(at(db), digest_of("unknown"), ROOM)
+    assert waiting(db) == ["logs 1-1"]
+
+
+def test_what_was_acknowledged_is_kept_within_a_bound(db: sqlite3.Connection) -> None:
+    sizes = [40, 30, 20, 10]
+    for size in sizes:
+        segments.acknowledge(at(db), seal(db, LOGS, 1, size).digest, 60)
+    rows = db.execute("SELECT first FROM segments WHERE state = 'acknowledged'").fetchall()
+    assert rows == [(2,), (3,), (4,)]
+    segments.acknowledge(at(db), seal(db, LOGS).digest, 0)
+    assert db.execute("SELECT count(*) FROM segments").fetchone() == (0,)
+
+
+def test_what_the_centre_refuses_is_set_aside_within_a_bound_and_never_sent(
+    db: sqlite3.Connection,
+) -> None:
+    made = [seal(db, LOGS, 1, 10) for _ in range(4)]
+    for segment in made[:3]:
+        assert segments.set_aside(at(db), segment.digest, "other bytes", 25)
+    assert not segments.set_aside(at(db), made[0].digest, "again", 25)
+    rows = db.execute("SELECT first, state, reason FROM segments ORDER BY id").fetchall()
+    assert rows == [(2, "aside", "other bytes"), (3, "aside", "other bytes"), (4, "waiting", None)]
+    found = segments.next_waiting(at(db))
+    assert found is not None
+    assert found.digest == made[3].digest
+
+
+# The backlog's bound.
+
+
+def test_below_the_bound_nothing_goes(db: sqlite3.Connection) -> None:
+    seal(db, LOGS, 1, 100)
+    assert segments.evict(at(db), 100, "full") == []
+    assert waiting(db) == ["logs 1-1"]
+
+
+def test_the_oldest_of_the_largest_lane_goes_and_the_next_header_names_the_range(
+    db: sqlite3.Connection,
+) -> None:
+    seal(db, LOGS, 2, 40)
+    seal(db, READINGS, 5, 60)
+    seal(db, READINGS, 5, 60)
+    (gone,) = segments.evict(at(db), 120, "full")
+    assert gone == (READINGS, 1, 5, 60)
+    assert waiting(db) == ["logs 1-2", "readings 6-10"]
+    append(at(db), READINGS, 1, EVENT)
+    append(at(db), LOGS, 1, EVENT)
+    assert sealed(db, LOGS).dropped == ()
+    next_one = sealed(db, READINGS)
+    assert next_one.dropped == (Dropped(1, 5, "full"),)
+    assert dropped(db) == [(READINGS, 1, 5, "full")], "until it is sealed"
+    assert segments.seal(at(db), next_one)
+    assert dropped(db) == []
+
+
+def test_what_was_acknowledged_or_set_aside_is_not_evicted(db: sqlite3.Connection) -> None:
+    segments.acknowledge(at(db), seal(db, LOGS, 1, 100).digest, ROOM)
+    segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", ROOM)
+    seal(db, LOGS, 1, 10)
+    assert segments.evict(at(db), 10, "full") == []
+    assert [gone.first for gone in segments.evict(at(db), 0, "full")] == [3]
+
+
+def test_neighbours_with_one_reason_are_one_range(db: sqlite3.Connection) -> None:
+    for _ in range(4):
+        seal(db, LOGS, 2)
+    segments.evict(at(db), 30, "full")
+    segments.evict(at(db), 20, "full")
+    assert dropped(db) == [(LOGS, 1, 4, "full")]
+    segments.evict(at(db), 10, "other")
+    segments.evict(at(db), 0, "full")
+    assert dropped(db) == [(LOGS, 1, 4, "full"), (LOGS, 5, 6, "other"), (LOGS, 7, 8, "full")]
+
+
+def test_a_range_that_grew_after_the_draft_is_declared_in_parts(db: sqlite3.Connection) -> None:
+    for _ in range(3):
+        seal(db, LOGS, 2)
+    segments.evict(at(db), 20, "full")
+    append(at(db), LOGS, 1, EVENT)
+    draft = sealed(db, LOGS)
+    assert draft.dropped == (Dropped(1, 2, "full"),)
+    segments.evict(at(db), 0, "full")
+    assert segments.seal(at(db), draft)
+    assert dropped(db) == [(LOGS, 3, 6, "full")]
+
+
+def test_a_header_declares_a_bounded_number_of_ranges(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "DROPPED_RANGES", 2)
+    for _ in range(3):
+        seal(db, LOGS)
+    for number in range(3):
+        segments.evict(at(db), 20 - 10 * number, f"reason{number}")
+    assert [d.first for d in seal(db, LOGS).dropped] == [1, 2]
+    assert [d.first for d in seal(db, LOGS).dropped] == [3]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 4), st.integers(0, 60)), max_size=25)
+)
+@settings(deadline=None, max_examples=60)
+def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int]]) -> None:
+    with in_memory() as db:
+        declared: dict[str, list[int]] = {lane: [] for lane in LANES}
+        for lane, count, room in work:
+            for entry in seal(db, lane, count).dropped:
+                declared[lane] += range(entry.first, entry.last + 1)
+            segments.evict(at(db), room, "full")
+            (size,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM segments").fetchone()
+            assert size <= room
+        for lane in LANES:
+            numbers = list(declared[lane])
+            for table in ("segments", "dropped"):
+                sql = f"SELECT first, last FROM {table} WHERE lane = ?"  # noqa: S608 - two constants
+                for first, last in db.execute(sql, (lane,)):
+                    numbers += range(first, last + 1)
+            (last,) = db.execute("SELECT last FROM lanes WHERE lane = ?", (lane,)).fetchone()
+            assert sorted(numbers) == list(range(1, last + 1))
+
+
+# Reading what is here.
+
+
+def test_segments_are_read_lane_by_lane(db: sqlite3.Connection) -> None:
+    assert segments.lanes(at(db)) == []
+    seal(db, SYSTEM, 2)
+    seal(db, LOGS, 2)
+    segments.acknowledge(at(db), seal(db, SYSTEM, 2).digest, ROOM)
+    assert segments.lanes(at(db)) == [(EPOCH, SYSTEM), (EPOCH, LOGS)]
+
+    def after(seq: int) -> bytes | None:
+        return segments.after(at(db), EPOCH, SYSTEM, seq)
+
+    assert after(0) == b"system 1-2"
+    assert after(1) == b"system 1-2", "a part of it was not read yet"
+    assert after(2) == b"system 3-4"
+    assert after(4) is None
+    assert segments.after(at(db), "another epoch", SYSTEM, 0) is None
