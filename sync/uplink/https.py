@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from sync.format import identity_path
-from sync.uplink.outcomes import Answer, Later, judge
+from sync.uplink.outcomes import Answer, Later, judge, printable
 
 if TYPE_CHECKING:
     import aiohttp
@@ -77,7 +77,9 @@ class HttpsTransport:
         except TimeoutError:
             return Later("no answer in time")
         except (aiohttp.ClientError, OSError) as error:
-            return Later(f"{type(error).__name__}: {error}")
+            return Later(
+                printable(f"{type(error).__name__}: {error}")
+            )  # never its repr: it has headers
 
     async def close(self) -> None:
         """Close the connection that is kept."""

@@ -76,16 +76,16 @@ def judge(answer: Answer) -> Outcome:
         return _landed(told, new=status == 201)
     reason = told.get("reason")
     if status in (400, 409, 413) and isinstance(reason, str) and _WORD.fullmatch(reason):
-        text = f"{status} {reason}: {_printable(told.get('error'))}"
+        text = f"{status} {reason}: {printable(told.get('error'))}"
         if status == 409:
             return Conflict(text)
         if reason not in _ON_THE_WAY:
             return Refused(reason, text)
         return Later(text)
     if status in (401, 403):
-        return Denied(f"{status}: {_printable(told.get('error'))}")
+        return Denied(f"{status}: {printable(told.get('error'))}")
     after = parse_retry_after(answer.retry_after, answer.date)
-    return Later(f"{status}: {_printable(told.get('error'))}", after)
+    return Later(f"{status}: {printable(told.get('error'))}", after)
 
 
 def _landed(told: dict[str, Any], new: bool) -> Outcome:
@@ -104,8 +104,8 @@ def _object(body: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _printable(text: Any) -> str:
-    """Make a stranger's words fit for one line."""
+def printable(text: Any) -> str:
+    """Make a stranger's words fit for one line of a notice."""
     if not isinstance(text, str):
         return "no reason given"
     return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])

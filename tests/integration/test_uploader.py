@@ -223,6 +223,17 @@ async def test_a_bad_network_is_told_once_and_overcome(
         assert delays[:4] == [1.0, 2.0, 4.0, 8.0]
         assert way.notices.names() == ["unreachable", "shipping"]
         assert all(got.path.startswith("/v1/") for got in way.centre.got)
+        assert way.notices.all[0].text.isprintable()
+        assert way.centre.enrolment.token not in way.notices.all[0].text
+
+
+async def test_a_success_forgets_the_failures_before_it(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, says(500), says(500), land, says(500), segments=2) as way:
+        assert await way.naps(3) == [1.0, 2.0, 1.0]
+        await backlog.until([(1, DONE), (6, DONE)])
+        assert way.notices.names() == ["unreachable", "shipping"] * 2
 
 
 async def test_a_server_of_another_authority_gets_neither_segment_nor_token(

@@ -173,7 +173,9 @@ async def test_a_lane_that_was_stuck_and_is_empty_since_is_forgotten(
         assert (await bench.wait()).seconds == 60
 
 
-async def test_a_lane_that_was_stuck_goes_on_when_it_can(backlog: SqliteBacklog) -> None:
+async def test_a_lane_that_was_stuck_goes_on_and_is_told_anew_when_it_is_again(
+    backlog: SqliteBacklog,
+) -> None:
     backlog.dropped = (Dropped(2, 1, "wrong"),)
     backlog.write("logs", logs(10))
     async with running(backlog) as bench:
@@ -182,7 +184,12 @@ async def test_a_lane_that_was_stuck_goes_on_when_it_can(backlog: SqliteBacklog)
         bench.now += nap.seconds
         nap.end()
         await backlog.until([(1, "waiting")])
-        assert (await bench.wait()).seconds == 60
+        nap = await bench.wait()
+        assert nap.seconds == 60
+        backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
+        nap.end()
+        await bench.wait()
+        assert bench.notices.names() == ["lane-stuck"] * 2
 
 
 async def test_a_store_that_cannot_is_told_once_and_asked_again(backlog: SqliteBacklog) -> None:
