@@ -2,7 +2,7 @@
 
 Messages leave first in, first out, within a window. What delivers (`deliver`, or the offer of an
 acknowledged message) goes out in order, after what is before it was received. An error of type
-`wait` holds back what is behind it; one that answers an offer lets what the peer has already
+`wait` holds back what is behind it; one that answers an offer lets what the peer has, or may have,
 received go by, since room at the peer may come from nothing else.
 
 It keeps no bodies and does no I/O: the time is an argument, and what changed is handed out to be
@@ -95,6 +95,7 @@ class Line:
             if flight.awaiting:
                 flight.message = sender.interrupted(flight.message)
                 flight.awaiting, flight.due = False, None
+                flight.held = _stays_held(flight)
 
     def feed(self, number: int, given: Input, now: float) -> Message | None:
         """Apply an answer, or its absence, to the message of that number.
@@ -139,7 +140,8 @@ class Line:
         offers, deliveries = True, True
         for flight in self._flights.values():
             delivers = flight.wants is Action.DELIVER or flight.message.level is Level.ACKNOWLEDGED
-            allowed = (offers or flight.wants is Action.DELIVER) and (deliveries or not delivers)
+            first = flight.wants is Action.OFFER and (flight.held or not flight.message.sends)
+            allowed = (offers or not first) and (deliveries or not delivers)
             if flight.wants in (Action.OFFER, Action.DELIVER) and _is_due(flight, now):
                 if allowed:
                     sent.append(self._send(flight, now))
@@ -170,6 +172,7 @@ class Line:
     def _plan(self, flight: Flight, action: Action, now: float) -> None:
         flight.awaiting = False
         flight.due = None
+        flight.held = _stays_held(flight)
         if action is Action.HOLD:
             flight.held = True
             flight.due = now + self._delay(flight.message)
@@ -193,6 +196,11 @@ class Line:
 
 def _is_due(flight: Flight, now: float) -> bool:
     return flight.due is None or flight.due <= now
+
+
+def _stays_held(flight: Flight) -> bool:
+    """Whether `wait` still stands once an answer is missing: an offer may have been taken since."""
+    return flight.held and flight.message.state is State.RELEASED
 
 
 def _lets_deliver(flight: Flight) -> bool:

@@ -7,6 +7,7 @@ was handed out to be stored.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 
 from hypothesis import settings
@@ -159,5 +160,7 @@ class Exchange(RuleBasedStateMachine):
         assert all(m.state is State.DONE for m in self.stored.values())
 
 
+EXAMPLES = 3000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 150
+
 TestExchange = Exchange.TestCase
-TestExchange.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestExchange.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)

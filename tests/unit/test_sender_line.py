@@ -90,6 +90,18 @@ def test_wait_to_an_offer_holds_back_offers_but_not_what_was_received() -> None:
     assert line.wants_more()
 
 
+def test_what_the_peer_may_hold_is_offered_again_past_a_refused_one() -> None:
+    line = a_line(*assured(2))
+    taken(line)
+    line.feed(1, Input.WAIT, 0)
+    line.interrupt()  # the second may have been taken, and fill the room that the first lacks
+    line.resume()
+    assert taken(line, 1) == [(2, "OFFER")]
+    line.feed(2, Input.RECEIVED, 1)
+    assert taken(line, 1) == [(2, "DELIVER")]
+    assert taken(line, 10) == [(1, "OFFER")]
+
+
 def test_wait_to_a_delivery_holds_back_deliveries_and_offers() -> None:
     line = a_line(*assured(3))
     taken(line)
