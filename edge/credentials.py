@@ -30,7 +30,7 @@ _GROUPS, _GROUP = 9, 3  # 27 characters of 31: 133 bits
 
 
 class PasswordError(ValueError):
-    """A password that cannot be used: empty, too long, or with characters that SASLprep prohibits."""
+    """A password cannot be used: empty, too long, or with what SASLprep prohibits."""
 
 
 @dataclass(frozen=True, slots=True)

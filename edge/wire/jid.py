@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from edge.wire.errors import StanzaError
 
-MAX_PART_BYTES = 1023
-"""Bytes of each part of an address, RFC 6122, section 2.1."""
+MAX_PLAIN_DOMAIN = 253
+"""Bytes of a domain name in the DNS."""
 CACHED = 1024
 """Addresses kept parsed, to save time: twice what the largest gateway here serves; at most 3 MB."""
 
 _PLAIN = re.compile(
     r"(?:([a-z0-9_.+=~!#$%^*()-]{1,1023})@)?"
-    r"((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*)"
+    r"((?!.*xn--)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*)"
     r"(?:/([\x21-\x7e]{1,1023}))?"
 )
 
@@ -60,7 +60,7 @@ def parse(text: str) -> Jid:
         JidError: it is empty, a part is too long, or has characters that it must not have.
     """
     match = _PLAIN.fullmatch(text)
-    if match is not None and len(match[2]) <= MAX_PART_BYTES:
+    if match is not None and len(match[2]) <= MAX_PLAIN_DOMAIN:
         return Jid(match[1] or "", match[2], match[3] or "")
     return _prepare(text)
 
@@ -89,10 +89,10 @@ def prepare_resource(text: str) -> str:
 def _prepare(text: str) -> Jid:
     if not text:
         raise JidError("empty")
-    from slixmpp.jid import JID, InvalidJID
+    from slixmpp.jid import JID
 
     try:
         jid = JID(text)
-    except InvalidJID as error:
+    except ValueError as error:  # InvalidJID is one, and so is what Unicode cannot encode
         raise JidError(str(error)) from error
     return Jid(jid.local, jid.domain, jid.resource)

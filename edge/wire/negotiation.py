@@ -269,11 +269,15 @@ class Negotiation:
 
     def _authorise(self, authzid: str) -> None:
         """Accept the identity to act as: none, or the account itself (RFC 6120, section 6.3.8)."""
-        if authzid and jid.parse(authzid).full not in (
-            self._candidate,
-            f"{self._candidate}@{self.domain}",
-        ):
-            raise sasl.SaslFailure("invalid-authzid")
+        if not authzid:
+            return
+        own = (self._candidate, f"{self._candidate}@{self.domain}")
+        try:
+            if jid.parse(authzid).full in own:
+                return
+        except jid.JidError as error:
+            raise sasl.SaslFailure("invalid-authzid") from error
+        raise sasl.SaslFailure("invalid-authzid")
 
     def _challenge(self, credentials: Credentials) -> list[Action]:
         if self._scram is None:
@@ -314,6 +318,7 @@ class Negotiation:
     def _deny(self, condition: str) -> list[Action]:
         """Tell that this attempt failed; the peer may try again, a few times."""
         self._scram = None
+        self._password = ""
         self.failures += 1
         self.state = State.SECURE if self.secure else State.CLEAR
         told = Send(serialize.sasl_failure(condition))

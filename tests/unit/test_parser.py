@@ -8,6 +8,7 @@ import subprocess
 import weakref
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import pytest
 
@@ -181,6 +182,8 @@ def test_a_restart_after_a_fault() -> None:
         made.feed(b"<a></b>")
     with pytest.raises(UsageError):
         made.feed(b"")
+    made.close()
+    assert made.pending == 0
     made.reset()
     assert isinstance(made.feed(HEADER)[0], StreamOpen)
 
@@ -303,7 +306,7 @@ def test_a_header_counts_as_a_stanza_does() -> None:
 
 def test_no_more_than_the_allowance_reaches_expat(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[int] = []
-    real = parser.expat.ParserCreate
+    real = expat.ParserCreate
 
     class Recorder:
         """Lets everything through to expat, and notes how much that is."""
@@ -321,7 +324,7 @@ def test_no_more_than_the_allowance_reaches_expat(monkeypatch: pytest.MonkeyPatc
         def __setattr__(self, name: str, value: Any) -> None:
             setattr(self.__dict__["inner"], name, value)
 
-    monkeypatch.setattr(parser.expat, "ParserCreate", Recorder)
+    monkeypatch.setattr(expat, "ParserCreate", Recorder)
     made = opened(max_stanza_bytes=1000)
     fed.clear()
     with pytest.raises(StreamError, match="policy-violation"):

@@ -1,0 +1,85 @@
+"""Addresses and passwords: the short way is the long way, and ours is that of others."""
+
+from __future__ import annotations
+
+import pytest
+import scramp.utils
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scramp import ScramException
+from slixmpp.jid import JID, InvalidJID
+
+from edge import credentials
+from edge.credentials import PasswordError
+from edge.wire import jid, sasl
+from edge.wire.jid import JidError
+from edge.wire.sasl import SaslFailure
+
+LOCAL = st.text("abz019_.+=~!#$%^*()-@/ A\u00e4", max_size=6)
+DOMAIN = st.text("abz019.-xn[]:A\u00e4", max_size=10)
+RESOURCE = st.text("az/@ A'\"<\u00e4\u2168\x7f", max_size=5)
+ADDRESSES = st.one_of(
+    st.builds("{}@{}/{}".format, LOCAL, DOMAIN, RESOURCE),
+    st.builds("{}@{}".format, LOCAL, DOMAIN),
+    st.builds("{}/{}".format, DOMAIN, RESOURCE),
+    st.builds("a@xn--{}".format, DOMAIN),
+    DOMAIN,
+    st.text(max_size=20),
+)
+
+
+@given(ADDRESSES)
+@settings(max_examples=500)
+def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
+    try:
+        theirs = JID(text)
+    except (InvalidJID, UnicodeEncodeError):
+        with pytest.raises(JidError):
+            jid.parse(text)
+        return
+    if not theirs.domain:  # the empty address
+        with pytest.raises(JidError):
+            jid.parse(text)
+        return
+    ours = jid.parse(text)
+    assert ours == (theirs.local, theirs.domain, theirs.resource)
+    assert ours.full == theirs.full
+    assert ours.bare == theirs.bare
+    assert jid.parse(ours.full) == ours
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=500)
+def test_passwords_are_prepared_as_another_implementation_does(password: str) -> None:
+    try:
+        theirs = scramp.utils.saslprep(password)
+    except (ScramException, UnicodeEncodeError):
+        theirs = ""
+    if not theirs:
+        with pytest.raises(PasswordError):
+            credentials.prepare(password)
+    else:
+        assert credentials.prepare(password) == theirs
+
+
+@given(st.text())
+def test_base64_is_decoded_or_refused(text: str) -> None:
+    try:
+        decoded = sasl.decode(text)
+    except SaslFailure:
+        return
+    assert sasl.encode(decoded).decode() == (text or "=")
+
+
+@given(st.sampled_from(sasl.SCRAM), st.binary(max_size=60), st.binary(max_size=60))
+def test_any_message_is_answered_or_refused(mechanism: str, first: bytes, last: bytes) -> None:
+    keys = credentials.decoy("nobody", b"s" * 16, mechanism)
+    for initial in (first, b"n,,n=user,r=" + first, b"n,,n=user,r=abc"):
+        try:
+            exchange = sasl.begin(mechanism, initial)
+        except SaslFailure:
+            continue
+        assert isinstance(exchange, sasl.ScramExchange)
+        exchange.challenge(keys)
+        with pytest.raises(SaslFailure):
+            exchange.finish(last)

@@ -1,0 +1,162 @@
+"""Random streams, split at random: the parser finds in them what another finds in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.wire import serialize
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Child, Stanza, parse_fragment
+from tests.helpers.wire_corpus import HEADER, STREAMS, run
+
+NAMES = st.sampled_from(["a", "b", "iq", "message", "q-1", "\u00e9l\u00e9", "x.y"])
+PREFIXES = st.sampled_from(["p", "q", "stream", "xmlnsx"])
+NAMESPACES = st.sampled_from(["jabber:client", "u:1", "u:2", "http://x/?a=1&b='2'"])
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from("<>&'\"/]=! \n:"),
+        st.characters(
+            codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"
+        ),
+    ),
+    max_size=12,
+)
+Draw = Callable[..., Any]
+
+
+def quoted(draw: Draw, value: str) -> str:
+    """Write a value in either kind of quotes, escaping no more than must be."""
+    value = value.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "&#xA;")
+    if draw(st.booleans()):
+        return "'" + value.replace("'", "&apos;") + "'"
+    return '"' + value.replace('"', "&#34;") + '"'
+
+
+def written(draw: Draw, text: str) -> str:
+    """Write text in one of the ways there are."""
+    way = draw(st.sampled_from(["plain", "cdata", "numbers"]))
+    if way == "cdata" and "]]>" not in text:
+        return f"<![CDATA[{text}]]>"
+    if way == "numbers":
+        return "".join(f"&#{ord(c)};" for c in text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("]]>", "]]&gt;")
+
+
+def attributes(draw: Draw, scope: dict[str, str]) -> list[str]:
+    """Write attributes, plain ones and ones with a prefix, none twice."""
+    made: dict[tuple[str, str], str] = {}
+    for name in draw(st.lists(NAMES, max_size=3)):
+        prefix: str = draw(st.sampled_from(["", "xml", *(p for p in scope if p)]))
+        qualified = f"{prefix}:{name}" if prefix else name
+        made[scope.get(prefix, "xml") if prefix else "", name] = (
+            f"{qualified}={quoted(draw, draw(TEXTS))}"
+        )
+    return list(made.values())
+
+
+def element(draw: Draw, scope: dict[str, str], depth: int) -> str:
+    """Write an element; `scope` maps the prefixes that are declared to namespaces."""
+    scope = dict(scope)
+    parts = []
+    if draw(st.booleans()):
+        scope[""] = draw(st.one_of(NAMESPACES, st.just("")))
+        parts.append(f"xmlns={quoted(draw, scope[''])}")
+    for prefix in set(draw(st.lists(PREFIXES, max_size=1))):
+        scope[prefix] = draw(NAMESPACES)
+        parts.append(f"xmlns:{prefix} = {quoted(draw, scope[prefix])}")
+    parts += attributes(draw, scope)
+    prefix = draw(st.sampled_from(list(scope)))
+    name = draw(NAMES)
+    qualified = f"{prefix}:{name}" if prefix else name
+    head = draw(st.sampled_from([" ", "\n", "  "])).join([qualified, *parts])
+    content = [written(draw, text) for text in draw(st.lists(TEXTS, max_size=1))]
+    if depth:
+        for _ in range(draw(st.integers(0, 2))):
+            content += [element(draw, scope, depth - 1), written(draw, draw(TEXTS))]
+    if not "".join(content):
+        return f"<{head}/>" if draw(st.booleans()) else f"<{head}></{qualified}>"
+    return f"<{head}>{''.join(content)}</{qualified} >"
+
+
+@st.composite
+def stanzas(draw: Draw) -> str:
+    return element(draw, {"": "jabber:client", "stream": "http://etherx.jabber.org/streams"}, 3)
+
+
+def same(ours: ElementTree.Element, theirs: ElementTree.Element) -> bool:
+    """Compare two trees, tails of the roots left aside."""
+    return (
+        (ours.tag, ours.attrib, ours.text or "") == (theirs.tag, theirs.attrib, theirs.text or "")
+        and [child.tail or "" for child in ours] == [child.tail or "" for child in theirs]
+        and len(ours) == len(theirs)
+        and all(same(a, b) for a, b in zip(ours, theirs, strict=True))
+    )
+
+
+def check(element: Child, tree: ElementTree.Element, levels: int) -> None:
+    """Hold an element against the tree that it should be."""
+    assert element.name == tree.tag
+    assert element.attrs == tree.attrib
+    assert same(parse_fragment(element.raw), tree)
+    assert same(element.tree(), tree)
+    if levels:
+        assert len(element.children) == len(tree)
+        for child, inner in zip(element.children, tree, strict=True):
+            check(child, inner, levels - 1)
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    ends = sorted({min(cut, len(data)) for cut in cuts} | {len(data)})
+    return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+@given(st.lists(stanzas(), min_size=1, max_size=3), st.lists(st.integers(0, 2000), max_size=8))
+@settings(deadline=None)
+def test_trees_survive_splitting(sources: list[str], cuts: list[int]) -> None:
+    data = HEADER + "\n ".join(sources).encode()
+    parser = StreamParser(max_stanza_bytes=64 * 1024)
+    items = [item for piece in pieces(data, cuts) for item in parser.feed(piece)][1:]
+    assert parser.pending == 0
+    whole = ElementTree.fromstring(data + b"</stream:stream>")  # noqa: S314 (our own)
+    assert len(items) == len(whole) == len(sources)
+    for item, tree in zip(items, whole, strict=True):
+        assert isinstance(item, Stanza)
+        check(item, tree, 2)
+        assert same(parse_fragment(serialize.element(tree)), tree)
+
+
+@st.composite
+def spoiled(draw: Draw) -> bytes:
+    """A stream of the corpus, with a few bytes replaced, put in or taken out."""
+    data = bytearray(HEADER + b"".join(draw(st.lists(st.sampled_from(list(STREAMS.values()))))))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        with_ = draw(st.one_of(st.binary(max_size=2), st.sampled_from([b"<", b">", b"'", b'"'])))
+        data[at : at + draw(st.integers(0, 2))] = with_
+    return bytes(data)
+
+
+@given(spoiled(), st.lists(st.integers(0, 2000), max_size=8))
+@settings(deadline=None, max_examples=300)
+def test_spoiled_streams_raise_stream_errors_alone(data: bytes, cuts: list[int]) -> None:
+    whole = run(data)
+    split = run(*pieces(data, cuts))
+    before = [item for item in whole if len(item) != 1 or item == ("close",)]
+    assert [item for item in split if len(item) != 1 or item == ("close",)] == before
+
+
+@given(TEXTS, TEXTS)
+def test_text_comes_back(text: str, value: str) -> None:
+    made = serialize.tag("a", {"b": value}, serialize.escape(text))
+    tree = parse_fragment(made)
+    assert ((tree.text or ""), tree.get("b")) == (text, value)
+
+
+@given(st.text(), st.text())
+def test_any_text_can_be_written(text: str, value: str) -> None:
+    parse_fragment(serialize.tag("a", {"b": value}, serialize.escape(text)))

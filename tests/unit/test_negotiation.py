@@ -1,0 +1,654 @@
+"""Stream negotiation: every state with every input, and the roads that clients take."""
+
+from __future__ import annotations
+
+import base64
+import re
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scramp import ScramClient
+
+from edge import credentials
+from edge.wire import negotiation
+from edge.wire.actions import (
+    Action,
+    Authenticated,
+    Bind,
+    Close,
+    LookUp,
+    Restart,
+    Route,
+    Send,
+    StartTls,
+    Verify,
+)
+from edge.wire.errors import StanzaError, StreamError, UsageError
+from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
+from edge.wire.negotiation import Negotiation
+from edge.wire.parser import StreamParser
+from edge.wire.requests import classify
+from edge.wire.stanza import Item
+from edge.wire.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
+
+HEADER = (
+    b"<?xml version='1.0'?><stream:stream to='gw.example' version='1.0' xmlns='jabber:client' "
+    b"xmlns:stream='http://etherx.jabber.org/streams'>"
+)
+STARTTLS = f"<starttls xmlns='{TLS}'/>".encode()
+BIND_REQUEST = (
+    f"<iq id='b' type='set'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>".encode()
+)
+KEYS = {keys.mechanism: keys for keys in credentials.derive("pencil")}
+SHA256 = KEYS["SCRAM-SHA-256"]
+
+
+def auth(mechanism: str, initial: bytes | None = None) -> bytes:
+    text = b"" if initial is None else base64.b64encode(initial) or b"="
+    return b"<auth xmlns='%b' mechanism='%b'>%b</auth>" % (SASL.encode(), mechanism.encode(), text)
+
+
+def response(message: bytes) -> bytes:
+    return b"<response xmlns='%b'>%b</response>" % (SASL.encode(), base64.b64encode(message))
+
+
+ABORT = b"<abort xmlns='%b'/>" % SASL.encode()
+PLAIN = auth("PLAIN", b"\0Pump1\0pencil")
+
+
+class Wire:
+    """A negotiation with its parser: what the session would do, without the session."""
+
+    def __init__(self, **options: Any) -> None:
+        ids = count(1)
+        self.parser = StreamParser()
+        self.negotiation = Negotiation("gw.example", stream_id=lambda: f"s{next(ids)}", **options)
+        self.scram: ScramClient | None = None
+
+    @property
+    def state(self) -> State:
+        return self.negotiation.state
+
+    def items(self, data: bytes) -> list[Item]:
+        return self.parser.feed(data)
+
+    def feed(self, data: bytes) -> list[Action]:
+        """Feed bytes; a restart resets the parser."""
+        items = self.items(data)
+        actions: list[Action] = []
+        while items:
+            item = items.pop(0)
+            more = bool(items or self.parser.pending)
+            actions += self.negotiation.receive(item, more=more)
+        return self.perform(actions)
+
+    def perform(self, actions: list[Action]) -> list[Action]:
+        if any(isinstance(action, Restart | StartTls) for action in actions):
+            self.parser.reset()
+        return actions
+
+    def first_message(self, mechanism: str = "SCRAM-SHA-256", name: str = "Pump1") -> bytes:
+        self.scram = ScramClient([mechanism], name, "pencil")
+        first: str = self.scram.get_client_first()
+        return first.encode()
+
+    def proof(self, actions: list[Action]) -> bytes:
+        """Answer a challenge."""
+        assert self.scram is not None
+        self.scram.set_server_first(content(actions).decode())
+        return response(self.scram.get_client_final().encode())
+
+    def to(self, state: State) -> Wire:
+        """Walk to a state on the shortest road."""
+        for step in ROADS[state]:
+            if step is not None:
+                self.feed(step)
+            elif self.state is State.STARTING_TLS:
+                self.negotiation.tls_established()
+            elif self.state is State.LOOKING_UP:
+                self.perform(self.negotiation.found(SHA256))
+            elif self.state is State.VERIFYING:
+                self.perform(self.negotiation.verified(True))
+            else:
+                self.negotiation.bound("pump1@gw.example/fw")
+        assert self.state is state
+        return self
+
+
+_SECURE = [HEADER, STARTTLS, None, HEADER]
+_AUTHENTICATED = [*_SECURE, PLAIN, None, None]
+ROADS: dict[State, list[bytes | None]] = {
+    State.CONNECTED: [],
+    State.CLEAR: [HEADER],
+    State.STARTING_TLS: [HEADER, STARTTLS],
+    State.ENCRYPTED: [HEADER, STARTTLS, None],
+    State.SECURE: _SECURE,
+    State.PROMPTED: [*_SECURE, auth("SCRAM-SHA-256")],
+    State.LOOKING_UP: [*_SECURE, PLAIN],
+    State.CHALLENGED: [*_SECURE, auth("SCRAM-SHA-256", b"n,,n=pump1,r=abc"), None],
+    State.VERIFYING: [*_SECURE, PLAIN, None],
+    State.AUTHENTICATED: _AUTHENTICATED,
+    State.UNBOUND: [*_AUTHENTICATED, HEADER],
+    State.BINDING: [*_AUTHENTICATED, HEADER, BIND_REQUEST],
+    State.BOUND: [*_AUTHENTICATED, HEADER, BIND_REQUEST, None],
+    State.CLOSED: [b"</stream:stream>"],
+}
+ROADS[State.CLOSED] = [HEADER, b"</stream:stream>"]
+
+
+def sent(actions: list[Action]) -> bytes:
+    return b"".join(action.data for action in actions if isinstance(action, Send))
+
+
+def kinds(actions: list[Action]) -> list[type]:
+    return [type(action) for action in actions]
+
+
+def content(actions: list[Action]) -> bytes:
+    """Decode the message in a challenge or success."""
+    match = re.search(rb"<(?:challenge|success)[^>]*>([^<]*)<", sent(actions))
+    assert match is not None
+    return base64.b64decode(match[1])
+
+
+def condition(actions: list[Action]) -> str:
+    """Return the stream error that is sent; the connection must be closed after it."""
+    assert kinds(actions)[-1] is Close
+    match = re.search(rb"<stream:error><([a-z-]+) ", sent(actions))
+    assert match is not None
+    assert sent(actions).endswith(b"</stream:error></stream:stream>")
+    return match[1].decode()
+
+
+def failure(actions: list[Action]) -> str:
+    match = re.search(
+        rb"<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><([a-z-]+)/>", sent(actions)
+    )
+    assert match is not None
+    return match[1].decode()
+
+
+# Every state with every input
+
+PEER: dict[Input, bytes] = {
+    Input.OPEN: HEADER,
+    Input.STARTTLS: STARTTLS,
+    Input.AUTH: PLAIN,
+    Input.RESPONSE: response(b"n,,n=pump1,r=abc"),
+    Input.ABORT: ABORT,
+    Input.BIND: BIND_REQUEST,
+    Input.STANZA: b"<message/>",
+    Input.OTHER: b"<enable xmlns='urn:xmpp:sm:3'/>",
+    Input.PEER_ERROR: b"<stream:error/>",
+    Input.CLOSE: b"</stream:stream>",
+}
+
+
+def give(wire: Wire, event: Input) -> list[Action]:
+    """Give an input to a negotiation, whatever its state."""
+    it = wire.negotiation
+    if event in FROM_PEER:
+        parser = StreamParser()
+        items = parser.feed(HEADER if event is Input.OPEN else HEADER + PEER[event])
+        assert classify(items[-1]) is event
+        return it.receive(items[-1])
+    match event:
+        case Input.FAULT:
+            return it.fail(StreamError("connection-timeout"))
+        case Input.TLS_ESTABLISHED:
+            return it.tls_established()
+        case Input.FOUND:
+            return it.found(SHA256)
+        case Input.NOT_FOUND:
+            return it.found(None)
+        case Input.VERIFIED:
+            return it.verified(True)
+        case Input.NOT_VERIFIED:
+            return it.verified(False)
+        case Input.BIND_DONE:
+            return it.bound("pump1@gw.example/fw")
+        case _:
+            return it.refused(StanzaError("conflict"))
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(State, Input)), ids=str)
+def test_every_state_with_every_input(state: State, event: Input) -> None:
+    wire = Wire().to(state)
+    if state is State.CLOSED:
+        assert give(wire, event) == []
+        assert wire.state is State.CLOSED
+        return
+    transition = TRANSITIONS.get((state, event))
+    if transition is None and event not in FROM_PEER:
+        with pytest.raises(UsageError):
+            give(wire, event)
+        assert wire.state is state
+        return
+    actions = give(wire, event)
+    if transition is None:
+        assert wire.state is State.CLOSED
+        assert actions[-1] == Close()
+        if state is not State.STARTING_TLS:
+            assert condition(actions) == out_of_place(state, event)
+    else:
+        assert wire.state in transition.then
+    assert (Close() in actions) == (wire.state is State.CLOSED)
+
+
+def out_of_place(state: State, event: Input) -> str:
+    if state in WAITING:
+        return "policy-violation"
+    if event in (Input.STANZA, Input.BIND):
+        return "not-authorized"
+    return "unsupported-stanza-type" if event is Input.OTHER else "policy-violation"
+
+
+def test_the_table_is_whole() -> None:
+    assert {transition.rule for transition in TRANSITIONS.values()} == set(Rule)
+    assert set(negotiation._RULES) == set(Rule)
+    reached = {then for transition in TRANSITIONS.values() for then in transition.then}
+    assert reached == set(State) - {State.CONNECTED}
+    assert not any(state is State.CLOSED for state, _ in TRANSITIONS)
+    for state, event in product(set(State) - {State.CLOSED}, (Input.CLOSE, Input.FAULT)):
+        assert (state, event) in TRANSITIONS
+    for state in WAITING:  # each has a way on that the peer cannot take
+        assert any(at is state and event not in FROM_PEER for at, event in TRANSITIONS)
+
+
+def test_a_rule_that_leaves_the_table_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire = Wire().to(State.UNBOUND)
+    astray = TRANSITIONS[State.UNBOUND, Input.BIND]._replace(then=(State.CLOSED,))
+    monkeypatch.setitem(TRANSITIONS, (State.UNBOUND, Input.BIND), astray)
+    with pytest.raises(UsageError, match="bind led from unbound to binding"):
+        wire.feed(BIND_REQUEST)
+
+
+def test_the_diagram_shows_every_state() -> None:
+    drawn = diagram()
+    for state in State:
+        assert (f" {state.value}" in drawn) == (state is not State.CLOSED)
+    assert "    looking_up --> challenged: credentials found" in drawn.splitlines()
+
+
+def test_the_documents_diagram_is_this_one() -> None:
+    document = Path(__file__).parents[2] / "docs" / "architecture.md"
+    text = document.read_text() if document.exists() else ""
+    blocks = re.findall(r"```mermaid\n(stateDiagram-v2\n.*?)\n```", text, re.DOTALL)
+    if not blocks:
+        pytest.skip("the document has no state diagram")
+    assert diagram() in blocks
+
+
+# The roads that clients take
+
+
+@pytest.mark.parametrize("mechanism", KEYS)
+def test_the_whole_road_with_scram(mechanism: str) -> None:
+    wire = Wire(features=b"<c xmlns='u'/>")
+    offer = sent(wire.feed(HEADER))
+    assert b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>" in offer
+    assert b"<mechanism" not in offer
+    assert wire.feed(STARTTLS) == [Send(f"<proceed xmlns='{TLS}'/>".encode()), StartTls()]
+    assert wire.negotiation.waiting
+    assert wire.negotiation.tls_established() == []
+    assert wire.negotiation.secure
+    offer = sent(wire.feed(HEADER))
+    assert re.findall(rb"<mechanism>([^<]*)<", offer) == [
+        b"SCRAM-SHA-256",
+        b"SCRAM-SHA-1",
+        b"PLAIN",
+    ]
+    assert b"starttls" not in offer
+    assert b"id='s2'" in offer
+    wanted = wire.feed(auth(mechanism, wire.first_message(mechanism)))
+    assert wanted == [LookUp("pump1", mechanism)]
+    assert wire.negotiation.waiting
+    proof = wire.proof(wire.negotiation.found(KEYS[mechanism]))
+    assert wire.state not in WAITING
+    done = wire.feed(proof)
+    assert done[1:] == [Authenticated("pump1"), Restart()]
+    assert wire.scram is not None
+    wire.scram.set_server_final(content(done).decode())
+    assert wire.negotiation.username == "pump1"
+    assert wire.negotiation.mechanism == mechanism
+    offer = sent(wire.feed(HEADER))
+    assert f"<bind xmlns='{BIND}'/>".encode() in offer
+    assert b"<session " in offer
+    assert offer.endswith(b"<c xmlns='u'/></stream:features>")
+    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
+    assert wire.negotiation.waiting
+    told = sent(wire.negotiation.bound("pump1@gw.example/fw"))
+    assert told == (
+        f"<iq type='result' id='b'><bind xmlns='{BIND}'>"
+        "<jid>pump1@gw.example/fw</jid></bind></iq>".encode()
+    )
+    routed = wire.feed(b"<message id='1'/><iq id='2'><bind xmlns='%b'/></iq>" % BIND.encode())
+    assert [action.stanza.attrs["id"] for action in routed if isinstance(action, Route)] == [
+        "1",
+        "2",
+    ]
+    assert wire.feed(b"</stream:stream>") == [Send(b"</stream:stream>"), Close()]
+
+
+def test_the_road_with_plain() -> None:
+    wire = Wire().to(State.SECURE)
+    assert wire.feed(PLAIN) == [LookUp("pump1", "PLAIN")]
+    assert wire.negotiation.found(SHA256) == [Verify("pencil", SHA256)]
+    assert "pencil" not in repr(Verify("pencil", SHA256))
+    done = wire.perform(wire.negotiation.verified(True))
+    assert done == [
+        Send(f"<success xmlns='{SASL}'/>".encode()),
+        Authenticated("pump1"),
+        Restart(),
+    ]
+
+
+def test_the_first_message_may_come_after_an_empty_challenge() -> None:
+    wire = Wire().to(State.SECURE)
+    asked = wire.feed(auth("SCRAM-SHA-256"))
+    assert asked == [Send(f"<challenge xmlns='{SASL}'/>".encode())]
+    assert wire.feed(response(wire.first_message())) == [LookUp("pump1", "SCRAM-SHA-256")]
+    assert kinds(wire.feed(wire.proof(wire.negotiation.found(SHA256)))) == [
+        Send,
+        Authenticated,
+        Restart,
+    ]
+
+
+def test_an_empty_first_message_is_malformed() -> None:
+    for road in (auth("SCRAM-SHA-256", b""), auth("PLAIN", b"")):
+        assert failure(Wire().to(State.SECURE).feed(road)) == "malformed-request"
+    empty = f"<response xmlns='{SASL}'/>".encode()
+    assert failure(Wire().to(State.PROMPTED).feed(empty)) == "malformed-request"
+    assert failure(Wire().to(State.CHALLENGED).feed(empty)) == "malformed-request"
+
+
+def test_without_tls_scram_is_allowed_where_that_is_configured_and_plain_is_not() -> None:
+    wire = Wire(tls=False, require_tls=False)
+    offer = sent(wire.feed(HEADER))
+    assert re.findall(rb"<mechanism>([^<]*)<", offer) == [b"SCRAM-SHA-256", b"SCRAM-SHA-1"]
+    assert b"starttls" not in offer
+    assert failure(wire.feed(PLAIN)) == "encryption-required"
+    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
+    assert Authenticated("pump1") in wire.feed(wire.proof(wire.negotiation.found(SHA256)))
+    assert b"starttls" not in sent(wire.feed(HEADER))
+    assert wire.state is State.UNBOUND
+
+
+def test_tls_that_is_optional_is_offered_beside_the_mechanisms() -> None:
+    offer = sent(Wire(require_tls=False).feed(HEADER))
+    assert f"<starttls xmlns='{TLS}'/>".encode() in offer
+    assert b"<mechanism>SCRAM-SHA-256<" in offer
+
+
+def test_where_tls_is_required_nothing_goes_on_without() -> None:
+    for attempt in (PLAIN, auth("SCRAM-SHA-256", b"n,,n=a,r=b"), auth("SCRAM-SHA-1")):
+        wire = Wire().to(State.CLEAR)
+        assert failure(wire.feed(attempt)) == "encryption-required"
+        assert wire.state is State.CLEAR
+    with pytest.raises(UsageError):
+        Negotiation("gw.example", tls=False)
+
+
+def test_tls_where_it_cannot_be_started() -> None:
+    wire = Wire(tls=False, require_tls=False).to(State.CLEAR)
+    refused = wire.feed(STARTTLS)
+    assert sent(refused) == f"<failure xmlns='{TLS}'/></stream:stream>".encode()
+    assert refused[-1] == Close()
+    assert sent(Wire().to(State.SECURE).feed(STARTTLS)).startswith(b"<failure ")
+
+
+# What must not be
+
+
+@pytest.mark.parametrize("behind", [b"<", b"<presence/>", b"<auth", PLAIN, HEADER[21:]])
+def test_what_is_sent_behind_starttls_is_refused(behind: bytes) -> None:
+    wire = Wire().to(State.CLEAR)
+    try:
+        items = wire.items(STARTTLS + behind)
+    except StreamError as error:  # a header within a stream, told after the item before it
+        items = error.items
+    more = len(items) > 1 or wire.parser.pending > 0 or behind == HEADER[21:]
+    actions = wire.negotiation.receive(items[0], more=more)
+    assert condition(actions) == "policy-violation"
+    assert b"proceed" not in sent(actions)
+    assert StartTls() not in actions
+
+
+def test_whitespace_behind_starttls_does_no_harm() -> None:
+    assert StartTls() in Wire().to(State.CLEAR).feed(STARTTLS + b"\n")
+
+
+def test_what_is_sent_ahead_of_success_is_refused() -> None:
+    wire = Wire().to(State.SECURE)
+    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
+    proof = wire.proof(wire.negotiation.found(SHA256))
+    actions = wire.feed(proof + b"<iq")
+    assert condition(actions) == "policy-violation"
+    assert b"success" not in sent(actions)
+    plain = Wire().to(State.VERIFYING)
+    assert condition(plain.negotiation.verified(True, more=True)) == "policy-violation"
+    assert plain.negotiation.username == ""
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (HEADER.replace(b"etherx", b"other"), "invalid-namespace"),
+        (HEADER.replace(b"jabber:client", b"jabber:server"), "invalid-namespace"),
+        (HEADER.replace(b"xmlns='jabber:client'", b""), "invalid-namespace"),
+        (HEADER.replace(b"<stream:stream", b"<stream:flow"), "bad-format"),
+        (
+            HEADER.replace(b"stream:stream", b"stream").replace(b"jabber:client", STREAMS.encode()),
+            "bad-namespace-prefix",
+        ),
+        (HEADER.replace(b"gw.example", b"other.example"), "host-unknown"),
+        (HEADER.replace(b"gw.example", b"a b"), "host-unknown"),
+        (HEADER.replace(b"gw.example", b"a@gw.example"), "host-unknown"),
+        (HEADER.replace(b"gw.example", b""), "improper-addressing"),
+        (HEADER.replace(b"to='gw.example'", b""), "improper-addressing"),
+        (HEADER.replace(b" version='1.0' ", b" "), "unsupported-version"),
+        (
+            HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='0.9'"),
+            "unsupported-version",
+        ),
+        (
+            HEADER.replace(b"to='gw.example' version='1.0'", b"to='gw.example' version='x'"),
+            "unsupported-version",
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", [State.CONNECTED, State.ENCRYPTED, State.AUTHENTICATED])
+def test_headers_that_are_refused(state: State, header: bytes, expected: str) -> None:
+    actions = Wire().to(state).feed(header)
+    assert condition(actions) == expected
+    assert sent(actions).startswith(b"<?xml version='1.0'?><stream:stream ")
+    assert sent(actions).count(b"<stream:stream ") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b"version='1.0' xmlns", b"version='1.9' xmlns"),
+        (b"version='1.0' xmlns", b"version='01.0' xmlns"),
+        (b"gw.example", b"GW.Example"),
+        (b"stream:", b"s:"),
+        (b"version='1.0' xmlns", b"version='2.0' xmlns"),
+    ],
+)
+def test_headers_that_are_accepted(change: tuple[bytes, bytes]) -> None:
+    header = HEADER.replace(*change).replace(
+        b"xmlns:stream=", b"xmlns:s=" if change[0] == b"stream:" else b"xmlns:stream="
+    )
+    wire = Wire()
+    wire.feed(header)
+    assert wire.state is State.CLEAR
+
+
+def test_the_peers_address_is_answered_to() -> None:
+    header = HEADER.replace(b"to=", b"from='Pump1@gw.example' to=")
+    assert b" to='pump1@gw.example'" in sent(Wire().feed(header))
+    bad = HEADER.replace(b"to=", b"from='@' to=")
+    assert b" to=" not in sent(Wire().feed(bad))
+
+
+def test_a_fault_before_the_header_is_told_within_a_stream() -> None:
+    for state in (State.CONNECTED, State.ENCRYPTED, State.AUTHENTICATED):
+        actions = Wire().to(state).negotiation.fail(StreamError("not-well-formed", "a<b"))
+        assert condition(actions) == "not-well-formed"
+        assert sent(actions).startswith(b"<?xml")
+        assert b"a&lt;b" in sent(actions)
+    actions = Wire().to(State.CLEAR).negotiation.fail(StreamError("reset"))
+    assert sent(actions).startswith(b"<stream:error>")
+
+
+def test_nothing_is_said_in_the_clear_during_a_handshake() -> None:
+    for event in (Input.FAULT, Input.CLOSE, Input.STANZA):
+        assert give(Wire().to(State.STARTING_TLS), event) == [Close()]
+
+
+# Failed attempts
+
+
+def test_three_failures_end_the_stream() -> None:
+    wire = Wire().to(State.SECURE)
+    for attempt in range(1, negotiation.MAX_SASL_FAILURES + 1):
+        wire.feed(PLAIN)
+        wire.negotiation.found(SHA256)
+        actions = wire.negotiation.verified(False)
+        assert failure(actions) == "not-authorized"
+        assert wire.negotiation.failures == attempt
+        if attempt < negotiation.MAX_SASL_FAILURES:
+            assert kinds(actions) == [Send]
+            assert wire.state is State.SECURE
+        else:
+            assert condition(actions) == "policy-violation"
+
+
+def test_a_failure_is_forgiven() -> None:
+    wire = Wire().to(State.SECURE)
+    wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
+    wire.negotiation.found(credentials.decoy("pump1", b"s" * 16))
+    assert failure(wire.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
+    wire.feed(PLAIN)
+    assert wire.negotiation.found(SHA256) == [Verify("pencil", SHA256)]
+    assert Authenticated("pump1") in wire.negotiation.verified(True)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"),
+    [
+        (auth("EXTERNAL"), "invalid-mechanism"),
+        (auth("SCRAM-SHA-256-PLUS"), "invalid-mechanism"),
+        (b"<auth xmlns='%b'/>" % SASL.encode(), "invalid-mechanism"),
+        (b"<auth xmlns='%b' mechanism='PLAIN'>!</auth>" % SASL.encode(), "incorrect-encoding"),
+        (b"<auth xmlns='%b' mechanism='PLAIN'> YQ==</auth>" % SASL.encode(), "incorrect-encoding"),
+        (b"<auth xmlns='%b' mechanism='PLAIN'><a/></auth>" % SASL.encode(), "malformed-request"),
+        (auth("PLAIN", b"pump1"), "malformed-request"),
+        (auth("PLAIN", b"\0a b\0pencil"), "not-authorized"),
+        (auth("PLAIN", b"\0pump1@gw.example\0pencil"), "not-authorized"),
+        (auth("PLAIN", b"other\0pump1\0pencil"), "invalid-authzid"),
+        (auth("PLAIN", b"pump1@other\0pump1\0pencil"), "invalid-authzid"),
+        (auth("PLAIN", b"@\0pump1\0pencil"), "invalid-authzid"),
+        (auth("SCRAM-SHA-1", b"n,a=other,n=pump1,r=abc"), "invalid-authzid"),
+        (auth("SCRAM-SHA-1", b"p=tls-unique,,n=pump1,r=abc"), "malformed-request"),
+    ],
+)
+def test_attempts_that_are_refused_at_once(attempt: bytes, expected: str) -> None:
+    wire = Wire().to(State.SECURE)
+    assert failure(wire.feed(attempt)) == expected
+    assert (wire.state, wire.negotiation.failures) == (State.SECURE, 1)
+
+
+@pytest.mark.parametrize(
+    "authzid", [b"", b"pump1", b"Pump1", b"pump1@gw.example", b"PUMP1@GW.example"]
+)
+def test_acting_as_oneself_is_allowed(authzid: bytes) -> None:
+    wire = Wire().to(State.SECURE)
+    assert wire.feed(auth("PLAIN", authzid + b"\0pump1\0pencil")) == [LookUp("pump1", "PLAIN")]
+
+
+def test_an_attempt_can_be_aborted() -> None:
+    for state in (State.PROMPTED, State.CHALLENGED):
+        wire = Wire().to(state)
+        assert failure(wire.feed(ABORT)) == "aborted"
+        assert wire.state is State.SECURE
+    wrong = f"<response xmlns='{SASL}'>!</response>".encode()
+    for state in (State.PROMPTED, State.CHALLENGED):
+        assert failure(Wire().to(state).feed(wrong)) == "incorrect-encoding"
+
+
+def test_a_lookup_that_fails_is_not_the_peers_fault() -> None:
+    wire = Wire().to(State.LOOKING_UP)
+    assert failure(wire.negotiation.found(None)) == "temporary-auth-failure"
+
+
+def test_plain_after_scram_that_failed_is_plain() -> None:
+    wire = Wire().to(State.CHALLENGED)
+    wire.feed(ABORT)
+    wire.feed(PLAIN)
+    assert kinds(wire.negotiation.found(SHA256)) == [Verify]
+
+
+# Binding
+
+
+def bind(payload: bytes, attrs: bytes = b"id='b' type='set'") -> bytes:
+    return b"<iq %b><bind xmlns='%b'>%b</bind></iq>" % (attrs, BIND.encode(), payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "resource"),
+    [
+        (b"", None),
+        (b"<resource/>", None),
+        (b"<resource></resource>", None),
+        (b"<required/>", None),
+        (b"<required/><resource>fw</resource>", "fw"),
+        (b"<resource>a &amp; b/c</resource>", "a & b/c"),
+        ("<resource>\u2168</resource>".encode(), "IX"),
+    ],
+)
+def test_resources(payload: bytes, resource: str | None) -> None:
+    assert Wire().to(State.UNBOUND).feed(bind(payload)) == [Bind(resource)]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        bind(b"<resource>%b</resource>" % (b"x" * 1024)),
+        bind("<resource>\u200e</resource>".encode()),
+        bind(b"", b"id='b' type='get'"),
+        bind(b"", b"id='b'"),
+        bind(b"", b"type='set'"),
+        bind(b"").replace(b"iq", b"message"),
+    ],
+)
+def test_requests_to_bind_that_are_refused(request_: bytes) -> None:
+    wire = Wire().to(State.UNBOUND)
+    refused = sent(wire.feed(request_))
+    assert b"<error type='modify'><bad-request " in refused
+    assert wire.state is State.UNBOUND
+    assert wire.feed(BIND_REQUEST) == [Bind("fw")]
+
+
+def test_the_session_may_refuse_a_few_times() -> None:
+    wire = Wire().to(State.UNBOUND)
+    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
+        wire.feed(BIND_REQUEST)
+        actions = wire.negotiation.refused(StanzaError("resource-constraint"))
+        assert b"<error type='wait'><resource-constraint " in sent(actions)
+        assert b"id='b'" in sent(actions)
+        if attempt < negotiation.MAX_BIND_FAILURES:
+            assert wire.state is State.UNBOUND
+        else:
+            assert condition(actions) == "policy-violation"
+
+
+def test_ids_of_streams_are_random() -> None:
+    header = StreamParser().feed(HEADER)[0]
+    made = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
+    assert len(made) == 20
+    assert CLIENT in next(iter(made)).decode()

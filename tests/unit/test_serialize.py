@@ -1,0 +1,234 @@
+"""Values to bytes: well-formed, escaped, and what the specification says."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.wire import serialize
+from edge.wire.errors import (
+    STANZA_CONDITIONS,
+    STREAM_CONDITIONS,
+    FragmentError,
+    StanzaError,
+    StreamError,
+    UsageError,
+)
+from edge.wire.namespaces import (
+    BIND,
+    CLIENT,
+    SASL,
+    SESSION,
+    STANZA_ERRORS,
+    STREAM_ERRORS,
+    STREAMS,
+    TLS,
+    XML,
+    clark,
+)
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
+from tests.helpers.wire_corpus import HEADER
+
+NASTY = "<>&'\"\t\r\n]]>\u00e9\U0001f600"
+
+
+def stanza(data: bytes) -> Stanza:
+    parser = StreamParser()
+    item = parser.feed(HEADER + data)[1]
+    assert isinstance(item, Stanza)
+    return item
+
+
+def tree(data: bytes) -> ElementTree.Element:
+    return parse_fragment(data)
+
+
+def stream(data: bytes) -> ElementTree.Element:
+    """Parse what needs the `stream` prefix declared."""
+    document = b"<s xmlns:stream='%b'>%b</s>" % (STREAMS.encode(), data)
+    return ElementTree.fromstring(document)[0]  # noqa: S314 (our own)
+
+
+def test_text_and_values_come_back_as_they_were() -> None:
+    made = serialize.tag("a", {"b": NASTY, "c": None}, serialize.escape(NASTY), xmlns="u<'")
+    assert tree(made).tag == clark("u<'", "a")
+    assert tree(made).attrib == {"b": NASTY}
+    assert tree(made).text == NASTY
+
+
+@pytest.mark.parametrize("illegal", ["\0", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
+def test_what_xml_cannot_carry_is_never_emitted(illegal: str) -> None:
+    assert serialize.escape(f"a{illegal}b").decode() == "a\ufffdb"
+    assert serialize.escape_attribute(f"a{illegal}b").decode() == "a\ufffdb"
+
+
+def test_an_element_without_content_closes_itself() -> None:
+    assert serialize.tag("a") == b"<a/>"
+    assert serialize.attribute("a", None) == b""
+
+
+def test_a_tree_comes_back_as_it_was() -> None:
+    source = (
+        b"<iq xml:lang='en' xmlns:p='u:p' p:x='1' p:y='2' z='&lt;'>a<q xmlns='u'>b<r/>c"
+        b"<s xmlns=''/></q>d<p:e xmlns:o='u:o' o:f='3' p:x='4'/>&amp;</iq>"
+    )
+    before = tree(source)
+    made = serialize.element(before)
+    assert ElementTree.canonicalize(made) != ""
+    assert ElementTree.tostring(tree(made)) == ElementTree.tostring(before)
+    assert b"tail" not in serialize.element(tree(b"<a><b/>tail</a>")[0])
+
+
+def test_a_streams_header() -> None:
+    made = serialize.stream_header("gw.example", "id'1", to="a&b")
+    item = StreamParser().feed(made)[0]
+    assert isinstance(item, StreamOpen)
+    assert item.name == clark(STREAMS, "stream")
+    assert item.namespace == CLIENT
+    assert item.attrs == {
+        "from": "gw.example",
+        "id": "id'1",
+        "to": "a&b",
+        "version": "1.0",
+        clark(XML, "lang"): "en",
+    }
+    assert b" to=" not in serialize.stream_header("gw.example", "1", "de")
+
+
+def test_features() -> None:
+    assert serialize.features() == b"<stream:features/>"
+    offer = stream(serialize.features(starttls=True, required=True))
+    assert offer.tag == clark(STREAMS, "features")
+    assert offer[0].tag == clark(TLS, "starttls")
+    assert offer[0][0].tag == clark(TLS, "required")
+    offer = stream(serialize.features(starttls=True, mechanisms=["A", "B"]))
+    assert len(offer[0]) == 0
+    assert [name.text for name in offer.iter(clark(SASL, "mechanism"))] == ["A", "B"]
+    offer = stream(serialize.features(bind=True, session=True, extra=b"<c xmlns='u'/>"))
+    assert [child.tag for child in offer] == [
+        clark(BIND, "bind"),
+        clark(SESSION, "session"),
+        "{u}c",
+    ]
+    assert offer[1][0].tag == clark(SESSION, "optional")
+
+
+@pytest.mark.parametrize("condition", sorted(STREAM_CONDITIONS))
+def test_stream_errors(condition: str) -> None:
+    made = stream(serialize.stream_error(condition, "a<b"))
+    assert made.tag == clark(STREAMS, "error")
+    assert [child.tag for child in made] == [
+        clark(STREAM_ERRORS, condition),
+        clark(STREAM_ERRORS, "text"),
+    ]
+    assert made[1].text == "a<b"
+    assert len(stream(serialize.stream_error(condition))) == 1
+    assert str(StreamError(condition)) == condition
+    assert str(StreamError(condition, "why")) == f"{condition}: why"
+
+
+def test_an_iq_result() -> None:
+    made = tree(serialize.iq_result("1'", "a@b/c", "gw.example", b"<q xmlns='u'/>"))
+    assert made.tag == clark(CLIENT, "iq")
+    assert made.attrib == {"type": "result", "id": "1'", "to": "a@b/c", "from": "gw.example"}
+    assert made[0].tag == "{u}q"
+    assert serialize.iq_result("1") == b"<iq type='result' id='1'/>"
+    assert serialize.iq_result(None) == b"<iq type='result'/>"
+
+
+@pytest.mark.parametrize(("condition", "kind"), sorted(STANZA_CONDITIONS.items()))
+def test_an_iq_error(condition: str, kind: str) -> None:
+    request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
+    made = tree(serialize.iq_error(request, StanzaError(condition)))
+    assert made.attrib == {"type": "error", "id": "7"}
+    assert [child.tag for child in made] == [clark(CLIENT, "error")]
+    assert made[0].attrib == {"type": kind}
+    assert [child.tag for child in made[0]] == [clark(STANZA_ERRORS, condition)]
+
+
+def test_an_iq_error_with_all_it_may_say() -> None:
+    request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
+    error = StanzaError("conflict", "a<b", type="wait")
+    made = tree(
+        serialize.iq_error(
+            request, error, to="a@b", from_="c", echo=True, application=b"<x xmlns='v'/>"
+        )
+    )
+    assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
+    assert [child.tag for child in made] == ["{u}q", clark(CLIENT, "error")]
+    assert made[1].attrib == {"type": "wait"}
+    assert [child.tag for child in made[1]] == [
+        clark(STANZA_ERRORS, "conflict"),
+        clark(STANZA_ERRORS, "text"),
+        "{v}x",
+    ]
+    assert made[1][1].text == "a<b"
+    assert str(error) == "wait/conflict: a<b"
+    assert str(StanzaError("gone")) == "cancel/gone"
+    empty = serialize.iq_error(stanza(b"<iq id='1'/>"), error, echo=True)
+    assert len(tree(empty)) == 1
+
+
+def test_a_message_error() -> None:
+    request = stanza(b"<message id='7'><body>x</body></message>")
+    made = tree(serialize.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
+    assert made.tag == clark(CLIENT, "message")
+    assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
+    assert [child.tag for child in made] == [clark(CLIENT, "error")]
+
+
+def test_authentication() -> None:
+    assert tree(serialize.sasl_challenge(b"YQ==")).text == "YQ=="
+    assert tree(serialize.sasl_challenge()).text is None
+    assert tree(serialize.sasl_success()).tag == clark(SASL, "success")
+    failure = tree(serialize.sasl_failure("aborted", "a<b"))
+    assert [child.tag for child in failure] == [clark(SASL, "aborted"), clark(SASL, "text")]
+    assert len(tree(serialize.sasl_failure("aborted"))) == 1
+
+
+def test_a_binding() -> None:
+    made = tree(serialize.bind_result("1", "a@b/c<d"))
+    assert made.findtext(f"{clark(BIND, 'bind')}/{clark(BIND, 'jid')}") == "a@b/c<d"
+
+
+def test_conditions_that_do_not_exist_are_our_fault() -> None:
+    with pytest.raises(UsageError):
+        serialize.stream_error("bad-request")
+    with pytest.raises(UsageError):
+        StreamError("bad-request")
+    with pytest.raises(UsageError):
+        StanzaError("not-well-formed")
+    with pytest.raises(UsageError):
+        StanzaError("gone", type="never")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"text",
+        b"<a/>text",
+        b"text<a/>",
+        b"<a/><b/>",
+        b"<a>",
+        b"</e><e>",
+        b"<a/></e><e/>",
+        b"<p:a/>",
+        b"<a>&nbsp;</a>",
+        b"<!DOCTYPE a><a/>",
+        b"\xff",
+        b"<?xml version='1.0'?><a/>",
+        b"<a>" + b"x" * MAX_FRAGMENT_BYTES + b"</a>",
+    ],
+)
+def test_fragments_that_are_not_one_element(raw: bytes) -> None:
+    with pytest.raises(FragmentError):
+        parse_fragment(raw)
+
+
+def test_a_fragment_may_be_bounded_tighter() -> None:
+    assert parse_fragment(b"<a/>", 4).tag == clark(CLIENT, "a")
+    with pytest.raises(FragmentError):
+        parse_fragment(b"<a />", 4)
