@@ -1,0 +1,1 @@
+"""What the gateway costs, measured: `python -m benchmarks`, or `make bench`."""

@@ -1,0 +1,75 @@
+"""`python -m benchmarks`: measure, and write the tables.
+
+Each topic is a page under `benchmarks/results/`. A topic that was measured with `--quick` shows
+that it runs and nothing else, so it is printed and not written. Exits with 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import commits, exchanges, machine, memory, parse, ratio, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+RESULTS: Final = Path(__file__).with_name("results")
+
+SCRATCH: Final = Path(__file__).parents[1] / ".benchmarks"
+"""Where servers keep their folders while they are measured: on the checkout's disk, as what lies
+under the system's temporary folder may be memory, which syncs nothing."""
+
+TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
+    "parse": parse.measure,
+    "commit": commits.measure,
+    "exchanges": exchanges.measure,
+    "bare": ratio.measure,
+    "memory": memory.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what the command line asks for; returns the exit status."""
+    options = _options(arguments)
+    SCRATCH.mkdir(exist_ok=True)
+    print(f"{'quick run: ' if options.quick else ''}{', '.join(options.topics)}", flush=True)
+    missed = False
+    with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
+        settings = report.Settings(Path(folder).resolve(), options.quick)
+        head = machine.describe(settings.folder)
+        for name in options.topics:
+            began = time.perf_counter()
+            topic = TOPICS[name](settings)
+            text = report.page(topic, head)
+            print(f"\n{text}\n({name} took {time.perf_counter() - began:.0f} s)", flush=True)
+            missed = missed or not all(goal.reached for goal in topic.goals)
+            if not options.quick:
+                options.results.mkdir(exist_ok=True)
+                (options.results / f"{topic.name}.md").write_text(text, "utf-8")
+    return 0 if options.quick or not missed else 1
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure the gateway and write the tables."
+    )
+    parser.add_argument(
+        "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; all if none"
+    )
+    parser.add_argument("--quick", action="store_true", help="see that it runs; write nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the pages go")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="a folder on the disk to use")
+    options = parser.parse_args(arguments)
+    options.topics = options.topics or list(TOPICS)
+    if unknown := set(options.topics) - set(TOPICS):
+        parser.error(f"no such topic: {', '.join(sorted(unknown))}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

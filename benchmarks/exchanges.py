@@ -1,0 +1,92 @@
+"""Assured exchanges a second through the real server, and which side they saturate."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks import load, server
+from benchmarks.report import Settings, Topic, milliseconds, number, table
+
+if TYPE_CHECKING:
+    from benchmarks.load import Measured
+
+FULL: Final = 0.9
+"""The part of a core, or of all, from which it counts as saturated."""
+
+
+class Case(NamedTuple):
+    """How many connections there are, and whether they are encrypted."""
+
+    clients: int
+    tls: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.clients} {'TLS' if self.tls else 'plain'}"
+
+
+CASES: Final = (Case(1), Case(50), Case(500), Case(50, tls=True))
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure each case on one gateway that runs for all of them."""
+    folder = settings.folder / "exchanges"
+    server.prepare(folder, max(case.clients for case in CASES))
+    with server.gateway(folder) as gateway:
+        found = [(case, _run(settings, gateway, case)) for case in CASES]
+    blocks = (
+        "`fieldpost run` as a process, and a load generator in another: each connection has one"
+        " exchange in flight (`assured`, `received`, `deliver`, empty result) and every answer is"
+        " checked. Processor use is in per cent of one core; Python runs one thread at a time, but"
+        " SQLite and the sockets run beside it.",
+        table(
+            (
+                *("connections", "exchanges/s", "median, ms", "99 %, ms", "wrong answers"),
+                *("event loop", "database", "load generator", "saturated"),
+            ),
+            [_row(case, measured) for case, measured in found],
+        ),
+    )
+    return Topic("exchanges", "Assured exchanges through the gateway", blocks)
+
+
+def _run(settings: Settings, gateway: server.Server, case: Case) -> Measured:
+    ca = settings.folder / "exchanges" / "pki" / "ca.pem"
+    return load.run(
+        load.Plan(
+            gateway.address.host,
+            gateway.address.port,
+            case.clients,
+            settings.choose(2.0, 0.2),
+            settings.choose(6.0, 0.5),
+            gateway.pid,
+            str(ca) if case.tls else "",
+        )
+    )
+
+
+def _row(case: Case, measured: Measured) -> tuple[object, ...]:
+    used = (measured.server_main, measured.server_others, measured.load)
+    return (
+        case,
+        number(measured.rate),
+        milliseconds(measured.median),
+        milliseconds(measured.slow),
+        measured.errors,
+        *(f"{100 * seconds / measured.seconds:.0f}" for seconds in used),
+        saturated(measured),
+    )
+
+
+def saturated(measured: Measured) -> str:
+    """Say what kept the exchanges from being more."""
+    seconds = measured.seconds
+    server_side = measured.server_main + measured.server_others
+    if measured.load >= FULL * seconds:
+        return "the load generator"
+    if server_side >= FULL * seconds:
+        return "the server"
+    others = measured.machine - server_side - measured.load
+    if measured.machine >= FULL * seconds * (os.cpu_count() or 1) and others > measured.load:
+        return "the machine, by other work"
+    return "none: it waits for commits"

@@ -1,0 +1,76 @@
+"""Instructions of one step, counted by valgrind: a number that a busy machine does not change.
+
+`python -m benchmarks.instructions STEP COUNT` does a step so many times; `count` runs that twice
+under valgrind and takes the difference, so that starting Python is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Final
+
+from benchmarks.subject import Subject, transaction
+
+FEW: Final = 200
+MANY: Final = 700
+
+LIMIT: Final = 300.0
+"""Seconds for one run: valgrind is some fifty times slower than the processor."""
+
+_COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
+
+STEPS: Final = ("parse", "route", "exchange")
+
+
+def count(step: str) -> int | None:
+    """Return the instructions of one step, or `None` where there is no valgrind."""
+    if shutil.which("valgrind") is None:
+        return None
+    return round((_run(step, MANY) - _run(step, FEW)) / (MANY - FEW))
+
+
+def _run(step: str, times: int) -> int:
+    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    done = subprocess.run(
+        [*tool, sys.executable, "-m", "benchmarks.instructions", step, str(times)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
+    match = _COUNTED.search(done.stderr)
+    if match is None:
+        raise RuntimeError(f"valgrind gave no count: {done.stderr[-1000:]}")
+    return int(match[1].replace(",", ""))
+
+
+def repeat(step: str, times: int) -> None:
+    """Do a step many times."""
+    subject = Subject()
+    with transaction(subject) as tx:
+        for _ in range(times):
+            if step == "parse":
+                subject.parse()
+            elif step == "route":
+                subject.route()
+            else:
+                subject.exchange(tx)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions")
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("times", type=int)
+    arguments = parser.parse_args()
+    repeat(arguments.step, arguments.times)
+
+
+if __name__ == "__main__":
+    main()

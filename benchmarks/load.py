@@ -1,0 +1,267 @@
+"""The load generator: many clients that each have one assured exchange in flight, in one process.
+
+Raw sockets and epoll, bytes that are made beforehand, no XML and no asyncio: so that it takes a
+fraction of what the server takes, and its own processor time is told with the result. Every answer
+is checked: it has the right id, is a result, and says `received` where it should. What it measures
+goes to standard output as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import select
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import machine, payload, peer, usage
+
+DRAIN_TIME: Final = 20.0
+"""Seconds for the exchanges that are in flight at the end; on a slow disk a group takes long."""
+
+MARGIN: Final = 120.0
+"""Seconds that a run may take beyond what it measures: 500 logins on a busy machine."""
+
+READ_BYTES: Final = 16 * 1024
+"""More than any answer has."""
+
+PERCENT: Final = 100
+"""Parts that the times are divided into, for the median and the 99th percentile."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: clients, seconds of warming up and of measuring, and whom to watch.
+
+    `bare` says that the server takes a stream's header and then exchanges, and no login.
+    """
+
+    host: str
+    port: int
+    clients: int
+    warm_up: float
+    seconds: float
+    server: int
+    ca: str = ""
+    bare: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What happened while it was measured; processor times and latencies are in seconds.
+
+    `machine` is the processor time of all that ran, this included.
+    """
+
+    exchanges: int
+    seconds: float
+    errors: int
+    server_main: float
+    server_others: float
+    load: float
+    machine: float
+    median: float
+    slow: float
+
+    @property
+    def rate(self) -> float:
+        """Exchanges a second."""
+        return self.exchanges / self.seconds
+
+
+class LoadError(Exception):
+    """The run could not be done."""
+
+
+class Client:
+    """One client and its exchange in flight."""
+
+    __slots__ = (
+        "_connection", "_count", "_deliver", "_expected", "_key", "_number", "_partial", "_run",
+        "began", "released",
+    )  # fmt: skip
+
+    def __init__(self, run: int, number: int, connection: socket.socket) -> None:
+        self._run = run
+        self._number = number
+        self._connection = connection
+        self._count = 0
+        self._partial = b""
+        self.released = False
+        self.began = 0.0
+
+    def fileno(self) -> int:
+        """Return the number of the socket."""
+        return self._connection.fileno()
+
+    def begin(self) -> None:
+        """Offer the next message."""
+        self._count += 1
+        tail = b"%04x%08x" % (self._number, self._count)
+        self._key = payload.msg_id(self._run, self._number, self._count)
+        self._deliver = b"d" + tail
+        self.released = False
+        self.began = time.perf_counter()
+        self._send(b"a" + tail, payload.assured(b"a" + tail, self._key))
+
+    def read(self) -> bool | None:
+        """Take what came: `None` if the answer is not whole, else whether it is the right one."""
+        try:
+            data = self._partial + self._connection.recv(READ_BYTES)
+        except ssl.SSLWantReadError:
+            return None
+        if not data:
+            raise LoadError("the server closed a connection")
+        whole = data.endswith(b"</iq>") or (data.endswith(b"/>") and data.count(b"<") == 1)
+        self._partial = b"" if whole else data
+        return self._check(data) if whole else None
+
+    def _check(self, answer: bytes) -> bool:
+        right = self._expected in answer and b" type='result'" in answer
+        if self.released:
+            return right and answer.count(b"<") == 1
+        return right and b"<received " in answer and self._key in answer
+
+    def release(self) -> None:
+        """Have the offered message delivered."""
+        self.released = True
+        self._send(self._deliver, payload.deliver(self._deliver, self._key))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+    def _send(self, stanza_id: bytes, data: bytes) -> None:
+        self._expected = b" id='%b'" % stanza_id
+        if self._connection.send(data) != len(data):
+            raise LoadError("a socket took a part of a stanza")
+
+
+class Load:
+    """All clients, and what is counted of them."""
+
+    def __init__(self, clients: list[Client]) -> None:
+        self._clients = {client.fileno(): client for client in clients}
+        self._poll = select.epoll()
+        for number in self._clients:
+            self._poll.register(number, select.EPOLLIN)
+        self._busy = 0
+        self._going = True
+        self.exchanges = 0
+        self.errors = 0
+        self.times: list[float] = []
+
+    def start(self) -> None:
+        """Let every client begin."""
+        for client in self._clients.values():
+            client.begin()
+            self._busy += 1
+
+    def run(self, seconds: float) -> None:
+        """Keep the exchanges going for a time."""
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            self._turn(left)
+
+    def drain(self) -> None:
+        """Let the exchanges in flight end, and begin no more."""
+        self._going = False
+        end = time.perf_counter() + DRAIN_TIME
+        while self._busy:
+            if (left := end - time.perf_counter()) <= 0:
+                raise LoadError(f"{self._busy} exchanges were not answered")
+            self._turn(left)
+
+    def _turn(self, seconds: float) -> None:
+        clients = self._clients
+        for number, _event in self._poll.poll(seconds):
+            client = clients[number]
+            right = client.read()
+            if right is None:
+                continue
+            if right and not client.released:
+                client.release()
+            else:
+                self._ended(client, right)
+
+    def _ended(self, client: Client, right: bool) -> None:
+        if right:
+            self.exchanges += 1
+            self.times.append(time.perf_counter() - client.began)
+        else:
+            self.errors += 1
+        if self._going:
+            client.begin()
+        else:
+            self._busy -= 1
+
+
+def measure(plan: Plan) -> Measured:
+    """Do what is planned, in this process."""
+    clients = _clients(plan)
+    try:
+        load = Load(clients)
+        load.start()
+        load.run(plan.warm_up)
+        load.exchanges = load.errors = 0
+        load.times.clear()
+        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
+        began = time.perf_counter()
+        load.run(plan.seconds)
+        seconds, own = time.perf_counter() - began, time.process_time() - own
+        used = usage.processor(plan.server).since(before)
+        everything = machine.busy() - everything
+        exchanges, times = load.exchanges, load.times[:]
+        load.drain()
+    finally:
+        for client in clients:
+            client.close()
+    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
+    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
+    return Measured(exchanges, seconds, load.errors, *used, own, everything, median, slow)
+
+
+def _clients(plan: Plan) -> list[Client]:
+    target = peer.Target(plan.host, plan.port)
+    tls = peer.trusting(Path(plan.ca)) if plan.ca else None
+    run = secrets.randbits(32)
+    clients: list[Client] = []
+    for number in range(plan.clients):
+        if plan.bare:
+            connection = peer.connect(target)
+            connection.sendall(payload.HEADER)
+        else:
+            connection = peer.login(target, number, tls)
+        connection.setblocking(False)
+        clients.append(Client(run, number, connection))
+    return clients
+
+
+def run(plan: Plan) -> Measured:
+    """Do what is planned in a process of its own; raises `LoadError`."""
+    command = [sys.executable, "-m", "benchmarks.load", json.dumps(asdict(plan))]
+    limit = plan.warm_up + plan.seconds + DRAIN_TIME + MARGIN
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    if done.returncode:
+        raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")
+    return Measured(**json.loads(done.stdout))
+
+
+def main() -> None:
+    """Read a plan from the command line and print what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.load")
+    parser.add_argument("plan", help="a JSON object with the fields of Plan")
+    plan = Plan(**json.loads(parser.parse_args().plan))
+    print(json.dumps(asdict(measure(plan))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""What a measurement was made on: processor, disk, versions, and what else the machine did."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sqlite3
+import ssl
+import statistics
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psutil
+
+SYNCS: Final = 200
+"""Times that a block is written and synced."""
+
+BLOCK: Final = 4096
+
+LIBRARIES: Final = ("aiosqlite", "msgspec", "cbor2")
+
+
+class Sync(NamedTuple):
+    """Seconds that fdatasync takes after 4 KiB were written: the median and the slowest tenth."""
+
+    median: float
+    slow: float
+
+
+def describe(folder: Path) -> str:
+    """Write the lines at the head of each page; measures the disk of `folder`."""
+    sync = fdatasync(folder)
+    load = os.getloadavg()[0]
+    lines = (
+        f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by `python -m benchmarks`.",
+        f"Machine: {_processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
+        f" {platform.machine()}, load {load:.1f} when it began.",
+        f"Disk: {_filesystem(folder)}; 4 KiB and fdatasync take {sync.median * 1000:.2f} ms,"
+        f" one in ten {sync.slow * 1000:.2f} ms or more.",
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version},"
+        f" {ssl.OPENSSL_VERSION}, {_versions()}.",
+    )
+    return "  \n".join(lines)
+
+
+def fdatasync(folder: Path) -> Sync:
+    """Measure how long the disk takes to keep 4 KiB."""
+    times: list[float] = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            os.write(file.fileno(), bytes(BLOCK))
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append(time.perf_counter() - began)
+    tenths = statistics.quantiles(times, n=10)
+    return Sync(tenths[4], tenths[8])
+
+
+def busy() -> float:
+    """Return the processor seconds that the whole machine has used since it was started."""
+    times = psutil.cpu_times()
+    stolen: float = getattr(times, "steal", 0.0)
+    return float(times.user + times.nice + times.system + times.irq + times.softirq + stolen)
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.machine()
+
+
+def _filesystem(folder: Path) -> str:
+    found = [p for p in psutil.disk_partitions(all=True) if folder.is_relative_to(p.mountpoint)]
+    return max(found, key=lambda p: len(p.mountpoint)).fstype if found else "unknown"
+
+
+def _versions() -> str:
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)

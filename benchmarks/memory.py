@@ -1,0 +1,60 @@
+"""Resident memory of the server: idle, and with idle sessions, plain and encrypted."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import peer, server, usage
+from benchmarks.report import Goal, Settings, Topic, table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.usage import Memory
+
+SESSIONS: Final = 500
+
+AIM: Final = 80_000_000
+"""Bytes that the server may have resident with that many TLS sessions."""
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure a fresh server for each kind of session."""
+    folder = settings.folder / "memory"
+    sessions = round(settings.choose(SESSIONS, 20))
+    server.prepare(folder, sessions)
+    idle, plain = _with_sessions(folder, sessions, None)
+    _idle, encrypted = _with_sessions(folder, sessions, folder / "pki" / "ca.pem")
+    rows = (
+        _row("idle, after start", idle, idle, sessions),
+        _row(f"{sessions} plain sessions, bound, idle", plain, idle, sessions),
+        _row(f"{sessions} TLS sessions, bound, idle", encrypted, idle, sessions),
+    )
+    blocks = (
+        "Of the server's process, MB of a million bytes. RSS counts pages shared with other"
+        " processes whole, PSS in part.",
+        table(("state", "RSS, MB", "PSS, MB", "KB a session"), rows),
+    )
+    goal = Goal(
+        f"{sessions} TLS sessions take {encrypted.rss / 1e6:.0f} MB (to reach: under"
+        f" {AIM / 1e6:.0f})",
+        encrypted.rss < AIM,
+    )
+    return Topic("memory", "Resident memory", blocks, [goal])
+
+
+def _with_sessions(folder: Path, sessions: int, ca: Path | None) -> tuple[Memory, Memory]:
+    """Return what a fresh server has resident: with no session, and with so many."""
+    with server.gateway(folder) as gateway, ExitStack() as stack:
+        idle = usage.memory(gateway.pid)
+        tls = None if ca is None else peer.trusting(ca)
+        for number in range(sessions):
+            stack.enter_context(peer.login(gateway.address, number, tls))
+        return idle, usage.memory(gateway.pid)
+
+
+def _row(state: str, found: Memory, idle: Memory, sessions: int) -> tuple[object, ...]:
+    each = (found.rss - idle.rss) / sessions / 1e3
+    sizes = (f"{size / 1e6:.1f}" for size in found)
+    return (state, *sizes, f"{each:.0f}" if found is not idle else "")

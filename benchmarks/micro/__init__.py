@@ -1,0 +1,1 @@
+"""Measurements of single functions, by pytest-benchmark."""

@@ -1,0 +1,23 @@
+"""One assured exchange, step by step: what each takes of a processor."""
+
+from __future__ import annotations
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from benchmarks.payload import STANZA_BYTES
+from benchmarks.subject import Subject, transaction
+
+
+def test_parse(benchmark: BenchmarkFixture) -> None:
+    stanza = benchmark(Subject().parse)
+    assert stanza.size == STANZA_BYTES
+
+
+def test_parse_and_route(benchmark: BenchmarkFixture) -> None:
+    assert callable(benchmark(Subject().route))
+
+
+def test_exchange_without_commit(benchmark: BenchmarkFixture) -> None:
+    subject = Subject()
+    with transaction(subject) as tx:
+        assert benchmark(subject.exchange, tx) > 0

@@ -1,0 +1,58 @@
+"""The processor time of one exchange, step by step: pytest-benchmark, and instructions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import instructions
+from benchmarks.payload import STANZA_BYTES
+from benchmarks.report import Settings, Topic, number, table
+
+LIMIT: Final = 300.0
+"""Seconds for all of the micro measurements."""
+
+_STEPS: Final = {
+    "test_parse": ("parse the assured iq", "parse"),
+    "test_parse_and_route": ("parse, route and decode it into a unit of work", "route"),
+    "test_exchange_without_commit": (
+        "the whole exchange, `assured` and `deliver`, rows and answers, without a commit",
+        "exchange",
+    ),
+}
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure each step."""
+    found = _timed(settings)
+    rows = []
+    for test, (step, name) in _STEPS.items():
+        stats = found[test]
+        counted = None if settings.quick else instructions.count(name)
+        told = "not counted" if counted is None else f"{counted:,}"
+        rows.append((step, *(number(stats[key] * 1e6) for key in ("median", "min")), told))
+    blocks = (
+        f"One assured iq of {STANZA_BYTES} bytes, a sensor's reading. Times are of one thread that"
+        " has the processor; instructions are counted by valgrind, and do not depend on what else"
+        " the machine does.",
+        table(("step", "median, us", "least, us", "instructions"), rows),
+    )
+    return Topic("parse", "One assured exchange, step by step", blocks)
+
+
+def _timed(settings: Settings) -> dict[str, Any]:
+    results = settings.folder / "micro.json"
+    seconds = settings.choose(2.0, 0.1)
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        str(Path(__file__).with_name("micro")),
+        *("--benchmark-only", f"--benchmark-json={results}", f"--benchmark-max-time={seconds}"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the micro measurements failed: {done.stdout[-2000:]}")
+    runs = json.loads(results.read_text("utf-8"))["benchmarks"]
+    return {run["name"]: run["stats"] for run in runs}

@@ -1,0 +1,145 @@
+"""Logging a client in, with blocking sockets: STARTTLS, SCRAM-SHA-256, bind.
+
+It is no XMPP library: it looks for the ends of the answers that it expects and reads no XML.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import socket
+import ssl
+from functools import cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks.payload import DOMAIN, HEADER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PASSWORD: Final = "benchmark"
+"""Every device's, in the folder that a run makes and removes."""
+
+RESOURCE: Final = "fw"
+
+ANSWER_TIME: Final = 30.0
+"""Seconds for one answer of a login, on a busy machine."""
+
+MAX_ANSWER: Final = 64 * 1024
+"""Bytes of one answer of a login."""
+
+
+class LoginError(Exception):
+    """The server did not answer a login as it should."""
+
+
+class Target(NamedTuple):
+    """A server to log in to: its address, and its CA's certificate if TLS is to be used."""
+
+    host: str
+    port: int
+    ca: Path | None = None
+
+
+def device(number: int) -> str:
+    """Name the account of a client."""
+    return f"sensor{number:04d}"
+
+
+def login(target: Target, number: int, tls: ssl.SSLContext | None) -> socket.socket:
+    """Connect and bind `device(number)`; returns a blocking socket, raises `LoginError`."""
+    connection = connect(target)
+    try:
+        connection.sendall(HEADER)
+        _until(connection, b"</stream:features>")
+        if tls is not None:
+            connection = _start_tls(connection, tls)
+        _authenticate(connection, device(number))
+        connection.sendall(HEADER)
+        _until(connection, b"</stream:features>")
+        _bind(connection)
+    except (OSError, LoginError) as error:
+        connection.close()
+        raise LoginError(f"{device(number)} cannot log in: {error}") from error
+    return connection
+
+
+def connect(target: Target) -> socket.socket:
+    """Connect, without a delay for small packets."""
+    connection = socket.create_connection((target.host, target.port), ANSWER_TIME)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def trusting(ca: Path) -> ssl.SSLContext:
+    """Make a context that trusts this CA alone; one serves all connections."""
+    return ssl.create_default_context(cafile=ca)
+
+
+def _start_tls(connection: socket.socket, context: ssl.SSLContext) -> socket.socket:
+    connection.sendall(b"<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
+    _until(connection, b"/>")
+    secure = context.wrap_socket(connection, server_hostname=DOMAIN)
+    secure.sendall(HEADER)
+    _until(secure, b"</stream:features>")
+    return secure
+
+
+def _authenticate(connection: socket.socket, name: str) -> None:
+    nonce = secrets.token_hex(12)
+    first = f"n={name},r={nonce}"
+    message = base64.b64encode(f"n,,{first}".encode())
+    connection.sendall(
+        b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-256'>%b</auth>"
+        % message
+    )
+    challenge = _text(_until(connection, b"</challenge>"), b"challenge")
+    fields = dict(part.partition("=")[::2] for part in challenge.split(","))
+    unproved = f"c=biws,r={fields['r']}"
+    signed = f"{first},{challenge},{unproved}".encode()
+    proof = _proof(base64.b64decode(fields["s"]), int(fields["i"]), signed)
+    final = base64.b64encode(f"{unproved},p={proof}".encode())
+    connection.sendall(b"<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>%b</response>" % final)
+    _until(connection, b"</success>")
+
+
+def _proof(salt: bytes, iterations: int, signed: bytes) -> str:
+    key, stored = _client_keys(salt, iterations)
+    signature = hmac.digest(stored, signed, "sha256")
+    return base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+
+
+@cache
+def _client_keys(salt: bytes, iterations: int) -> tuple[bytes, bytes]:
+    """Stretch the password: once, as all devices of a run have the same salt."""
+    salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), salt, iterations)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    return key, hashlib.sha256(key).digest()
+
+
+def _bind(connection: socket.socket) -> None:
+    connection.sendall(
+        b"<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
+        b"<resource>%b</resource></bind></iq>" % RESOURCE.encode()
+    )
+    answer = _until(connection, b"</iq>")
+    if b"type='result'" not in answer:
+        raise LoginError(f"not bound: {answer!r}")
+
+
+def _text(answer: bytes, name: bytes) -> str:
+    content = answer.partition(b"<" + name)[2].partition(b">")[2]
+    return base64.b64decode(content.partition(b"<")[0]).decode()
+
+
+def _until(connection: socket.socket, end: bytes) -> bytes:
+    """Read until what came ends with `end`."""
+    answer = b""
+    while not answer.endswith(end):
+        data = connection.recv(MAX_ANSWER)
+        answer += data
+        if not data or len(answer) > MAX_ANSWER or answer.endswith(b"</failure>"):
+            raise LoginError(f"waited for {end!r}, and got {answer!r}")
+    return answer

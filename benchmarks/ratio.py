@@ -1,0 +1,62 @@
+"""The real server against the bare loop, in turn, under one load."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import load, server
+from benchmarks.report import Goal, Settings, Topic, number, table
+
+if TYPE_CHECKING:
+    from benchmarks.load import Measured
+
+CLIENTS: Final = 50
+
+ROUNDS: Final = 10
+"""Pairs of measurements."""
+
+AIM: Final = 0.4
+"""The part of the bare loop's rate that the real server is to reach."""
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure pairs, with both servers running all the time."""
+    folder = settings.folder / "ratio"
+    server.prepare(folder, CLIENTS)
+    real: list[Measured] = []
+    bare: list[Measured] = []
+    with server.gateway(folder) as ours, server.bare(settings.folder / "bare") as mark:
+        for _ in range(round(settings.choose(ROUNDS, 1))):
+            real.append(_run(settings, ours, bare=False))
+            bare.append(_run(settings, mark, bare=True))
+    ratios = [a.rate / b.rate for a, b in zip(real, bare, strict=True)]
+    ratio = statistics.median(ratios)
+    blocks = (
+        f"{CLIENTS} plain connections, closed loop, {len(ratios)} pairs in turn. The bare loop has"
+        " the gateway's parser and group commit, and no TLS, login, routing, decision, limit or"
+        " decoding. Medians; processor time is the server's, in us an exchange.",
+        table(
+            ("", "exchanges/s", "event loop, us", "database, us", "wrong answers"),
+            [_row("the gateway", real), _row("the bare loop", bare)],
+        ),
+        f"Ratio of the rates: median {ratio:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}.",
+    )
+    goal = Goal(f"the gateway does {ratio:.2f} of the bare loop (to reach: {AIM})", ratio >= AIM)
+    return Topic("bare", "The gateway against the bare loop", blocks, [goal])
+
+
+def _run(settings: Settings, target: server.Server, *, bare: bool) -> Measured:
+    host, port, _ca = target.address
+    warm_up, seconds = settings.choose(0.5, 0.2), settings.choose(3.0, 0.5)
+    return load.run(load.Plan(host, port, CLIENTS, warm_up, seconds, target.pid, bare=bare))
+
+
+def _row(name: str, runs: list[Measured]) -> tuple[object, ...]:
+    return (
+        name,
+        number(statistics.median(run.rate for run in runs)),
+        number(statistics.median(1e6 * run.server_main / run.exchanges for run in runs)),
+        number(statistics.median(1e6 * run.server_others / run.exchanges for run in runs)),
+        sum(run.errors for run in runs),
+    )

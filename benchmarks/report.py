@@ -1,0 +1,71 @@
+"""From what was measured to a page of Markdown: tables, goals, and what it was measured on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+class Goal(NamedTuple):
+    """Something to reach, said in a sentence, and whether it was."""
+
+    text: str
+    reached: bool
+
+
+class Topic(NamedTuple):
+    """A page: its file's name, its title, paragraphs and tables, and its goals."""
+
+    name: str
+    title: str
+    blocks: Sequence[str]
+    goals: Sequence[Goal] = ()
+
+
+class Settings(NamedTuple):
+    """How to measure: in which folder, on the disk to be measured, and whether as a smoke test."""
+
+    folder: Path
+    quick: bool
+
+    def choose(self, full: float, quick: float) -> float:
+        """Return the figure for this kind of run."""
+        return quick if self.quick else full
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table; the first column to the left, all others to the right."""
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
+    lines += [_line([str(cell) for cell in row]) for row in rows]
+    return "\n".join(lines)
+
+
+def page(topic: Topic, machine: str) -> str:
+    """Write a topic's page."""
+    blocks = [f"# {topic.title}", machine, *topic.blocks]
+    if topic.goals:
+        blocks.append("\n".join(f"- {_verdict(goal)}: {goal.text}" for goal in topic.goals))
+    return "\n\n".join(blocks) + "\n"
+
+
+def number(value: float) -> str:
+    """Write a number with three digits that count, and commas."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def milliseconds(seconds: float) -> str:
+    """Write a time in milliseconds."""
+    return number(seconds * 1000)
+
+
+def _verdict(goal: Goal) -> str:
+    return "Reached" if goal.reached else "**Missed**"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,100 @@
+"""Servers under load: a gateway as a process of its own, with devices to log in as."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks.payload import DOMAIN
+from benchmarks.peer import PASSWORD, Target, device
+from edge import config, credentials
+from edge.admin import moment, setup
+from edge.store import accounts, database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READY_TIME: Final = 60.0
+"""Seconds to the `ready` line, on a busy machine."""
+
+STOP_TIME: Final = 60.0
+"""Seconds to a clean stop."""
+
+
+class Server(NamedTuple):
+    """A running server."""
+
+    pid: int
+    address: Target
+
+
+class ServerError(Exception):
+    """A server did not start, or did not stop as it should."""
+
+
+def prepare(folder: Path, devices: int) -> None:
+    """Make the folder of a gateway that lets its devices in without TLS, and with it."""
+    setup.init(folder, DOMAIN, "127.0.0.1:0")
+    path = folder / config.FILE_NAME
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("require_tls = true", "require_tls = false"), "utf-8")
+    keys = credentials.derive(PASSWORD)
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        for number in range(devices):
+            accounts.add(tx, device(number), keys, trusted=True)
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[Server]:
+    """Run the gateway of a folder: `fieldpost run`."""
+    command = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
+    with running(command, folder / "server.log") as server:
+        yield server
+
+
+@contextmanager
+def running(command: list[str], log: Path) -> Iterator[Server]:
+    """Run a server that says `ready xmpp=HOST:PORT`, and stop it; raises `ServerError`."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, stdin=subprocess.DEVNULL, text=True
+        )
+    try:
+        yield Server(process.pid, _ready(process, log))
+        process.terminate()
+        status = process.wait(STOP_TIME)
+        if status:
+            raise ServerError(f"{command} ended with {status}: {log.read_text()[-2000:]}")
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _ready(process: subprocess.Popen[str], log: Path) -> Target:
+    assert process.stdout is not None
+    too_late = threading.Timer(READY_TIME, process.kill)
+    too_late.start()
+    line = process.stdout.readline()
+    too_late.cancel()
+    if not line.startswith("ready xmpp="):
+        raise ServerError(f"the server is not ready: {line!r} {log.read_text()[-2000:]}")
+    host, _, port = line.strip().removeprefix("ready xmpp=").rpartition(":")
+    return Target(host, int(port))
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[Server]:
+    """Run the bare loop on a folder of its own."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "benchmarks.bare", str(folder)]
+    with running(command, folder / "server.log") as server:
+        yield server

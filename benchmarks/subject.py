@@ -1,0 +1,94 @@
+"""What the micro measurements call: an assured exchange in its steps, without sockets or commits.
+
+A message's id may be used again once it was released, so one stanza serves for any number of times.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import payload
+from edge.config import Limits
+from edge.handlers.router import Router, guarded
+from edge.net.clock import Clock
+from edge.store import accounts, database, sessions
+from edge.store.database import Transaction
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Stanza
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMITS = Limits(unsealed_events=1_000_000_000)
+"""The gateway's own, but for events that wait to be sealed: nothing seals them here."""
+
+
+class Subject:
+    """One client's stream, at the place where its exchanges begin."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.name = f"sensor{number:04d}"
+        self.full = f"{self.name}@{payload.DOMAIN}/fw"
+        self._generation = number + 1
+        self._parser = StreamParser(LIMITS.stanza_bytes)
+        self._parser.feed(payload.HEADER)
+        self._router = Router(payload.DOMAIN, LIMITS)
+        key = payload.msg_id(0, number, 1)
+        self._assured = payload.assured(b"a%012d" % number, key)
+        self._deliver = payload.deliver(b"d%012d" % number, key)
+
+    def parse(self) -> Stanza:
+        """Parse the assured iq."""
+        return self._stanza(self._assured)
+
+    def route(self) -> Callable[[Transaction], bytes]:
+        """Parse the assured iq, find its handler, and decode it into a unit of work."""
+        return self._unit(self._assured)
+
+    def units(self) -> tuple[Callable[[Transaction], bytes], Callable[[Transaction], bytes]]:
+        """Return the two units of an exchange: to hold a message, and to have it delivered."""
+        return self._unit(self._assured), self._unit(self._deliver)
+
+    def exchange(self, tx: Transaction) -> int:
+        """Do both halves of the exchange, up to the bytes of the answers; returns their number."""
+        hold, release = self.units()
+        answers = hold(tx), release(tx)
+        if not all(b"type='result'" in answer for answer in answers):
+            raise RuntimeError(f"an exchange failed: {answers!r}")
+        return len(answers[0]) + len(answers[1])
+
+    def appear(self, tx: Transaction) -> None:
+        """Be bound, in the eyes of the store."""
+        bare = self.full.partition("/")[0]
+        sessions.bind(tx, self._generation, self.name, bare, self.full)
+
+    def _stanza(self, data: bytes) -> Stanza:
+        (item,) = self._parser.feed(data)
+        if not isinstance(item, Stanza):
+            raise TypeError(f"the parser made {item!r} of a stanza")
+        return item
+
+    def _unit(self, data: bytes) -> Callable[[Transaction], bytes]:
+        work = self._router.route(self._stanza(data), self.full)
+        if isinstance(work, bytes):
+            raise TypeError(f"the router answered: {work!r}")
+        return guarded(work, self._generation)
+
+
+@contextmanager
+def transaction(subject: Subject) -> Iterator[Transaction]:
+    """Open a transaction of a fresh database, where the subject is bound; it is rolled back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / database.FILE_NAME
+        database.create(path)
+        connection = database.connect(path)
+        connection.execute("BEGIN IMMEDIATE")
+        tx = Transaction(connection, Clock(0.0)())
+        accounts.add(tx, subject.name, [], trusted=True)
+        subject.appear(tx)
+        yield tx
+        connection.execute("ROLLBACK")
+        connection.close()

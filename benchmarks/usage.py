@@ -1,0 +1,45 @@
+"""What a process uses, read from /proc: processor time by thread, and resident memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+MIB = 1024 * 1024
+
+
+class Processor(NamedTuple):
+    """Seconds on a processor: of the main thread, which runs the event loop, and of all others."""
+
+    main: float
+    others: float
+
+    def since(self, before: Processor) -> Processor:
+        """Return what was used after `before`."""
+        return Processor(self.main - before.main, self.others - before.others)
+
+
+class Memory(NamedTuple):
+    """Bytes that are resident, and the process's share of them where pages are shared."""
+
+    rss: int
+    pss: int
+
+
+def processor(pid: int) -> Processor:
+    """Read what the threads of a process have used; in nanoseconds of the kernel's own count."""
+    main = others = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        used = int((task / "schedstat").read_text("ascii").split()[0])
+        if task.name == str(pid):
+            main += used
+        else:
+            others += used
+    return Processor(main / 1e9, others / 1e9)
+
+
+def memory(pid: int) -> Memory:
+    """Read the resident memory of a process."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
+    sizes = {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+    return Memory(*(int(sizes[name][0]) * 1024 for name in ("Rss", "Pss")))

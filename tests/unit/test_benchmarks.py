@@ -1,0 +1,187 @@
+"""The benchmarks' own parts: what they send, how they judge answers, what they conclude."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import machine, payload, report, usage
+from benchmarks.__main__ import TOPICS, main
+from benchmarks.exchanges import saturated
+from benchmarks.load import Client, LoadError, Measured
+from benchmarks.subject import Subject, transaction
+
+MEASURED = Measured(
+    exchanges=100,
+    seconds=2.0,
+    errors=0,
+    server_main=0.5,
+    server_others=0.5,
+    load=0.2,
+    machine=1.3,
+    median=0.01,
+    slow=0.02,
+)
+
+
+def test_the_assured_iq_has_the_bytes_that_the_tables_speak_of() -> None:
+    key = payload.msg_id(0xFFFFFFFF, 499, 99_999_999)
+    assert len(payload.assured(b"a01f305f5e0ff", key)) == payload.STANZA_BYTES == 413
+
+
+def test_message_ids_are_unique_in_run_sender_and_count() -> None:
+    keys = {payload.msg_id(r, s, c) for r in range(2) for s in range(3) for c in range(4)}
+    assert len(keys) == 24
+
+
+def test_the_measured_exchange_goes_through_the_gateways_own_handlers_again_and_again() -> None:
+    subject = Subject()
+    with transaction(subject) as tx:
+        first = subject.exchange(tx)
+        assert subject.exchange(tx) == first
+        assert tx.row("SELECT count(*) FROM held") == (0,)
+        assert tx.row("SELECT count(*), min(name) FROM events") == (2, "Temperature")
+
+
+class Peer:
+    """Both ends of a connection: a client of the load generator, and the server's socket."""
+
+    def __init__(self) -> None:
+        self.server, ours = socket.socketpair()
+        ours.setblocking(False)
+        self.client = Client(run=1, number=2, connection=ours)
+        self.client.begin()
+        self.key = payload.msg_id(1, 2, 1)
+        assert self.server.recv(4096) == payload.assured(b"a000200000001", self.key)
+
+    def answer(self, data: bytes) -> bool | None:
+        """Send the client these bytes, and return what it makes of them."""
+        self.server.sendall(data)
+        return self.client.read()
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.server.close()
+        self.client.close()
+
+
+RECEIVED = (
+    b"<iq type='result' id='a000200000001'><received xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
+    % payload.msg_id(1, 2, 1)
+)
+
+
+def test_an_exchange_is_right_from_both_answers() -> None:
+    peer = Peer()
+    assert peer.answer(RECEIVED) is True
+    peer.client.release()
+    assert peer.server.recv(4096) == payload.deliver(b"d000200000001", peer.key)
+    assert peer.answer(b"<iq type='result' id='d000200000001'/>") is True
+    peer.close()
+
+
+def test_an_answer_in_pieces_is_judged_when_it_is_whole() -> None:
+    peer = Peer()
+    cut = RECEIVED.index(b"</iq>")  # what came ends with `/>`, and the iq is open still
+    assert peer.answer(RECEIVED[:cut]) is None
+    assert peer.answer(RECEIVED[cut:]) is True
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RECEIVED.replace(b"id='a000200000001'", b"id='a000200000002'"),
+        RECEIVED.replace(b"type='result'", b"type='error'"),
+        RECEIVED.replace(payload.msg_id(1, 2, 1), payload.msg_id(1, 2, 2)),
+        b"<iq type='result' id='a000200000001'/>",
+    ],
+    ids=["another id", "an error", "another message", "nothing received"],
+)
+def test_a_wrong_answer_counts_as_an_error(answer: bytes) -> None:
+    peer = Peer()
+    assert peer.answer(answer) is False
+    peer.close()
+
+
+def test_an_answer_with_content_is_no_empty_result() -> None:
+    peer = Peer()
+    assert peer.answer(RECEIVED) is True
+    peer.client.release()
+    assert peer.answer(RECEIVED.replace(b"a0002", b"d0002")) is False
+    peer.close()
+
+
+def test_a_closed_connection_ends_the_run() -> None:
+    peer = Peer()
+    peer.server.close()
+    with pytest.raises(LoadError, match="closed"):
+        peer.client.read()
+    peer.client.close()
+
+
+@pytest.mark.parametrize(
+    ("measured", "told"),
+    [
+        (replace(MEASURED, load=1.9), "the load generator"),
+        (replace(MEASURED, server_main=1.5), "the server"),
+        (replace(MEASURED, machine=2.0 * (os.cpu_count() or 1)), "the machine, by other work"),
+        (replace(MEASURED, machine=1.2), "none: it waits for commits"),
+    ],
+)
+def test_it_says_which_side_is_saturated(measured: Measured, told: str) -> None:
+    assert saturated(measured) == told
+
+
+def test_a_page_shows_goals_reached_and_missed() -> None:
+    goals = [report.Goal("fast", True), report.Goal("small", False)]
+    table = report.table(("a", "b"), [(1, "x")])
+    text = report.page(report.Topic("n", "Title", [table], goals), "the machine")
+    assert text == (
+        "# Title\n\nthe machine\n\n| a | b |\n| --- | ---: |\n| 1 | x |\n\n"
+        "- Reached: fast\n- **Missed**: small\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (0.0, "0.00")]
+)
+def test_numbers_keep_three_digits(value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+def test_the_head_of_a_page_names_disk_and_versions(tmp_path: Path) -> None:
+    text = machine.describe(tmp_path)
+    assert "fdatasync" in text
+    assert "SQLite 3." in text
+
+
+def test_usage_is_read_of_a_process() -> None:
+    found = usage.memory(os.getpid())
+    assert 1_000_000 < found.pss <= found.rss
+    used = usage.processor(os.getpid())
+    assert used.main > 0
+    assert used.since(used) == (0.0, 0.0)
+
+
+def test_an_unknown_topic_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["speed"])
+    assert "no such topic: speed" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_quick_run_measures_every_topic_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scratch, results = tmp_path / "scratch", tmp_path / "results"
+    scratch.mkdir()
+    assert main(["--quick", "--scratch", str(scratch), "--results", str(results)]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"({name} took" in shown for name in TOPICS)
+    assert not results.exists()
+    assert not list(scratch.iterdir())
