@@ -129,3 +129,4 @@ class Notice(NamedTuple):
 
 
 Tell: TypeAlias = Callable[[Notice], Awaitable[None]]
+"""Tells people. It may raise `BacklogUnavailable`: the notice is told again later."""

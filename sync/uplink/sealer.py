@@ -12,7 +12,8 @@ from sync.format import SegmentHeader, digest_of, encode
 from sync.format.limits import MAX_NAME
 from sync.uplink.batcher import BatchLimits, Seal, decide
 from sync.uplink.bell import Bell
-from sync.uplink.ports import BacklogUnavailable, Notice
+from sync.uplink.ports import BacklogUnavailable
+from sync.uplink.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ class Sealer:
         self._limits = limits
         self._clock = clock
         self._sealed = sealed
-        self._tell = tell
+        self._teller = Teller(tell)
         self._bell = bell or Bell()
         self._stuck: dict[str, float] = {}  # lanes that cannot be sealed, and until when
         self._unavailable = False
@@ -66,9 +67,10 @@ class Sealer:
                 wait = _RETRY
                 if not self._unavailable:
                     self._unavailable = True
-                    await self._tell(Notice("store-unavailable", str(error)))
+                    await self._teller.say("store-unavailable", str(error))
             else:
                 self._unavailable = False
+                await self._teller.catch_up()
             await self._bell.pause(_SPACING)
             await self._bell.wait(wait)
 
@@ -157,4 +159,4 @@ class Sealer:
         known = lane in self._stuck
         self._stuck[lane] = self._clock() + self._limits.seconds
         if not known:
-            await self._tell(Notice("lane-stuck", f"{lane}: {text}"))
+            await self._teller.say("lane-stuck", f"{lane}: {text}")

@@ -12,7 +12,8 @@ from sync.format import identity_path
 from sync.uplink.backoff import Backoff
 from sync.uplink.bell import Bell
 from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Refused
-from sync.uplink.ports import BacklogUnavailable, Notice
+from sync.uplink.ports import BacklogUnavailable
+from sync.uplink.telling import Teller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ class Uploader:
     ) -> None:
         self._backlog = backlog
         self._transport = transport
-        self._tell = tell
+        self._teller = Teller(tell)
         self._backoff = backoff or Backoff()
         self._chance = chance
         self._bell = bell or Bell()
@@ -65,8 +66,10 @@ class Uploader:
     async def _step(self) -> float | None:
         """Offer one segment; return seconds to wait then, None if there was none."""
         try:
+            await self._teller.catch_up()
             waiting = await self._backlog.next_waiting()
             if waiting is None:
+                self._failures = 0
                 return None
             return await self._settle(waiting, await self._transport.put(waiting))
         except BacklogUnavailable as error:
@@ -99,7 +102,7 @@ class Uploader:
         """Never offer this segment again, and go on with the next."""
         await self._backlog.set_aside(waiting.digest, reason)
         self._failures = 0
-        await self._tell(Notice(name, f"{identity_path(waiting.identity)}: {text}"))
+        await self._teller.say(name, f"{identity_path(waiting.identity)}: {text}")
 
     async def _failed(self, name: str, text: str) -> float:
         """Count a failure and return seconds to wait."""
@@ -111,4 +114,4 @@ class Uploader:
         """Tell people when it is another state than before: a long outage is told once."""
         if state != self._state:
             self._state = state
-            await self._tell(Notice(state, text))
+            await self._teller.say(state, text)

@@ -173,13 +173,15 @@ class FixedFacts:
 
 
 class Notices:
-    """Keeps what people would be told."""
+    """Keeps what people would be told, as long as the store they are told through can."""
 
-    def __init__(self) -> None:
+    def __init__(self, backlog: SqliteBacklog) -> None:
+        self.backlog = backlog
         self.all: list[Notice] = []
 
     async def tell(self, notice: Notice) -> None:
         """See `Tell`."""
+        await self.backlog.lanes()
         self.all.append(notice)
 
     def names(self) -> list[str]:

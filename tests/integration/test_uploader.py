@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from aiohttp.web import Request, StreamResponse
+
     from tests.helpers.scripted_centre import Script
 
 IDLE = 300.0
@@ -56,7 +58,7 @@ class Road:
         self.backlog = backlog
         self.centre = centre
         self.time = ManualTime()
-        self.notices = Notices()
+        self.notices = Notices(backlog)
         self.uploader = Uploader(
             backlog,
             transport,
@@ -289,11 +291,33 @@ async def test_a_store_that_cannot_is_asked_again(pki: LoopbackPki, backlog: Sql
     backlog.full = True
     async with road(pki, backlog, segments=0) as way:
         nap = await way.time.nap()
-        assert (nap.seconds, way.notices.names()) == (1.0, ["store-unavailable"])
+        assert (nap.seconds, way.notices.names()) == (1.0, [])
         assert way.centre.got == []
+        nap.end()
+        nap = await way.time.nap()
+        assert nap.seconds == 2.0
         backlog.full = False
         nap.end()
-        await backlog.until([(1, DONE)])
+        await way.time.nap()
+        assert backlog.states() == [(1, DONE)]
+        assert way.notices.names() == ["store-unavailable", "shipping"]
+
+
+async def test_a_store_that_fills_up_during_an_upload_gets_the_same_answer_later(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async def land_and_fill(centre: Centre, request: Request) -> StreamResponse:
+        backlog.full = True
+        return await land(centre, request)
+
+    async with road(pki, backlog, land_and_fill) as way:
+        nap = await way.time.nap()
+        backlog.full = False
+        nap.end()
+        await way.time.nap()
+        assert backlog.states() == [(1, DONE)]
+        assert [got.body for got in way.centre.got] == backlog.data() * 2
+        assert way.notices.names() == ["store-unavailable", "shipping"]
 
 
 @pytest.mark.parametrize("state", ["idle", "backoff", "request"])

@@ -29,7 +29,7 @@ class Bench:
         self.backlog = backlog
         self.now = 0.0
         self.time = ManualTime()
-        self.notices = Notices()
+        self.notices = Notices(backlog)
         self.sealed = 0
         self.sealer = Sealer(
             backlog.gateway,
@@ -200,17 +200,21 @@ async def test_a_store_that_cannot_is_told_once_and_asked_again(backlog: SqliteB
             nap = await bench.wait()
             assert nap.seconds == 5
             nap.end()
-        assert bench.notices.names() == ["store-unavailable"]
-        assert bench.notices.all[0].text == "the disk is full"
         with pytest.raises(BacklogUnavailable):
             await bench.sealer.flush()
-        backlog.full = False
         nap = await bench.wait()
+        assert bench.notices.all == []
+        backlog.full = False
         nap.end()
         await backlog.until([(1, "waiting")])
         await bench.wait()
+        assert bench.notices.names() == ["store-unavailable"]
+        assert bench.notices.all[0].text == "the disk is full"
         backlog.full = True
         bench.sealer.wake()
+        nap = await bench.wait()
+        backlog.full = False
+        nap.end()
         await bench.wait()
         assert bench.notices.names() == ["store-unavailable"] * 2
 
