@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run met: its faults, and why devices were offline at its end."""
+    """What a run met: its faults, and why devices could not deliver the rest."""
 
     faults: Counter[Fault]
     errors: Counter[str]
@@ -142,8 +142,9 @@ class _Actor:
 
     @property
     def error(self) -> str:
-        """Why it has no session; empty if it has."""
-        return "" if self._device.online else self._device.last_error
+        """Why it has no session for what still waits; empty if it has, or nothing does."""
+        needs = _waiting(self.counts()) and not self._device.online
+        return self._device.last_error if needs else ""
 
     def _dues(self) -> list[float]:
         step = self._settings.seconds / max(self._run.messages, 1)
