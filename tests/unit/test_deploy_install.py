@@ -22,7 +22,7 @@ def install(
 ) -> subprocess.CompletedProcess[str]:
     """Run the script below `root`; what the package needs is found where the tests have it."""
     offline = {
-        "PYTHON": sys.executable,
+        "PYTHON": f"{sys.base_prefix}/bin/python3",
         "PYTHONPATH": sysconfig.get_path("purelib"),
         "PIP_NO_DEPS": "1",
         "PIP_NO_INDEX": "1",
