@@ -36,7 +36,7 @@ def header(first: int = 1, last: int = 1, **changes: Any) -> SegmentHeader:
 
 def readings(count: int, seed: int = 1) -> list[Event]:
     """Readings of 20 devices with two fields each: jittered times, decimals, a few tags."""
-    chance = random.Random(seed)  # noqa: S311 (repeatable, no secret)
+    chance = random.Random(seed)
     time = START
     levels = [chance.uniform(5, 80) for _ in range(20)]
     events: list[Event] = []
@@ -67,7 +67,7 @@ def readings(count: int, seed: int = 1) -> list[Event]:
 
 def logs(count: int, seed: int = 1) -> list[Event]:
     """Log events of 20 devices: ids, texts with numbers in them, more tags."""
-    chance = random.Random(seed)  # noqa: S311 (repeatable, no secret)
+    chance = random.Random(seed)
     time = START
     events = []
     texts = ("valve open at {} bar", "filter at {} over its limit", "battery {} %", "door closed")

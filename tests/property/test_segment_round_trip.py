@@ -168,7 +168,7 @@ def test_every_flipped_byte_of_a_small_segment_is_found() -> None:
 def test_flipped_bytes_of_a_large_segment_are_found(scale: Callable[[int, int], int]) -> None:
     events = logs(2_000)
     data = encode(header(1, 2_000, lane="logs"), events)
-    chance = random.Random(7)  # noqa: S311 (repeatable, no secret)
+    chance = random.Random(7)
     for _ in range(scale(300, 10_000)):
         damaged = bytearray(data)
         damaged[chance.randrange(len(data))] ^= chance.randrange(1, 256)

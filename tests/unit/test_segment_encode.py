@@ -128,7 +128,7 @@ def test_a_body_larger_than_a_reader_takes_is_not_written() -> None:
 
 
 def test_a_file_larger_than_a_reader_takes_is_not_written() -> None:
-    chance = random.Random(1)  # noqa: S311 (repeatable, no secret)
+    chance = random.Random(1)
     noise = chance.randbytes(17 * 1024 * 1024).decode("latin-1")
     with pytest.raises(ValueError, match="segment is larger"):
         encode(header(), [event(text=noise)])
