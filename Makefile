@@ -33,6 +33,7 @@ help: ## list the targets
 
 .PHONY: venv
 venv: $(STAMP) ## make or refresh .venv from PYTHON (python3), pyproject.toml and constraints.txt
+	@:
 
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
