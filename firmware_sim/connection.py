@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
 _CONTEXTS: Final = 16  # CA files in use at once by one process; a device has one
 
 
@@ -62,7 +63,7 @@ class _Client(ClientXMPP):
 
     def __init__(self, endpoint: Endpoint, context: ssl.SSLContext) -> None:
         self._negotiating: set[asyncio.Task[Any]] = set()
-        super().__init__(endpoint.jid, endpoint.password, ssl_context=context)
+        super().__init__(endpoint.jid, endpoint.password, plugin_config=_SAFE, ssl_context=context)
 
     async def _handle_stream_features(self, features: Any) -> bool | None:
         task = asyncio.current_task()
@@ -163,8 +164,9 @@ class Connection:
             self.lost.set_result(reason)
 
     def _on_start(self, _: Any) -> None:
-        if self._client.transport.get_extra_info("ssl_object") is None:
-            self._lose("the server offered no TLS")
+        transport = self._client.transport
+        if transport is None or transport.get_extra_info("ssl_object") is None:
+            self.abort("the server offered no TLS")
         elif not self._started.done() and not self.lost.done():
             self._started.set_result(None)
 

@@ -89,6 +89,7 @@ class Courier:
         self._alarm: asyncio.TimerHandle | None = None
         self._heard = 0.0
         self.on_silence: Callable[[], None] = _ignore
+        self.on_stop: Callable[[], None] = _ignore
         self.failure: Exception | None = None
         self._restore()
 
@@ -172,6 +173,7 @@ class Courier:
             if not waiter.done():
                 waiter.set_exception(self.failure)
         self._submissions, self._idle = [], []
+        self.on_stop()
 
     def _check(self) -> None:
         if self.failure is not None:

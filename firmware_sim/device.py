@@ -105,7 +105,7 @@ class Device:
         """
         self._outbox = Outbox.open(self._outbox_path, self.jid, self._limits)
         self._courier = Courier(self._outbox, self._policy, self._observe)
-        self._courier.on_silence = self.cut
+        self._courier.on_silence = self._courier.on_stop = self.cut
         self._runner = asyncio.create_task(self._run(self._courier), name=f"device {self.jid}")
         self._runner.add_done_callback(self._on_end)
 
@@ -202,10 +202,11 @@ class Device:
 
     async def close(self) -> None:
         """Stop in order: end the stream, close the outbox. What is not delivered waits there."""
+        connection, self._connection = self._connection, None
         if self._courier is not None:
             self._courier.stop()
-        if self._connection is not None:
-            await self._connection.close()
+        if connection is not None:
+            await connection.close()
         await self._end()
 
     async def kill(self) -> None:

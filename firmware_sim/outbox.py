@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.limits import OutboxLimits
@@ -240,10 +240,14 @@ class Outbox:
         return sorted(found, key=lambda message: message.number)
 
     def records(self, *states: State) -> Iterator[Record]:
-        """Go through the messages in these states, each state's oldest first."""
+        """Go through the messages in these states, each state's oldest first.
+
+        Raises:
+            OutboxError: it is closed, or cannot be read.
+        """
         for state in states:
             last = 0
-            while rows := self._db.execute(_RECORDS, (state.value, last, _PAGE)).fetchall():
+            while rows := self._page(state, last):
                 last = rows[-1][0]
                 for number, label, recipient, level, word, *rest in rows:
                     yield Record(number, label, recipient, Level(level), State(word), *rest)
@@ -256,6 +260,12 @@ class Outbox:
     def counts(self) -> Mapping[State, int]:
         """Count the messages in each state since the outbox was made, forgotten ones included."""
         return dict(self._counts)
+
+    def _page(self, state: State, after: int) -> list[Any]:
+        try:
+            return self._db.execute(_RECORDS, (state.value, after, _PAGE)).fetchall()
+        except sqlite3.Error as error:
+            raise OutboxError(str(error)) from error
 
     def _messages(self, state: State, after: int, limit: int) -> list[Message]:
         rows = self._db.execute(_RULES, (state.value, after, limit)).fetchall()

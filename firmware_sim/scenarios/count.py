@@ -50,7 +50,9 @@ class CountSettings:
     patience: float = 120.0
     faults: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    reconnect: Reconnect = field(default_factory=lambda: Reconnect(base=0.25, cap=2.0, stable=0.5))
+    reconnect: Reconnect = field(
+        default_factory=lambda: Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+    )
 
 
 @dataclass(frozen=True, slots=True)

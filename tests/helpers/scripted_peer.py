@@ -33,9 +33,9 @@ _HEADER = (
     " version='1.0'>"
 )
 _STARTTLS = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'><required/></starttls>"
-_PLAIN = (
-    "<mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism></mechanisms>"
-)
+_SASL = "urn:ietf:params:xml:ns:xmpp-sasl"
+_PLAIN = f"<mechanisms xmlns='{_SASL}'><mechanism>PLAIN</mechanism></mechanisms>"
+_UNSAFE = _PLAIN.replace("</mechanisms>", "<mechanism>SCRAM-SHA-1</mechanism></mechanisms>")
 _BIND_NS = "urn:ietf:params:xml:ns:xmpp-bind"
 _BIND = f"<bind xmlns='{_BIND_NS}'/>"
 
@@ -117,6 +117,7 @@ class ScriptedPeer:
     seen: list[Stanza] = field(default_factory=list)
     port: int = 0
     sessions: int = 0
+    plain: bytes = b""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -166,9 +167,9 @@ class ScriptedPeer:
 
     async def _negotiate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         await _header(reader)
-        features = _STARTTLS if self.tls else _PLAIN
+        features = _STARTTLS if self.tls else _UNSAFE
         writer.write(f"{_HEADER}<stream:features>{features}</stream:features>".encode())
-        await reader.readuntil(b">")
+        self.plain = await reader.readuntil(b">")
         if not self.tls:
             raise EOFError
         writer.write(b"<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
@@ -182,12 +183,11 @@ class ScriptedPeer:
         writer.write(f"{_HEADER}<stream:features>{_PLAIN}</stream:features>".encode())
         auth = ET.fromstring(await reader.readuntil(b"</auth>"))  # noqa: S314 - from our own device
         _, user, _ = base64.b64decode(auth.text or "").decode().split("\0")
-        sasl = "urn:ietf:params:xml:ns:xmpp-sasl"
         if not self.login:
-            writer.write(f"<failure xmlns='{sasl}'><not-authorized/></failure>".encode())
+            writer.write(f"<failure xmlns='{_SASL}'><not-authorized/></failure>".encode())
             await writer.drain()
             raise EOFError
-        writer.write(f"<success xmlns='{sasl}'/>".encode())
+        writer.write(f"<success xmlns='{_SASL}'/>".encode())
         await _header(reader)
         writer.write(f"{_HEADER}<stream:features>{_BIND}</stream:features>".encode())
         return user

@@ -11,7 +11,7 @@ import pytest
 
 from firmware_sim.courier import Moment
 from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxFull
+from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
 from firmware_sim.limits import OutboxLimits, Policy, Reconnect
 from firmware_sim.sender import State
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
@@ -276,6 +276,7 @@ async def test_no_tls_no_password(certificate: Certificate, make: Make) -> None:
         await _until_error(device)
         assert not device.online
     assert peer.sessions == 0
+    assert b"auth" not in peer.plain
 
 
 async def test_a_refused_password_is_an_error_that_is_tried_again(
@@ -339,6 +340,43 @@ async def test_a_full_outbox_says_so_and_takes_again(certificate: Certificate, m
         async with peer.running():
             await device.flush(10)
             assert await device.send("<message/>") == 3
+
+
+async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
+    certificate: Certificate, make: Make
+) -> None:
+    async with ScriptedPeer(certificate).running() as peer:
+        device = make(peer)
+        await device.start()
+        await device.send("<message/>")
+        await device.flush(10)
+        assert device.online
+        assert device._outbox is not None
+        device._outbox._db.execute("PRAGMA max_page_count=8")
+        body = f"<message><body>{'x' * 30_000}</body></message>"
+        results = await asyncio.gather(device.send(body), device.flush(10), return_exceptions=True)
+        assert [type(result) for result in results] == [OutboxError, OutboxError]
+        assert not device.online
+        with pytest.raises(OutboxError):
+            await device.send("<message/>")
+        await device.close()
+        async with make(peer) as device:
+            assert await device.send("<message/>") == 2
+            await device.flush(10)
+        with pytest.raises(DeviceStopped):
+            device.delivered()
+
+
+async def test_a_cancelled_call_may_have_been_taken_and_harms_nothing(
+    certificate: Certificate, make: Make
+) -> None:
+    async with ScriptedPeer(certificate).running() as peer, make(peer) as device:
+        call = asyncio.ensure_future(device.send("<message/>"))
+        await asyncio.sleep(0)
+        call.cancel()
+        assert await device.send("<message/>") == 2
+        await device.flush(10)
+        assert device.counts()[State.DONE] == 2
 
 
 async def test_a_device_that_does_not_run_takes_nothing(
