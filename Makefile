@@ -40,7 +40,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
 	@echo "making $(VENV): some minutes and 900 MB the first time"
-	@test -x $(PY) && $(PY) -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@{ $(PY) .ci/check_python.py && $(PY) -m pip --version; } > /dev/null 2>&1 \
+	  || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@status=0; $(PY) .ci/find_java.py || status=$$?; \
