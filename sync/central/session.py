@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DRIVER_MEMORY: Final = "1g"
 """Heap of the driver: 2,000 segments of a usual size and the sort buffers of a report fit in."""
 
+BATCH_FILES: Final = 2_000
+"""Files in one batch: the driver holds a row for each, and a crash repeats at most so many."""
+
 SHUFFLE_PARTITIONS: Final = 8
 """Partitions after a shuffle: a fleet's tables are small; Spark's default 200 are made for more."""
 
@@ -161,7 +164,7 @@ def spark_told(log: Path | None) -> Iterator[None]:
     What the JVM and its workers write on stderr goes to `log`, and so does the trace of an error.
     It is begun anew each time and so never holds more than one run. None: nothing is diverted.
     """
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     with _stderr_into(log):

@@ -4,12 +4,14 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import StructType
 
 from sync.central.errors import FleetError
 from sync.central.filing import waiting
-from sync.central.ingest import STEPS, run_ingest
+from sync.central.ingest import STEPS, Summary, run_ingest
+from sync.central.ledger import CLAIM, Claim, neighbours
 from sync.central.manifest import Counts, LocalCommits
-from sync.central.tables import read_events, read_segments
+from sync.central.tables import SEGMENTS, read_events, read_segments
 from sync.format import Dropped
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
 
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sync.central.folders import FleetFolder
-    from sync.central.ingest import Summary
 
 pytestmark = pytest.mark.spark
 
@@ -208,6 +209,39 @@ def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
     assert len(fates(spark, fleet)) == 4
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 4
+
+
+def test_batches_see_what_the_batches_before_them_took(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    for at in range(3):
+        land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
+    put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1], at=NOON / 1000 + 9)
+    land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
+    summary = run_ingest(spark, fleet, LocalCommits(fleet.tables), batch_files=2)
+    assert summary == Summary(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
+
+
+def test_the_ledger_gives_those_that_a_claim_can_meet(spark: SparkSession) -> None:
+    ranges = [(1, 10), (65_530, 65_540), (131_071, 131_072), (2**53 + 1, 2**53 + 2), (2**62, 2**62)]
+    ledger = [Claim("gw", "e", "logs", *each, f"d{each}", f"p{each}") for each in ranges]
+    other = [each._replace(gateway="other") for each in ledger]
+    schema = StructType([SEGMENTS[name] for name in CLAIM])
+
+    def met(first: int, last: int, previous: str = "x") -> list[int]:
+        offered = [Claim("gw", "e", "logs", first, last, "new", previous)]
+        rows = neighbours(
+            spark.createDataFrame(ledger + other, schema), spark.createDataFrame(offered, schema)
+        )
+        assert {row["gateway"] for row in rows.collect()} <= {"gw"}
+        return sorted(row["first_seq"] for row in rows.collect())
+
+    assert met(65_535, 65_536) == [1, 65_530, 131_071]
+    assert met(2**53 + 2, 2**53 + 5) == [2**53 + 1]
+    assert met(2**40, 2**40) == []
+    assert met(2**40, 2**40, f"p{(1, 10)}") == [1]
 
 
 def test_a_lost_checkpoint_neither_doubles_nor_skips(

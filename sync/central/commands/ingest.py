@@ -10,6 +10,7 @@ import click
 
 from sync.central.folders import FleetFolder
 from sync.central.options import fleet_dir
+from sync.central.session import BATCH_FILES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @fleet_dir
+@click.option(
+    "--batch-files",
+    type=click.IntRange(min=1),
+    default=BATCH_FILES,
+    show_default=True,
+    help="Files in one batch: a crash repeats at most so many.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages, and each step.")
-def command(folder: Path, *, as_json: bool, verbose: bool) -> None:
+def command(folder: Path, batch_files: int, *, as_json: bool, verbose: bool) -> None:
     """Take all segments that landed into the tables, each exactly once, and file them away.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them.
@@ -35,7 +43,8 @@ def command(folder: Path, *, as_json: bool, verbose: bool) -> None:
     commits = LocalCommits(fleet.tables)
     log = None if verbose else fleet.tables / "ingest.log"
     with spark_told(log), spark_session("fieldpost-ingest") as spark:
-        summary = run_ingest(spark, fleet, commits, _step if verbose else lambda step: None)
+        on_step = _step if verbose else lambda step: None
+        summary = run_ingest(spark, fleet, commits, on_step, batch_files=batch_files)
     click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
 
 

@@ -1,0 +1,193 @@
+"""The two commands as a user runs them, and what a driver leaves that is killed with `kill -9`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.filing import waiting
+from sync.central.ingest import STEPS, run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.tables import read_events
+from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+LIMIT_S = 180
+
+FAST = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+
+DIES = """
+import os, signal, sys
+from pathlib import Path
+from sync.central.folders import FleetFolder
+from sync.central.ingest import run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.session import spark_session
+
+def die(step):
+    if step == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+fleet = FleetFolder(Path(sys.argv[1]))
+with spark_session("dies") as spark:
+    run_ingest(spark, fleet, LocalCommits(fleet.tables), die, batch_files=2)
+"""
+
+
+def fleet_command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sync.central", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=os.environ | FAST | environ,
+    )
+
+
+def test_ingest_and_report_as_a_user_runs_them(fleet: FleetFolder, tmp_path: Path) -> None:
+    lane, system = Lane(), Lane(lane="system")
+    for _ in range(2):
+        land(fleet, lane.seal(some_events(10)), at=NOON / 1000 + 60)
+    beats = [
+        event._replace(kind="system", name=name, qos=None, latency_ms=None)
+        for event, name in zip(some_events(2), ("start", "stop"), strict=True)
+    ]
+    land(fleet, system.seal(beats), at=NOON / 1000 + 61)
+    put(fleet.landing / "gw.example" / "x.seg", b"spoiled")
+
+    ingested = fleet_command("ingest", "--dir", str(fleet.root))
+    assert (ingested.returncode, ingested.stderr) == (0, "")
+    assert ingested.stdout == (
+        "ingested 3 segments with 22 events in 1 batch; 0 duplicates skipped, 1 quarantined\n"
+    )
+
+    out = tmp_path / "out"
+    reported = fleet_command("report", "--dir", str(fleet.root), "--out", str(out))
+    assert (reported.returncode, reported.stderr) == (0, "")
+    shown = dict(line.rsplit(None, 1) for line in reported.stdout.splitlines())
+    assert shown["events"] == "22"
+    assert (shown["unexplained"], shown["duplicates"]) == ("0", "0")
+    assert (shown["logs/log"], shown["bad segments"]) == ("20", "1")
+    assert shown["page"] == str(out / "index.html")
+
+    document = json.loads((out / "report.json").read_text())
+    assert document["totals"]["lanes"] == {"logs": {"log": 20}, "system": {"system": 2}}
+    assert document["totals"]["received"] == document["totals"]["expected"] == 22
+    [gateway] = document["tables"]["availability"]
+    assert (gateway["state"], gateway["running_s"]) == ("stopped", 1.0)
+    assert {row["state"] for row in document["tables"]["completeness"]} == {"closed"}
+    assert document["tables"]["delivery"][0]["max_ms"] == 9
+    assert "<svg" in (out / "index.html").read_text()
+
+
+@pytest.mark.parametrize("command", [["ingest"], ["report", "--out", "out"]])
+def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, command: list[str]) -> None:
+    done = fleet_command(*command, "--dir", str(tmp_path / "none"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ")
+    assert "no fleet folder" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_java_one_line_says_what_to_install(fleet: FleetFolder, tmp_path: Path) -> None:
+    done = fleet_command(
+        "ingest", "--dir", str(fleet.root), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "openjdk-17-jre-headless" in done.stderr
+
+
+def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
+    fleet: FleetFolder,
+) -> None:
+    land(fleet, Lane().seal(some_events(2)))
+    put(fleet.tables / "data", b"a file where a folder has to be")
+    done = fleet_command("ingest", "--dir", str(fleet.root))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: the ingest stopped: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" in (fleet.tables / "ingest.log").read_text()
+    assert len(waiting(fleet)) == 1
+
+
+def test_wrong_usage_is_status_2() -> None:
+    assert fleet_command("report", "--dir", "x").returncode == 2
+    assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
+
+
+def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
+    spark: SparkSession, fleet: FleetFolder, scale: Callable[[int, int], int]
+) -> None:
+    lane = Lane()
+    chosen = ["events", "committed"]
+    steps = [*chosen, *(step for step in STEPS if step not in chosen)]
+    steps = steps[: scale(1, len(steps))]
+    for step in steps:
+        for _ in range(3):
+            land(fleet, lane.seal(some_events(4)))
+        died = subprocess.run(
+            [sys.executable, "-c", DIES, str(fleet.root), step],
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+            env=os.environ | FAST,
+        )
+        assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
+
+    commits = LocalCommits(fleet.tables)
+    run_ingest(spark, fleet, commits)
+    events = read_events(spark, fleet.tables, commits.manifests())
+    seqs = sorted(row["seq"] for row in events.select("seq").collect())
+    assert seqs == list(range(1, 12 * len(steps) + 1))
+    assert waiting(fleet) == set()
+    assert list(commits.unfiled()) == []
+
+
+@pytest.mark.long
+def test_kills_at_random_moments_lose_and_double_nothing(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    chance = random.Random(20)
+    lane = Lane()
+    killed = 0
+    for _ in range(20):
+        for _ in range(5):
+            land(fleet, lane.seal(some_events(4)))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | FAST,
+        )
+        try:
+            process.wait(timeout=chance.uniform(4, 16))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=LIMIT_S)
+            killed += 1
+    assert killed >= 5
+    assert fleet_command("ingest", "--dir", str(fleet.root)).returncode == 0
+    events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    seqs = sorted(row["seq"] for row in events.select("seq").collect())
+    assert seqs == list(range(1, 20 * 5 * 4 + 1))
+    assert waiting(fleet) == set()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.filing import Read, empty, file_away, waiting
+from tests.helpers.fleet_tables import fleet_folder, put
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+
+NAME = "gw.example/E/logs/1-4.seg"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FleetFolder:
+    return fleet_folder(tmp_path / "fleet")
+
+
+def read(path: str, fate: str, data: bytes) -> Read:
+    return Read(path, fate, hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize("fate", ["accepted", "duplicate"])
+def test_what_is_in_a_manifest_goes_to_the_same_place_in_the_archive(
+    fleet: FleetFolder, fate: str
+) -> None:
+    put(fleet.landing / NAME, b"one")
+    file = read(f"landing/{NAME}", fate, b"one")
+    file_away(fleet, [file])
+    file_away(fleet, [file])
+    assert (fleet.archive / NAME).read_bytes() == b"one"
+    assert not (fleet.landing / NAME).exists()
+    assert list(fleet.quarantine.rglob("*.seg")) == []
+
+
+@pytest.mark.parametrize("fate", ["fork", "bad"])
+def test_what_was_refused_goes_to_the_quarantine_under_a_name_that_tells_its_bytes(
+    fleet: FleetFolder, fate: str
+) -> None:
+    for data in (b"one", b"two"):
+        put(fleet.landing / NAME, data)
+        file_away(fleet, [read(f"landing/{NAME}", fate, data)])
+    kept = {path.read_bytes(): path.name for path in fleet.quarantine.rglob("*.seg")}
+    assert set(kept) == {b"one", b"two"}
+    assert kept[b"one"] == f"1-4.{hashlib.sha256(b'one').hexdigest()[:16]}.seg"
+    assert not (fleet.archive / NAME).exists()
+
+
+def test_a_move_that_was_cut_off_between_link_and_unlink_is_ended(fleet: FleetFolder) -> None:
+    put(fleet.landing / NAME, b"one")
+    (fleet.archive / NAME).parent.mkdir(parents=True)
+    (fleet.archive / NAME).hardlink_to(fleet.landing / NAME)
+    file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
+    assert waiting(fleet) == set()
+    assert (fleet.archive / NAME).read_bytes() == b"one"
+
+
+def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
+    put(fleet.archive / NAME, b"first")
+    put(fleet.landing / NAME, b"other")
+    file_away(fleet, [read(f"landing/{NAME}", "duplicate", b"other")])
+    assert (fleet.archive / NAME).read_bytes() == b"first"
+    assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
+
+
+def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:
+    file = read(f"landing/{NAME}", "bad", b"one")
+    put(fleet.quarantine / f"gw.example/E/logs/1-4.{file.sha256[:16]}.seg", b"something else")
+    put(fleet.landing / NAME, b"one")
+    with pytest.raises(OSError, match="cannot be moved"):
+        file_away(fleet, [file])
+    assert (fleet.landing / NAME).read_bytes() == b"one"
+
+
+def test_waiting_sees_what_the_stream_sees(fleet: FleetFolder) -> None:
+    put(fleet.landing / NAME, b"one")
+    put(fleet.aside / "gw.example/E/logs/1-4.ab.seg", b"")
+    put(fleet.landing / ".hidden/1-4.seg", b"one")
+    put(fleet.landing / "gw.example/_1-4.seg", b"one")
+    put(fleet.landing / "gw.example/1-4.part", b"one")
+    assert waiting(fleet) == {f"landing/{NAME}", "aside/gw.example/E/logs/1-4.ab.seg"}
+    assert list(empty(fleet)) == ["aside/gw.example/E/logs/1-4.ab.seg"]

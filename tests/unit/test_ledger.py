@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.central.ledger import Claim, judge
+
+
+def claim(
+    first: int, last: int, previous: str = "p", digest: str = "", lane: str = "logs"
+) -> Claim:
+    return Claim("gw", "e", lane, first, last, digest or f"{first}-{last}-{previous}", previous)
+
+
+def fates(claims: list[Claim], known: list[Claim] | None = None) -> list[str]:
+    return [verdict.fate for verdict in judge(claims, known or [])]
+
+
+def test_what_is_new_is_accepted_in_any_order() -> None:
+    assert fates([claim(5, 9, "b"), claim(1, 4, "a"), claim(10, 10, "c")]) == ["accepted"] * 3
+
+
+def test_what_was_seen_is_a_duplicate_here_and_in_the_ledger() -> None:
+    one = claim(1, 4)
+    assert fates([one, one]) == ["accepted", "duplicate"]
+    assert fates([one], [one]) == ["duplicate"]
+
+
+def test_the_same_range_with_other_bytes_is_a_fork() -> None:
+    verdicts = judge([claim(1, 4, digest="b" * 64)], [claim(1, 4, digest="a" * 64)])
+    assert verdicts == [("fork", "overlaps 1-4 (aaaaaaaaaaaa)")]
+
+
+def test_every_way_to_overlap_is_a_fork() -> None:
+    known = [claim(10, 19, "a"), claim(30, 39, "b")]
+    for first, last in ((10, 10), (19, 19), (5, 10), (19, 25), (5, 50), (12, 15), (20, 30)):
+        assert fates([claim(first, last, "x")], known) == ["fork"]
+    for first, last in ((1, 9), (20, 29), (40, 40)):
+        assert fates([claim(first, last, "x")], known) == ["accepted"]
+
+
+def test_two_successors_of_one_digest_are_a_fork_wherever_they_lie() -> None:
+    verdicts = judge([claim(100, 109, "a")], [claim(10, 19, "a", digest="d" * 64)])
+    assert verdicts == [("fork", "follows what 10-19 (dddddddddddd) follows")]
+
+
+def test_lanes_epochs_and_gateways_do_not_meet() -> None:
+    one = claim(1, 4)
+    others = [one._replace(lane="system"), one._replace(epoch="f"), one._replace(gateway="hw")]
+    assert fates(others, [one]) == ["accepted"] * 3
+
+
+def test_a_fork_does_not_stand_in_the_way_of_what_follows() -> None:
+    known = [claim(1, 4, "a")]
+    assert fates([claim(4, 8, "x"), claim(5, 8, "b")], known) == ["fork", "accepted"]
+
+
+claims = st.builds(
+    lambda first, length, previous, digest: claim(first, first + length, previous, digest),
+    st.integers(1, 30),
+    st.integers(0, 6),
+    st.sampled_from("abcdefgh"),
+    st.sampled_from(["", "x", "y"]),
+)
+
+
+@given(st.lists(claims, max_size=25), st.integers(0, 25))
+def test_what_is_accepted_never_contradicts_itself_however_it_is_batched(
+    offered: list[Claim], cut: int
+) -> None:
+    whole = judge(offered, [])
+    first = judge(offered[:cut], [])
+    taken = [
+        each for each, verdict in zip(offered, first, strict=False) if verdict[0] == "accepted"
+    ]
+    assert [verdict.fate for verdict in [*first, *judge(offered[cut:], taken)]] == [
+        verdict.fate for verdict in whole
+    ]
+
+    accepted = [
+        each for each, verdict in zip(offered, whole, strict=True) if verdict[0] == "accepted"
+    ]
+    numbers = [n for each in accepted for n in range(each.first_seq, each.last_seq + 1)]
+    assert len(numbers) == len(set(numbers))
+    assert len({each.previous for each in accepted}) == len(accepted)
+    for each, verdict in zip(offered, whole, strict=True):
+        assert (verdict.fate == "duplicate") <= (each in accepted)
+        if verdict.fate == "fork":
+            assert any(
+                other != each
+                and (
+                    other.previous == each.previous
+                    or (other.first_seq <= each.last_seq and each.first_seq <= other.last_seq)
+                )
+                for other in accepted
+            )

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.errors import FleetError
+from sync.central.manifest import Counts, LocalCommits, Manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNTS = Counts(segments=2, events=7, duplicates=1, quarantined=3)
+
+
+def manifest(tables: Path, batch: int, query: str = "q") -> Manifest:
+    """Make a manifest, and the files that it names."""
+    files = [f"data/{query}/{batch}/a/{name}.parquet" for name in ("segments", "events")]
+    for file in files:
+        (tables / file).parent.mkdir(parents=True, exist_ok=True)
+        (tables / file).write_bytes(b"rows")
+    day = {"2025-11-21": (files[1],)}
+    return Manifest(query, batch, "a", "2025-11-21T12:00:00+00:00", (files[0],), day, COUNTS)
+
+
+def test_what_is_committed_is_read_back_in_order(tmp_path: Path) -> None:
+    commits = LocalCommits(tmp_path)
+    made = [manifest(tmp_path, batch, query) for query, batch in (("b", 0), ("a", 10), ("a", 9))]
+    assert list(commits.manifests()) == []
+    for each in made:
+        assert not commits.committed(each.query, each.batch)
+        commits.commit(each)
+        assert commits.committed(each.query, each.batch)
+    assert list(LocalCommits(tmp_path).manifests()) == [made[2], made[1], made[0]]
+
+
+def test_a_batch_is_committed_once(tmp_path: Path) -> None:
+    commits = LocalCommits(tmp_path)
+    first = manifest(tmp_path, 0)
+    commits.commit(first)
+    with pytest.raises(FleetError, match="committed already"):
+        commits.commit(manifest(tmp_path, 0))
+    assert list(commits.manifests()) == [first]
+    assert [path.name for path in (tmp_path / "manifests" / "q").iterdir()] == ["0.json"]
+
+
+def test_a_manifest_does_not_name_what_is_not_there(tmp_path: Path) -> None:
+    commits = LocalCommits(tmp_path)
+    made = manifest(tmp_path, 0)
+    (tmp_path / made.segments[0]).unlink()
+    with pytest.raises(FileNotFoundError):
+        commits.commit(made)
+    assert not commits.committed("q", 0)
+
+
+def test_what_is_filed_is_no_longer_listed_as_unfiled(tmp_path: Path) -> None:
+    commits = LocalCommits(tmp_path)
+    first, second = manifest(tmp_path, 0), manifest(tmp_path, 1)
+    commits.commit(first)
+    commits.commit(second)
+    commits.filed(first)
+    commits.filed(first)
+    assert list(commits.unfiled()) == [second]
+    assert list(commits.manifests()) == [first, second]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda document: "not json",
+        lambda document: json.dumps([]),
+        lambda document: json.dumps(document | {"version": 2}),
+        lambda document: json.dumps({**document, "surprise": 1}),
+        lambda document: json.dumps({**document, "counts": {"events": 1, "more": 2}}),
+        lambda document: json.dumps({k: v for k, v in document.items() if k != "segments"}),
+    ],
+)
+def test_a_manifest_that_cannot_be_read_is_named(tmp_path: Path, spoil: object) -> None:
+    assert callable(spoil)
+    commits = LocalCommits(tmp_path)
+    commits.commit(manifest(tmp_path, 0))
+    path = tmp_path / "manifests" / "q" / "0.json"
+    path.write_text(spoil(json.loads(path.read_text())))
+    with pytest.raises(FleetError, match=r"0\.json is no manifest"):
+        commits.manifests()
+
+
+def test_the_lease_is_for_one(tmp_path: Path) -> None:
+    with LocalCommits(tmp_path).lease():
+        with (
+            pytest.raises(FleetError, match="another ingest"),
+            LocalCommits(tmp_path).lease(),
+        ):
+            pytest.fail("two held the lease")
+        with pytest.raises(FleetError), LocalCommits(tmp_path).lease():
+            pytest.fail("the refusal ended the first lease")
+    with LocalCommits(tmp_path).lease():
+        pass
+
+
+def _hold(tables: Path, held: multiprocessing.synchronize.Event) -> None:
+    with LocalCommits(tables).lease():
+        held.set()
+        multiprocessing.Event().wait(60)
+
+
+def test_the_lease_dies_with_its_process(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held = context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, held), daemon=True)
+    process.start()
+    try:
+        assert held.wait(60)
+        with pytest.raises(FleetError), LocalCommits(tmp_path).lease():
+            pytest.fail("two held the lease")
+    finally:
+        process.kill()
+        process.join(60)
+    with LocalCommits(tmp_path).lease():
+        pass
+
+
+def test_counts_add_up() -> None:
+    assert Counts(4, 14, 2, 6) == COUNTS + COUNTS
