@@ -232,7 +232,7 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         int, _option("A segment is sealed at this many events,", "events", ge=1, le=65_536)
     ] = 2000
     segment_age: Annotated[
-        float, _option("or when its first event is this old,", "seconds", gt=0)
+        float, _option("or when its first event is this old,", "seconds", gt=0, le=86_400)
     ] = 300.0
     segment_bytes: Annotated[
         int, _option("or at this size, before compression.", "bytes", ge=64 * KIB, le=4 * MIB)

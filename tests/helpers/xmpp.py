@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import secrets
 import ssl
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.full = ""
-        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._parser = _stream_parser()
         self._depth = 0
         self._ids = 0
         self._waiting: list[Element] = []
@@ -75,7 +75,7 @@ class Client:
 
     def open(self, domain: str = "gw.example") -> None:
         """Open a stream, and read what comes as a new one."""
-        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._parser = _stream_parser()
         self._depth = 0
         self.send(
             f"<?xml version='1.0'?><stream:stream to='{domain}' version='1.0' xmlns='jabber:client'"
@@ -203,6 +203,10 @@ class Client:
         """Ask for delivery; returns `delivered`, or the condition of the error."""
         answer = await self.iq("set", f"<deliver xmlns='urn:xmpp:qos' msgId='{msg_id}'/>")
         return condition(answer) if answer.get("type") == "error" else "delivered"
+
+
+def _stream_parser() -> Any:
+    return ElementTree.XMLPullParser(("start", "end"))
 
 
 async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
