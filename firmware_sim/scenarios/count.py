@@ -26,6 +26,7 @@ from firmware_sim.link import FaultyLink
 from firmware_sim.scenarios.record import EVENT, RunRecord
 from firmware_sim.sender import LIVE, State
 
+_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)  # a run is short
 _LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
 _FULL_WAIT_S: Final = 0.25  # seconds until a full outbox is tried again
 _PROGRESS_S: Final = 0.5  # seconds between two reports of progress
@@ -50,9 +51,7 @@ class CountSettings:
     patience: float = 120.0
     faults: float = 0.0
     policy: Policy = field(default_factory=Policy)
-    reconnect: Reconnect = field(
-        default_factory=lambda: Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
-    )
+    reconnect: Reconnect = _RECONNECT
 
 
 @dataclass(frozen=True, slots=True)

@@ -350,7 +350,6 @@ async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
         await device.start()
         await device.send("<message/>")
         await device.flush(10)
-        assert device.online
         assert device._outbox is not None
         device._outbox._db.execute("PRAGMA max_page_count=8")
         body = f"<message><body>{'x' * 30_000}</body></message>"

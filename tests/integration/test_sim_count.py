@@ -1,0 +1,211 @@
+"""The scenario `count`: a fault at every message, a bounded end, going on, and its command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from firmware_sim.__main__ import main
+from firmware_sim.errors import OutboxError
+from firmware_sim.faults import Fault
+from firmware_sim.limits import OutboxLimits, Policy
+from firmware_sim.outbox import Outbox
+from firmware_sim.scenarios.count import CountSettings, Progress, count
+from firmware_sim.scenarios.record import RunRecord
+from firmware_sim.sender import State
+from firmware_sim.verdict import Key, judge
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
+
+NAMES = ("pump1", "pump2", "pump3")
+POLICY = Policy(retry_base=0.2, retry_cap=1.0, max_attempts=50)
+
+
+class Custody:
+    """A receiver by the specification, in memory: for the scripted server."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, str], Key] = {}
+        self.released: set[tuple[str, str]] = set()
+        self.delivered: list[Key] = []
+
+    def __call__(self, stanza: Stanza) -> str:
+        key = (stanza.source, stanza.msg_id)
+        if stanza.step == "assured":
+            log = stanza.payload[0][0]
+            tags = {tag.get("name"): tag.get("value") for tag in log[1:]}
+            self.held[key] = (stanza.source, int(tags["n"] or 0))
+            return stanza.received()
+        if key in self.held:
+            self.delivered.append(self.held.pop(key))
+            self.released.add(key)
+        known = key in self.released
+        return stanza.result() if known else stanza.error("cancel", "item-not-found")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+def settings(peer: ScriptedPeer, state: Path, **more: object) -> CountSettings:
+    values: dict[str, object] = {
+        "host": "127.0.0.1",
+        "port": peer.port,
+        "ca_file": peer.certificate.ca_file,
+        "passwords": dict.fromkeys(NAMES, "secret"),
+        "state": state,
+        "seconds": 1.0,
+        "patience": 60.0,
+        "policy": POLICY,
+    }
+    return CountSettings(**{**values, **more})  # type: ignore[arg-type]
+
+
+async def test_a_fault_at_every_message_and_each_is_delivered_once(
+    certificate: Certificate, tmp_path: Path, seed: int
+) -> None:
+    custody = Custody()
+    shown: list[Progress] = []
+    run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 25)
+    async with ScriptedPeer(certificate, custody).running() as peer:
+        ran = await count(run, settings(peer, tmp_path, faults=1.0, seed=seed), shown.append)
+    found = judge(run.planned, run.believed(tmp_path), custody.delivered)
+    assert found.exact, found.lines()
+    assert len(ran.faults) >= len(Fault) - 1
+    assert ran.faults.total() > 60
+    assert not ran.errors
+    assert shown[0].planned == 75
+    assert {at.online for at in shown} <= {0, 1, 2, 3}
+
+
+async def test_patience_ends_it_and_a_second_call_goes_on(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    custody = Custody()
+    run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
+    peer = ScriptedPeer(certificate, custody)
+    async with peer.running():
+        pass
+    ran = await count(run, settings(peer, tmp_path, seconds=0.1, patience=0.5))
+    found = judge(run.planned, run.believed(tmp_path), custody.delivered)
+    assert (found.sent, found.pending, found.logged) == (9, 9, 0)
+    assert ran.errors.total() == 3
+    async with peer.running():
+        await count(run, settings(peer, tmp_path))
+    assert judge(run.planned, run.believed(tmp_path), custody.delivered).exact
+
+
+async def test_a_full_outbox_slows_a_device_and_loses_nothing(
+    certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    custody = Custody()
+    small = OutboxLimits(messages=1, keep_done=10)
+    monkeypatch.setattr(RunRecord, "limits", property(lambda _: small))
+    run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
+    async with ScriptedPeer(certificate, custody).running() as peer:
+        await count(run, settings(peer, tmp_path, seconds=0.0))
+    assert judge(run.planned, run.believed(tmp_path), custody.delivered).exact
+
+
+async def test_an_outbox_that_is_in_use_ends_the_run(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
+    async with ScriptedPeer(certificate).running() as peer:
+        with Outbox.open(run.outbox(tmp_path, "pump2"), run.jid("pump2"), run.limits):
+            with pytest.RaisesGroup(pytest.RaisesExc(OutboxError, match="locked")):
+                await count(run, settings(peer, tmp_path))
+            with pytest.raises(OutboxError, match="locked"):
+                run.believed(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(tmp_path_factory.mktemp("gateway") / "gw", *NAMES)
+
+
+@pytest.fixture(scope="module")
+def running(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+
+
+@pytest.fixture
+def command(gateway: Gateway, running: Process, tmp_path: Path) -> list[str]:
+    accounts = tmp_path / "accounts.json"
+    accounts.write_text(json.dumps(dict.fromkeys(NAMES, PASSWORD)))
+    words = ["run", "count", "--port", str(port_of(running)), "--domain", DOMAIN]
+    words += ["--ca", str(gateway.ca), "--accounts", str(accounts)]
+    words += ["--state", str(tmp_path / "run"), "--retry-base", "1", "--seconds", "0.5"]
+    return [*words, "--messages", "5"]
+
+
+def test_the_command_prints_its_verdict(gateway: Gateway, command: list[str]) -> None:
+    words = [*command, "--devices", "2", "--faults", "0.3", "--gateway-dir", str(gateway.folder)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert lines[0] == "planned             10"
+    assert "verdict          exact" in lines
+    assert any(line.startswith("seconds: ") for line in lines)
+
+
+def test_without_the_gateways_log_it_tells_what_devices_believe(command: list[str]) -> None:
+    done = CliRunner().invoke(main, [*command, "--devices", "1"])
+    assert done.exit_code == 0, done.output
+    assert "verdict           none" in done.output
+
+
+def test_a_run_that_does_not_get_through_fails_and_says_why(command: list[str]) -> None:
+    at = command.index("--port") + 1
+    words = [*command[:at], "1", *command[at + 1 :], "--devices", "1", "--patience", "0.3"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert "pending              5" in done.output
+    assert "offline: " in done.output
+
+
+def test_an_outbox_in_use_is_told_in_one_line(command: list[str], tmp_path: Path) -> None:
+    run = RunRecord.begin(tmp_path / "run", DOMAIN, ("pump1",), 5)
+    path = run.outbox(tmp_path / "run", "pump1")
+    with Outbox.open(path, run.jid("pump1"), run.limits):
+        done = CliRunner().invoke(main, [*command, "--devices", "1"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("fieldpost-sim: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "locked" in done.stderr
+
+
+def test_progress_is_shown_on_a_terminal(command: list[str]) -> None:
+    ours, theirs = os.openpty()
+    program = str(Path(sys.executable).with_name("fieldpost-sim"))
+    try:
+        done = subprocess.run(
+            [program, *command, "--devices", "1", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=60,
+            check=False,
+        )
+        shown = os.read(ours, 10_000).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 0, shown
+    assert "/5 delivered" in shown
+    assert json.loads(done.stdout)["delivered"] == 5
+
+
+def test_every_state_has_a_name_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "firmware.md").read_text("utf-8")
+    for state in State:
+        assert f"| `{state.value}` |" in text
