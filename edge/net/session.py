@@ -14,11 +14,10 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from edge import credentials
-from edge.errors import StoreBusy, StoreError, StoreFull
+from edge.errors import StoreError
 from edge.handlers.router import guarded, refusal
+from edge.net import login
 from edge.net.shared import Shared
-from edge.store import accounts, sessions
 from edge.wire import actions
 from edge.wire.errors import StanzaError, StreamError
 from edge.wire.negotiation import Negotiation
@@ -27,8 +26,6 @@ from edge.wire.stanza import Stanza
 from edge.wire.states import State
 
 if TYPE_CHECKING:
-    from edge.credentials import Credentials
-    from edge.store.database import Transaction
     from edge.wire.actions import Action
     from edge.wire.stanza import Item
 
@@ -37,9 +34,6 @@ LINGER: Final = 5.0
 
 SILENCE: Final = (60, 15, 4)
 """Seconds of silence before TCP probes a peer, between probes, and how many go unanswered."""
-
-FINGERPRINT: Final = "SCRAM-SHA-256"
-"""The credentials that PLAIN is checked against."""
 
 
 class Session(asyncio.BufferedProtocol):
@@ -127,8 +121,7 @@ class Session(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._shared.registry.remove(self._generation)
         if self._full:
-            generation = self._generation
-            self._shared.store.submit(lambda tx: sessions.end(tx, generation), _ended)
+            login.unbind(self._shared, self._generation)
 
     # What others ask of a session.
 
@@ -144,7 +137,7 @@ class Session(asyncio.BufferedProtocol):
 
     def send(self, data: bytes) -> None:
         """Send in the next round of the event loop, together with what else there is by then."""
-        if self._transport is None or not data:
+        if self._over or not data:
             return
         if not self._out:
             self._shared.will_flush(self)
@@ -162,6 +155,8 @@ class Session(asyncio.BufferedProtocol):
         """Handle what was parsed, until something has to be waited for."""
         items, negotiation = self._items, self._negotiation
         while items and not self._held_back():
+            if self._in_flight and not isinstance(items[0], Stanza):
+                break  # what ends the stream comes after the answers to what came before it
             item = items.popleft()
             if isinstance(item, StreamError):
                 self._perform(negotiation.fail(item))
@@ -220,7 +215,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _done(self, stanza: Stanza, outcome: bytes | StoreError) -> None:
         if isinstance(outcome, StoreError):
-            outcome = refusal(stanza, _stanza_error(outcome), self._full)
+            outcome = refusal(stanza, login.stanza_error(outcome), self._full)
         self._done_with(outcome)
 
     # What negotiation asks for.
@@ -245,14 +240,17 @@ class Session(asyncio.BufferedProtocol):
 
     def _ask(self, action: Action) -> None:
         """Have done outside of negotiation what it needs the result of, or tells."""
+        shared, negotiation = self._shared, self._negotiation
         match action:
             case actions.LookUp(username, mechanism):
-                self._look_up(username, mechanism)
+                login.look_up(
+                    shared, username, mechanism, lambda keys: self._go_on(negotiation.found(keys))
+                )
             case actions.Verify(password, keys):
-                self._verify(password, keys)
+                login.verify(shared, password, keys, self._verified)
             case actions.Authenticated():
                 self._parser.limit(self._limits.stanza_bytes)
-                self._shared.registry.known(self._generation)
+                shared.registry.known(self._generation)
             case actions.Bind(resource):
                 self._bind(resource or secrets.token_hex(8))
 
@@ -289,53 +287,28 @@ class Session(asyncio.BufferedProtocol):
         self._reading = True
         transport.set_write_buffer_limits(high=self._limits.send_buffer)
 
-    def _look_up(self, username: str, mechanism: str) -> None:
-        wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
-
-        def answer(outcome: Credentials | StoreError | None) -> None:
-            keys = None if isinstance(outcome, StoreError) else outcome
-            if outcome is None:
-                keys = credentials.decoy(username, self._shared.decoy, wanted)
-            self._go_on(self._negotiation.found(keys))
-
-        self._shared.store.submit(lambda tx: accounts.credentials(tx, username, wanted), answer)
-
-    def _verify(self, password: str, keys: Credentials) -> None:
-        """Hash a password beside the event loop: it takes milliseconds."""
-        checked = self._shared.loop.run_in_executor(
-            self._shared.hashing, credentials.verify, password, keys
-        )
-
-        def answer(done: asyncio.Future[bool]) -> None:
-            more = bool(self._items or self._parser.pending)
-            right = not done.cancelled() and done.exception() is None and done.result()
-            self._go_on(self._negotiation.verified(right, more=more))
-
-        checked.add_done_callback(answer)
+    def _verified(self, right: bool) -> None:
+        more = bool(self._items or self._parser.pending)
+        self._go_on(self._negotiation.verified(right, more=more))
 
     def _bind(self, resource: str) -> None:
-        generation, account = self._generation, self._negotiation.username
+        account = self._negotiation.username
         bare = f"{account}@{self._negotiation.domain}"
-        full = f"{bare}/{resource}"
+        binding = login.Binding(self._generation, account, bare, f"{bare}/{resource}")
 
-        def unit(tx: Transaction) -> int | None:
-            return sessions.bind(tx, generation, account, bare, full)
-
-        def answer(outcome: int | StoreError | None) -> None:
-            if isinstance(outcome, StoreError):
-                self._go_on(self._negotiation.refused(_stanza_error(outcome)))
+        def bound(error: StanzaError | None) -> None:
+            if error is not None:
+                self._go_on(self._negotiation.refused(error))
                 return
-            if outcome is not None:
-                self._shared.registry.end(outcome, "conflict", "replaced by a new session")
             if self._over:  # the connection was lost meanwhile
-                self._shared.store.submit(lambda tx: sessions.end(tx, generation), _ended)
+                login.unbind(self._shared, binding.generation)
                 return
-            self._full = full
+            self._full = binding.full
             if self._timer is not None:
                 self._timer.cancel()
-            self._go_on(self._negotiation.bound(full))
+            self._go_on(self._negotiation.bound(binding.full))
 
-        self._shared.store.submit(unit, answer)
+        login.bind(self._shared, binding, bound)
 
     def _close(self) -> None:
         self._over = True
@@ -360,13 +333,3 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
-
-
-def _stanza_error(error: StoreError) -> StanzaError:
-    if isinstance(error, StoreFull | StoreBusy):
-        return StanzaError("resource-constraint", "the gateway's disk has no room just now")
-    return StanzaError("internal-server-error", type="wait")
-
-
-def _ended(_outcome: StoreError | None) -> None:
-    """Pass over how a session's end went: its row ends with the process at the latest."""

@@ -250,3 +250,13 @@ async def test_without_tls_scram_is_offered_and_plain_never(tmp_path: Path) -> N
             assert "PLAIN" not in offered
             assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
             assert await client.bind("fw") == "cam1@gw.example/fw"
+
+
+async def test_a_stream_that_its_client_closes_gets_its_answers_first(
+    gateway: Gateway, port: int
+) -> None:
+    async with await log_in(port, gateway.ca, "cam1", PASSWORD, "leaving") as client:
+        pings = [f"<iq type='get' id='p{n}' to='gw.example'>{PING}</iq>" for n in range(20)]
+        client.send("".join(pings) + "</stream:stream>")
+        assert [(await client.element()).get("id") for _ in pings] == [f"p{n}" for n in range(20)]
+        assert await client.closed() is None

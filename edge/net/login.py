@@ -1,0 +1,87 @@
+"""What negotiation needs of the store and of a spare thread: credentials, a hash, a binding.
+
+Each function starts the work and calls `then` on the event loop with what came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge import credentials
+from edge.errors import StoreBusy, StoreError, StoreFull
+from edge.store import accounts, sessions
+from edge.wire.errors import StanzaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge.credentials import Credentials
+    from edge.net.shared import Shared
+    from edge.store.database import Transaction
+
+FINGERPRINT: Final = "SCRAM-SHA-256"
+"""The credentials that PLAIN is checked against."""
+
+
+class Binding(NamedTuple):
+    """A session to be bound: its socket's generation, its account, and its JIDs."""
+
+    generation: int
+    account: str
+    bare: str
+    full: str
+
+
+def look_up(
+    shared: Shared, username: str, mechanism: str, then: Callable[[Credentials | None], None]
+) -> None:
+    """Find the credentials of an account, or make some up; `None` if the store could not."""
+    wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
+
+    def answer(outcome: Credentials | StoreError | None) -> None:
+        if outcome is None:
+            then(credentials.decoy(username, shared.decoy, wanted))
+        else:
+            then(None if isinstance(outcome, StoreError) else outcome)
+
+    shared.store.submit(lambda tx: accounts.credentials(tx, username, wanted), answer)
+
+
+def verify(shared: Shared, password: str, keys: Credentials, then: Callable[[bool], None]) -> None:
+    """Check a password beside the event loop: hashing it takes milliseconds."""
+
+    def answer(done: asyncio.Future[bool]) -> None:
+        then(not done.cancelled() and done.exception() is None and done.result())
+
+    checked = shared.loop.run_in_executor(shared.hashing, credentials.verify, password, keys)
+    checked.add_done_callback(answer)
+
+
+def bind(shared: Shared, binding: Binding, then: Callable[[StanzaError | None], None]) -> None:
+    """Bind a session; the one that had its address before is ended."""
+
+    def unit(tx: Transaction) -> int | None:
+        return sessions.bind(tx, *binding)
+
+    def answer(outcome: int | StoreError | None) -> None:
+        if isinstance(outcome, StoreError):
+            then(stanza_error(outcome))
+            return
+        if outcome is not None:
+            shared.registry.end(outcome, "conflict", "replaced by a new session")
+        then(None)
+
+    shared.store.submit(unit, answer)
+
+
+def unbind(shared: Shared, generation: int) -> None:
+    """Forget a session; if that fails, its row ends with the process."""
+    shared.store.submit(lambda tx: sessions.end(tx, generation), lambda _outcome: None)
+
+
+def stanza_error(error: StoreError) -> StanzaError:
+    """Tell what the store could not do as an error that the peer may retry after."""
+    if isinstance(error, StoreFull | StoreBusy):
+        return StanzaError("resource-constraint", "the gateway's disk has no room just now")
+    return StanzaError("internal-server-error", type="wait")
