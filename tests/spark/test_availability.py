@@ -17,7 +17,14 @@ FIRST, SECOND = "01A", "01B"
 
 
 def sign(
-    gateway: str, seq: int, name: str, seconds: float, *, epoch: str = FIRST, clock: bool = True
+    gateway: str,
+    seq: int,
+    name: str,
+    seconds: float,
+    *,
+    epoch: str = FIRST,
+    clock: bool = True,
+    value: float | None = None,
 ) -> dict[str, Any]:
     return {
         "gateway": gateway,
@@ -28,6 +35,7 @@ def sign(
         "clock": clock,
         "kind": "system",
         "name": name,
+        "value": value,
     }
 
 
@@ -62,6 +70,11 @@ def events(spark: SparkSession) -> DataFrame:
         sign("holed", 7, "heartbeat", 1120, clock=False),
         sign("holed", 8, "heartbeat", 90_000),
         sign("holed", 9, "heartbeat", 90_060),
+        # brisk: a heartbeat each 10 s, then each 100 s
+        sign("brisk", 1, "start", 0, value=10.0),
+        sign("brisk", 2, "heartbeat", 25, value=10.0),
+        sign("brisk", 3, "start", 50.5, value=100.0),
+        sign("brisk", 4, "heartbeat", 250.5, value=100.0),
         # fresh: one sign alone
         sign("fresh", 1, "start", 500),
     ]
@@ -78,6 +91,9 @@ def test_spans_tell_running_stopped_outage_unknown_and_clock(events: DataFrame) 
         )
     ]
     assert found == [
+        ("brisk", 25, "running"),
+        ("brisk", 25.5, "outage"),
+        ("brisk", 200, "running"),
         ("holed", 60, "running"),
         ("holed", 1000, "unknown"),
         ("holed", 60, "clock"),
@@ -101,6 +117,9 @@ def test_stretches_join_what_follows_in_one_state(events: DataFrame) -> None:
         for gateway, begin, end, state in told(rows, *SPANS.fieldNames())
     ]
     assert found == [
+        ("brisk", 25, "running"),
+        ("brisk", 25.5, "outage"),
+        ("brisk", 200, "running"),
         ("holed", 60, "running"),
         ("holed", 1000, "unknown"),
         ("holed", 60, "running"),
@@ -118,6 +137,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
         spark,
         SEGMENTS,
         [
+            arrival("brisk", 2000),
             arrival("whole", 0),
             arrival("whole", 750),
             arrival("whole", 1751),
@@ -133,6 +153,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
 
     running = ("gateway", "state", "first_seen", "last_seen", "running_s", "stopped_s", "outage_s")
     assert told(report, *running) == [
+        ("brisk", "running", 0, 250.5, 225, 0, 25.5),
         ("fresh", "running", 500, 500, None, None, None),
         ("holed", "running", 0, 90_060, 120, 0, 0),
         ("mute", "unknown", None, None, None, None, None),
@@ -148,6 +169,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
         "clock_steps",
     )
     assert told(report, *figures) == [
+        (0, 1, 25.5, 1, 1, 0),
         (None, 0, None, 0, 0, 0),
         (1000, 0, 1000, 0, 0, 2),
         (None, 0, None, 0, 0, 0),
@@ -155,6 +177,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
         (0, 0, None, 1, 0, 0),
     ]
     assert told(report, "running_share", "reachable_share") == [
+        (225 / 250.5, None),
         (None, None),
         (1, None),
         (None, 1),
@@ -162,6 +185,7 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
         (280 / 380, pytest.approx(1 - 1001 / 2000)),
     ]
     assert told(report, "silences", "longest_silence_s", "last_arrival") == [
+        (0, None, 2000),
         (0, None, 2000),
         (0, None, 2000),
         (0, None, 1990),

@@ -52,9 +52,9 @@ AVAILABILITY: Final = Layout(
     "availability",
     "Availability",
     "Running is told by heartbeats, once the backlog came in; reachable by what arrives here. "
-    "More than 150 s without a heartbeat is an outage, unless the gateway stopped cleanly or the "
-    "events of that time are missing (then it is unknown); more than 750 s without an arrival is "
-    "a silence. Nothing is said of the time after the last heartbeat.",
+    "More than 2.5 times its interval without a heartbeat is an outage, unless the gateway stopped "
+    "cleanly or the events of that time are missing (then it is unknown); more than 750 s without "
+    "an arrival is a silence. Nothing is said of the time after the last heartbeat.",
     (
         Column("gateway", "Gateway"),
         Column("state", "State"),

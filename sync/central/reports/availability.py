@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.window import WindowSpec
 
 SIGNS: Final = ("start", "heartbeat", "stop")
 """The system events that tell of a gateway's life."""
-
-OUTAGE_S: Final = HEARTBEAT_S * PATIENCE
-"""Seconds without a sign, beyond which the gateway was not running."""
 
 SILENCE_S: Final = SEAL_S * PATIENCE
 """Seconds without an arrival, beyond which the gateway was not reachable."""
@@ -98,7 +96,7 @@ def availability(events: DataFrame, segments: DataFrame, as_of: datetime) -> Dat
 def spans(events: DataFrame) -> DataFrame:
     """Give a row of `SPANS` for the time from each sign of a gateway to its next."""
     order = Window.partitionBy("gateway").orderBy("epoch", "seq")
-    signs = _signs(events)
+    signs = _signs(events).withColumn("interval", _interval(order))
     for name in ("epoch", "seq", "place", "name", "clock", "at"):
         signs = signs.withColumn(f"last_{name}", F.lag(name).over(order))
     rows = signs.where(F.col("last_name").isNotNull()).select(
@@ -134,8 +132,15 @@ def _signs(events: DataFrame) -> DataFrame:
     system = events.where(F.col("lane") == "system").withColumn("place", F.row_number().over(order))
     is_sign = (F.col("kind") == "system") & F.col("name").isin(*SIGNS)
     return system.where(is_sign).select(
-        "gateway", "epoch", "seq", "place", "name", "clock", seconds("time").alias("at")
+        "gateway", "epoch", "seq", "place", "name", "clock", "value", seconds("time").alias("at")
     )
+
+
+def _interval(order: WindowSpec) -> Column:
+    """Give the seconds between heartbeats that the gateway was set to, which its signs tell."""
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    told = F.last(F.when(F.col("value") > 0, F.col("value")), ignorenulls=True).over(before)
+    return F.coalesce(told, F.lit(HEARTBEAT_S))
 
 
 def _span_state() -> Column:
@@ -146,7 +151,7 @@ def _span_state() -> Column:
     return (
         F.when(F.col("clock") != F.col("last_clock"), "clock")
         .when((F.col("last_name") == "stop") & whole, "stopped")
-        .when(F.col("at") - F.col("last_at") <= OUTAGE_S, "running")
+        .when(F.col("at") - F.col("last_at") <= F.col("interval") * PATIENCE, "running")
         .when(whole, "outage")
         .otherwise("unknown")
     )

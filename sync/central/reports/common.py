@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 HEARTBEAT_S: Final = 60.0
-"""Seconds between two heartbeats of a gateway that runs."""
+"""Seconds between two heartbeats, where a gateway does not say otherwise in its own."""
 
 SEAL_S: Final = 300.0
 """Seconds after which a gateway seals what it has: heartbeats make it ship so often at least."""
