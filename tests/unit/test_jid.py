@@ -19,6 +19,8 @@ from edge.wire.jid import Jid, JidError
         ("Pump1@GW.Example/Fw", ("pump1", "gw.example", "Fw")),
         ("a@b/c@d/e", ("a", "b", "c@d/e")),
         ("\u00c4@b\u00fc.example/\u00df", ("\u00e4", "b\u00fc.example", "\u00df")),
+        ("a@gw.example.", ("a", "gw.example", "")),
+        ("a@gw.example./x", ("a", "gw.example", "x")),
         ("a@[::1]", ("a", "[::1]", "")),
         ("a@127.0.0.1/x y", ("a", "127.0.0.1", "x y")),
         ("a@" + "b." * 126 + "c", ("a", "b." * 126 + "c", "")),
@@ -27,13 +29,16 @@ from edge.wire.jid import Jid, JidError
 )
 def test_parts(text: str, parts: tuple[str, str, str]) -> None:
     assert tuple(jid.parse(text)) == parts
-    assert str(jid.parse(text)) == str(JID(text))
+    assert str(jid.parse(text)) == str(JID(str(jid.parse(text))))
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
+        ".",
+        "./x",
+        "a@b..",
         "@b",
         "a@",
         "a@b/",

@@ -223,22 +223,32 @@ def test_a_closed_parser_is_freed_without_the_garbage_collector() -> None:
     ("body", "raw"),
     [
         # a prefix that is declared on a parent, or by the stream's header
-        (b"<iq><q xmlns:p='u'><p:i/></q></iq>", b"<i xmlns='u'/>"),
-        (b"<iq><q xmlns:p='u'><i p:k='v'/></q></iq>", b"<i xmlns:a1='u' a1:k='v'/>"),
+        (b"<iq><q xmlns:p='u'><p:i/></q></iq>", b"<p:i xmlns:p='u'/>"),
+        (b"<iq><q xmlns:p='u'><i p:k='v'/></q></iq>", b"<i xmlns:p='u' p:k='v'/>"),
+        (b"<iq><q xmlns:p='u'><i\tp:k='v'/></q></iq>", b"<i xmlns:p='u'\tp:k='v'/>"),
         (
             b"<iq><q><stream:i/></q></iq>",
-            b"<i xmlns='http://etherx.jabber.org/streams'/>",
+            b"<stream:i xmlns:stream='http://etherx.jabber.org/streams'/>",
         ),
-        (b"<iq><q xmlns:p='u'><i><p:j>1</p:j>2</i></q></iq>", b"<i><j xmlns='u'>1</j>2</i>"),
+        (
+            b"<iq xmlns:p='u'><q xmlns:p='v'><i><p:j>1</p:j>2</i></q></iq>",
+            b"<i xmlns:p='v'><p:j>1</p:j>2</i>",
+        ),
+        (
+            b"<iq><q xmlns='u' xmlns:p='v'><p:a xmlns:p='w'/><p:i><j/></p:i></q></iq>",
+            b"<p:a xmlns='u' xmlns:p='w'/>",
+        ),
         # a default namespace that is declared on the parent
         (b"<iq><q xmlns='u'><i/></q></iq>", b"<i xmlns='u'/>"),
         (b"<iq><q xmlns='u'><i a='xmlns='/></q></iq>", b"<i xmlns='u' a='xmlns='/>"),
+        (b"<iq><q xmlns='u'><i >='' xmlns='v'</i></q></iq>", b"<i xmlns='u' >='' xmlns='v'</i>"),
         (b"<iq><q xmlns='u&amp;'><i>t</i></q></iq>", b"<i xmlns='u&amp;'>t</i>"),
         ("<iq><q xmlns='u'><\u00ef/></q></iq>".encode(), "<\u00ef xmlns='u'/>".encode()),
         (b"<iq><q xmlns=''><i a='b'/></q></iq>", b"<i xmlns='' a='b'/>"),
         # what stands alone is left as it came
         (b"<iq><q xmlns='u'><i  a='b' xmlns = 'u' /></q></iq>", b"<i  a='b' xmlns = 'u' />"),
         (b"<iq><p:q xmlns:p='u'><i  a = 'b'/></p:q></iq>", b"<i  a = 'b'/>"),
+        (b"<iq><q xmlns:p='u'><i a='p:x'>up:y</i></q></iq>", b"<i a='p:x'>up:y</i>"),
         (b"<iq><q xml:lang='en'><i xml:lang = 'de'/></q></iq>", b"<i xml:lang = 'de'/>"),
     ],
 )
@@ -258,9 +268,37 @@ def test_a_prefixed_stanza_stands_alone() -> None:
     made = StreamParser()
     made.feed(header)
     stanza = only(made.feed(b"<c:iq c:x='1'><c:a/><c:b><c:c>t</c:c></c:b></c:iq>"))
-    assert stanza.raw == (b"<iq xmlns:a1='jabber:client' a1:x='1'><a/><b><c>t</c></b></iq>")
-    assert stanza.children[1].children[0].raw == b"<c>t</c>"
+    assert stanza.children[1].children[0].raw == b"<c:c xmlns:c='jabber:client'>t</c:c>"
     assert stanza.attrs == {clark(CLIENT, "x"): "1"}
+
+
+def test_a_prefixed_exchange_as_in_the_specification() -> None:
+    payload = only(opened().feed(CORPUS["prefixed"])).children[0]
+    assert payload.name == clark(QOS, "assured")
+    assert payload.children[0].raw == (
+        b"<message xmlns:qos='urn:xmpp:qos'><qos:x/><body>t</body></message>"
+    )
+    plain = only(opened().feed(CORPUS["prefixed"].replace(b"<qos:x/>", b"")))
+    assert plain.children[0].children[0].raw == b"<message><body>t</body></message>"
+
+
+def test_what_an_element_takes_along_is_bounded_by_what_came() -> None:
+    uri = "u" * 10_000
+    inner = "<p:a/><b/>" * 900
+    made = opened(max_stanza_bytes=64 * 1024)
+    stanza = only(made.feed(f"<iq xmlns:p='{uri}'><q>{inner}</q></iq>".encode()))
+    raw = stanza.children[0].raw
+    assert len(raw) < stanza.size + 50
+    assert len(parse_fragment(raw)) == 1800
+
+
+def test_many_prefixes_are_all_taken_along() -> None:
+    names_ = [f"p{i}" for i in range(20)]
+    declared = " ".join(f"xmlns:{name}='u:{name}'" for name in names_)
+    body = "".join(f"<{name}:i/>" for name in names_)
+    stanza = only(opened().feed(f"<iq {declared}><q>{body}</q></iq>".encode()))
+    tags = [child.tag for child in parse_fragment(stanza.children[0].raw)]
+    assert tags == [f"{{u:{name}}}i" for name in names_]
 
 
 def test_a_stream_with_another_default_namespace() -> None:
@@ -366,7 +404,7 @@ def test_expat_is_replaced_and_nothing_is_noticed() -> None:
     for i in range(2 * parser.REBUILD_BYTES // len(name)):
         stanza = only(made.feed(f" <{name}{i} xmlns:p='u{i}'><p:q/></{name}{i}>".encode()))
         assert stanza.name == clark(CLIENT, f"{name}{i}")
-        assert stanza.children[0].raw == f"<q xmlns='u{i}'/>".encode()
+        assert stanza.children[0].raw == f"<p:q xmlns:p='u{i}'/>".encode()
     assert made._expat is not first
     assert isinstance(made.feed(b"</stream:stream>")[0], StreamClose)
 

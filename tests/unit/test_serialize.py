@@ -69,18 +69,6 @@ def test_an_element_without_content_closes_itself() -> None:
     assert serialize.attribute("a", None) == b""
 
 
-def test_a_tree_comes_back_as_it_was() -> None:
-    source = (
-        b"<iq xml:lang='en' xmlns:p='u:p' p:x='1' p:y='2' z='&lt;'>a<q xmlns='u'>b<r/>c"
-        b"<s xmlns=''/></q>d<p:e xmlns:o='u:o' o:f='3' p:x='4'/>&amp;</iq>"
-    )
-    before = tree(source)
-    made = serialize.element(before)
-    assert ElementTree.canonicalize(made) != ""
-    assert ElementTree.tostring(tree(made)) == ElementTree.tostring(before)
-    assert b"tail" not in serialize.element(tree(b"<a><b/>tail</a>")[0])
-
-
 def test_a_streams_header() -> None:
     made = serialize.stream_header("gw.example", "id'1", to="a&b")
     item = StreamParser().feed(made)[0]
