@@ -62,6 +62,7 @@ AVAILABILITY: Final = Layout(
         Column("reachable_share", "Reachable", words.share, "number"),
         _time("last_seen", "Last seen"),
         _alarm("outages", "Outages"),
+        _length("running_s", "Ran for"),
         _length("outage_s", "Out for"),
         _length("stopped_s", "Stopped for"),
         _length("unknown_s", "Unknown for"),
