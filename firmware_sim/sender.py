@@ -206,3 +206,18 @@ def backoff(
     """
     exponent = min(max(attempt, 1) - 1, 62)  # beyond it any base is over any cap
     return min(cap, base * 2.0**exponent) * (1.0 - jitter * chance())
+
+
+def diagram(level: Level) -> str:
+    """Draw a level's table for the documentation, in the notation of Mermaid's state diagrams."""
+    lines = ["stateDiagram-v2", "    [*] --> queued"]
+    for (state, given), move in TRANSITIONS[level].items():
+        if move != Move(state):
+            asks = "" if move.action is Action.NONE else f" / {move.action.value}"
+            lines.append(f"    {_word(state)} --> {_word(move.to)}: {given.value}{asks}")
+    lines += [f"    {_word(state)} --> [*]" for state in State if state in ENDED]
+    return "\n".join(lines)
+
+
+def _word(state: State) -> str:
+    return state.value.replace(" ", "_")

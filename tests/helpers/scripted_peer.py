@@ -115,6 +115,7 @@ class ScriptedPeer:
     bind: bool = True
     handshake: bool = True
     seen: list[Stanza] = field(default_factory=list)
+    replies: list[ET.Element] = field(default_factory=list)
     port: int = 0
     sessions: int = 0
     plain: bytes = b""
@@ -209,7 +210,11 @@ class ScriptedPeer:
         await writer.drain()
 
     def _answer(self, element: Any, full_jid: str) -> str:
-        if element.tag != "{jabber:client}iq" or element.get("type") not in ("set", "get"):
+        if element.tag != "{jabber:client}iq":
+            return ""
+        if element.get("type") not in ("set", "get"):
+            self.replies.append(element)
+            self._changed.set()
             return ""
         if element[0].tag.endswith("}bind"):
             if not self.bind:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from firmware_sim.connection import Connection, Endpoint
 from firmware_sim.courier import Moment
 from firmware_sim.device import Device
 from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
@@ -376,6 +377,55 @@ async def test_a_cancelled_call_may_have_been_taken_and_harms_nothing(
         assert await device.send("<message/>") == 2
         await device.flush(10)
         assert device.counts()[State.DONE] == 2
+
+
+@pytest.mark.parametrize(
+    ("features", "answer"),
+    [
+        ("<feature var='urn:xmpp:qos'/>", True),
+        ("<feature var='urn:nf:iot:qos:1.0'/>", True),
+        ("<feature var='urn:xmpp:ping'/>", False),
+        ("", False),
+        ("error", False),
+        ("silence", False),
+    ],
+)
+async def test_support_is_discovered(certificate: Certificate, features: str, answer: bool) -> None:
+    def script(stanza: Stanza) -> str:
+        if features == "silence":
+            return ""
+        if features == "error":
+            return stanza.error("cancel", "service-unavailable")
+        query = "http://jabber.org/protocol/disco#info"
+        return stanza.result(f"<query xmlns='{query}'>{features}</query>")
+
+    async with ScriptedPeer(certificate, script).running() as peer:
+        connection = Connection(
+            Endpoint(JID, "secret", "127.0.0.1", peer.port, certificate.ca_file)
+        )
+        await connection.open(10)
+        assert await connection.qos.supported("gw.example", timeout=0.3) is answer
+        await connection.close()
+
+
+async def test_an_offer_to_the_device_is_refused(certificate: Certificate, make: Make) -> None:
+    offer = (
+        "<iq type='set' id='o1' from='gw.example'><assured xmlns='urn:xmpp:qos' msgId='m'>"
+        "<message xmlns='jabber:client'/></assured></iq>"
+    )
+
+    def script(stanza: Stanza) -> str:
+        return accept(stanza) + (offer if stanza.step == "deliver" else "")
+
+    async with ScriptedPeer(certificate, script).running() as peer, make(peer) as device:
+        await device.send("<message/>")
+        await peer.until(lambda: bool(peer.replies))
+    (reply,) = peer.replies
+    assert (reply.get("type"), reply.get("id")) == ("error", "o1")
+    error = reply.find("{jabber:client}error")
+    assert error is not None
+    assert error.get("type") == "cancel"
+    assert error[0].tag.endswith("}feature-not-implemented")
 
 
 async def test_a_device_that_does_not_run_takes_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from firmware_sim.sender import (
     State,
     advance,
     backoff,
+    diagram,
     interrupted,
     refusal,
     transmitted,
@@ -128,6 +130,14 @@ def test_a_transmission_counts_and_an_interrupted_one_does_not() -> None:
 def test_all_errors_but_wait_end_it(error_type: str) -> None:
     assert refusal(error_type) is Input.REFUSED
     assert refusal("wait") is Input.WAIT
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_the_documentation_draws_the_table(level: Level) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "firmware.md").read_text("utf-8")
+    assert f"```mermaid\n{diagram(level)}\n```\n" in text
+    assert "released --> done" in diagram(Level.ASSURED)
+    assert "released" not in diagram(Level.ACKNOWLEDGED)
 
 
 def test_the_wait_doubles_up_to_the_cap_and_chance_only_shortens_it() -> None:
