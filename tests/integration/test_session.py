@@ -260,3 +260,28 @@ async def test_a_stream_that_its_client_closes_gets_its_answers_first(
         client.send("".join(pings) + "</stream:stream>")
         assert [(await client.element()).get("id") for _ in pings] == [f"p{n}" for n in range(20)]
         assert await client.closed() is None
+
+
+def resident(pid: int) -> int:
+    """KiB of memory that a process has resident."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+async def test_an_idle_tls_session_holds_no_large_buffer(tmp_path: Path) -> None:
+    """asyncio's TLS would hold 288 KiB for each; see `listener`."""
+    gateway = Gateway(tmp_path / "gateway", "cam1")
+    with gateway.run() as process:
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def connect(first: int, last: int) -> None:
+                for number in range(first, last):
+                    client = await log_in(
+                        port_of(process), gateway.ca, "cam1", PASSWORD, f"s{number}"
+                    )
+                    await stack.enter_async_context(client)
+
+            await connect(0, 10)
+            before = resident(process.pid)
+            await connect(10, 60)
+            assert (resident(process.pid) - before) / 50 < 144
