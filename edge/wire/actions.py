@@ -54,8 +54,10 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """The peer has proved that it is this account: a normalised local part. Larger stanzas may be
-    accepted now."""
+    """The peer has proved that it is this account: a normalised local part.
+
+    Larger stanzas may be accepted now.
+    """
 
     username: str
 

@@ -111,8 +111,7 @@ class Negotiation:
         return self._step(requests.classify(item), item)
 
     def fail(self, error: StreamError) -> list[Action]:
-        """End the stream with this error: the parser's, or one of the session's own (time-outs,
-        shutdown)."""
+        """End the stream with an error: the parser's, or the session's own (time-out, shutdown)."""
         return self._step(Input.FAULT, error)
 
     def tls_established(self) -> list[Action]:
@@ -120,8 +119,7 @@ class Negotiation:
         return self._step(Input.TLS_ESTABLISHED, None)
 
     def found(self, credentials: Credentials | None) -> list[Action]:
-        """Go on after `LookUp`: with the credentials, or with None if the look-up failed (try again
-        later)."""
+        """Go on after `LookUp`: with the credentials, or with None if the look-up failed."""
         return self._step(Input.NOT_FOUND if credentials is None else Input.FOUND, credentials)
 
     def verified(self, right: bool, *, more: bool = False) -> list[Action]:
@@ -170,8 +168,7 @@ class Negotiation:
         return self._end(b"")
 
     def _end(self, last: bytes) -> list[Action]:
-        """Say the last words, after our header if it has not been sent; during a handshake nothing
-        can be said."""
+        """Say the last words, in a stream of ours; during a handshake nothing can be said."""
         mute = self.state is State.STARTING_TLS
         self.state = State.CLOSED
         if mute:
@@ -354,23 +351,4 @@ class Negotiation:
 
 
 _Step: TypeAlias = "Callable[[Negotiation, Any], list[Action]]"
-_RULES: Final[dict[Rule, _Step]] = {
-    Rule.OPEN: Negotiation._open,
-    Rule.START_TLS: Negotiation._start_tls,
-    Rule.NO_TLS: Negotiation._no_tls,
-    Rule.ENCRYPT: Negotiation._encrypt,
-    Rule.BEGIN: Negotiation._begin,
-    Rule.FIRST: Negotiation._first,
-    Rule.CHALLENGE: Negotiation._challenge,
-    Rule.UNAVAILABLE: Negotiation._unavailable,
-    Rule.PROVE: Negotiation._prove,
-    Rule.ACCEPT: Negotiation._accept,
-    Rule.REJECT: Negotiation._reject,
-    Rule.ABORT: Negotiation._abort,
-    Rule.BIND: Negotiation._bind,
-    Rule.BOUND: Negotiation._bound,
-    Rule.UNBOUND: Negotiation._unbound,
-    Rule.ROUTE: Negotiation._route,
-    Rule.CLOSE: Negotiation._close,
-    Rule.FAULT: Negotiation._fault,
-}
+_RULES: Final[dict[Rule, _Step]] = {rule: getattr(Negotiation, f"_{rule.value}") for rule in Rule}

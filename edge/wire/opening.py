@@ -45,8 +45,7 @@ def check(header: StreamOpen, domain: str) -> None:
 
 
 def sender(header: StreamOpen) -> str | None:
-    """Return the address that the peer opened the stream `from`, if it gave one that is well-
-    formed."""
+    """Return the address that the stream is opened `from`, if it is there and well-formed."""
     return _normalise(header.attrs.get("from", ""))
 
 

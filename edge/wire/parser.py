@@ -77,8 +77,7 @@ class StreamParser:
         self.reset()
 
     def reset(self) -> None:
-        """Expect a new stream: after TLS and after authentication (RFC 6120, sections 5.4.3.3 and
-        6.4.6).
+        """Expect a new stream, after TLS or authentication (RFC 6120, section 4.3.3).
 
         Bytes that are still held are forgotten: look at `pending` first.
         """
@@ -104,16 +103,17 @@ class StreamParser:
         self._build()
 
     def close(self) -> None:
-        """Free what expat holds, at once: it refers back to this parser. After a fault that is
-        done already; after either, only `reset` brings the parser back."""
+        """Free what expat holds, at once: it refers back to this parser.
+
+        After a fault that is done already. After either, only `reset` brings the parser back.
+        """
         if not self._failed:
             self._failed = True
             self._buffer = b""
             del self._expat
 
     def limit(self, max_stanza_bytes: int) -> None:
-        """Set how many bytes a stanza may have, from the next `feed` on: more once the peer is
-        authenticated."""
+        """Set how many bytes a stanza may have: more once the peer is authenticated."""
         self._max_bytes = max_stanza_bytes
 
     @property
@@ -285,7 +285,7 @@ class StreamParser:
         self._count = 0
         declared = self._declarations
         namespace = declared.pop(None, "")
-        self._header = Header(raw, tuple(prefix.encode() for prefix in declared if prefix))
+        self._header = Header(raw, tuple(f"{prefix}:".encode() for prefix in declared))
         self._ready = True
         prefixed = b":" in raw.split(maxsplit=1)[0]
         self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))

@@ -16,7 +16,8 @@ from edge.wire.states import Input
 if TYPE_CHECKING:
     from edge.wire.stanza import Item
 
-_STANZAS = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
+STANZAS = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
+"""The elements that are stanzas (RFC 6120, section 8); all others are matters of the stream."""
 _IQ = clark(CLIENT, "iq")
 _BIND = clark(BIND, "bind")
 _RESOURCE = clark(BIND, "resource")
@@ -35,7 +36,7 @@ def classify(item: Item) -> Input:
         return Input.OPEN
     if isinstance(item, StreamClose):
         return Input.CLOSE
-    if item.name not in _STANZAS:
+    if item.name not in STANZAS:
         return _ELEMENTS.get(item.name, Input.OTHER)
     payload = item.payload
     return Input.BIND if payload is not None and payload.name == _BIND else Input.STANZA

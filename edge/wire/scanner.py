@@ -68,8 +68,7 @@ _OVERLAP = {
     _In.DOUBLE: 0,
     _In.CDATA: len(b"]]"),
 }
-"""Bytes at the end that may begin what is looked for, and so are read again with what comes next.
-"""
+"""Bytes at the end that may begin what is looked for: they are read again with what follows."""
 
 
 class Scanner:

@@ -61,8 +61,7 @@ def escape_attribute(value: str) -> bytes:
 
 
 def attribute(name: str, value: str | None) -> bytes:
-    """Make ` name='value'`, with its leading space; nothing if the value is None. The name is not
-    escaped."""
+    """Make ` name='value'` with its leading space, or nothing if the value is None."""
     if value is None:
         return b""
     return b" %b='%b'" % (name.encode(), escape_attribute(value))
@@ -75,8 +74,7 @@ def tag(
     *,
     xmlns: str | None = None,
 ) -> bytes:
-    """Make an element from its name, namespace, attributes (None is left out) and content, which is
-    put in as it is."""
+    """Make an element; attributes that are None are left out, the content is put in as it is."""
     parts = [b"<", name.encode(), attribute("xmlns", xmlns)]
     for key, value in (attrs or {}).items():
         parts.append(attribute(key, value))
@@ -207,8 +205,7 @@ def _stanza(
 
 
 def sasl_challenge(encoded: bytes = b"") -> bytes:
-    """Make a challenge, whose message is in base64 already; an empty one asks for the first
-    message."""
+    """Make a challenge from base64; an empty one asks for the mechanism's first message."""
     return tag("challenge", content=encoded, xmlns=SASL)
 
 

@@ -45,7 +45,10 @@ _DECLARED = re.compile(rb"(?<=xmlns:)[^\s=]+")
 
 
 class Header(NamedTuple):
-    """What stanzas take from the stream's header: its bytes, and the prefixes that it declares."""
+    """What stanzas take from the stream's header: its bytes, and the prefixes that it declares.
+
+    Each prefix ends with its colon, here and below.
+    """
 
     raw: bytes
     prefixes: tuple[bytes, ...]
@@ -95,7 +98,7 @@ class Child:
         whole = self._whole
         prefixes = whole.header.prefixes
         if b"xmlns:" in whole.raw:
-            prefixes += tuple(_DECLARED.findall(whole.raw))
+            prefixes += tuple(prefix + b":" for prefix in _DECLARED.findall(whole.raw))
         used = _used(raw, prefixes)
         if not used and (self.name.startswith(_CLIENT_PREFIX) or _DECLARES_DEFAULT.match(raw)):
             return raw
@@ -131,8 +134,11 @@ class Stanza(Child):
 
 
 class StreamOpen:
-    """The stream's header: `name` (Clark), `attrs`, and `namespace`, the default one that it
-    declares (or "")."""
+    """The stream's header.
+
+    `name` is in Clark notation and `prefixed` tells whether it had a prefix; `namespace` is the
+    default namespace that the header declares, or "".
+    """
 
     __slots__ = ("attrs", "name", "namespace", "prefixed")
 
@@ -193,7 +199,7 @@ def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
     return [
         prefix
         for prefix in prefixes
-        if prefix + b":" in raw and re.search(rb"[<\s/]" + re.escape(prefix) + b":", raw)
+        if prefix in raw and re.search(rb"[<\s/]" + re.escape(prefix), raw)
     ]
 
 
@@ -238,6 +244,6 @@ def _declare(raw: bytes, scope: dict[str, str], used: Sequence[bytes]) -> bytes:
     namespace = scope.pop("", CLIENT)
     declarations = [attribute("xmlns", namespace)] if namespace != CLIENT else []
     for prefix, uri in scope.items():
-        if prefix.encode() in used:
+        if f"{prefix}:".encode() in used:
             declarations.append(attribute(f"xmlns:{prefix}", uri))
     return b"%b%b%b" % (raw[:after], b"".join(declarations), raw[after:])

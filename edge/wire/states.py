@@ -67,7 +67,7 @@ FROM_PEER = frozenset(list(Input)[: list(Input).index(Input.FAULT)])
 
 
 class Rule(Enum):
-    """What is done; each is a method of `Negotiation`."""
+    """What is done; each is the method of `Negotiation` that has its name, after a `_`."""
 
     OPEN = "open"  # check the header, send ours and what the stream offers
     START_TLS = "start_tls"
