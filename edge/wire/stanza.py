@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from xml.etree.ElementTree import Element
 
-MAX_FRAGMENT_BYTES = 1024 * 1024
-"""Bytes that `parse_fragment` takes: above any stanza that a listener may be set to accept."""
+MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
+"""Bytes that `parse_fragment` takes: four times the largest stanza that can be configured, since an
+element may take along as many declarations as stood around it."""
 
 MAX_PREFIXES = 8
 """Prefixes that are looked for in an element one by one; what is in use has one or two."""
