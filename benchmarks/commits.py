@@ -15,19 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.server import prepare
-from benchmarks.subject import LIMITS, Subject
+from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
 from edge.net.clock import Clock
 from edge.store import database
 from edge.store.commit import Bounds, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
-
-    from edge.store.database import Transaction
-
-    Unit = Callable[[Transaction], bytes]
 
 SENDERS: Final = (1, 50, 500)
 
@@ -91,24 +86,24 @@ def _row(pair: _Pair) -> tuple[object, ...]:
     )
 
 
-async def _both(folder: Path, senders: int, settings: Settings) -> _Pair:
+async def _both(folder: Path, count: int, settings: Settings) -> _Pair:
     bounds = Bounds(LIMITS.waiting_units, LIMITS.waiting_bytes)
     store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
-    subjects = [Subject(number) for number in range(senders)]
+    subjects = [Subject(number) for number in range(count)]
     for subject in subjects:
         await store.run(subject.appear)
-    units = [subject.units() for subject in subjects]
-    pair = _Pair(senders, [], [])
+    senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
+    pair = _Pair(count, [], [])
     for _ in range(ROUNDS):
-        pair.group.append(await _run(store, units, nullcontext(), settings))
-        pair.single.append(await _run(store, units, asyncio.Lock(), settings))
+        pair.group.append(await _run(store, senders, nullcontext(), settings))
+        pair.single.append(await _run(store, senders, asyncio.Lock(), settings))
     await store.close()
     return pair
 
 
 async def _run(
     store: Store,
-    units: list[tuple[Unit, Unit]],
+    senders: list[list[Exchange]],
     turn: AbstractAsyncContextManager[None],
     settings: Settings,
 ) -> Run:
@@ -116,10 +111,10 @@ async def _run(
     began, commits = time.perf_counter(), store.commits
     end = began + settings.choose(2.0, 0.2)
 
-    async def send(hold: Unit, release: Unit) -> int:
+    async def send(messages: list[Exchange]) -> int:
         done = 0
         while time.perf_counter() < end:
-            for unit in (hold, release):
+            for unit in messages[done % MESSAGES]:
                 async with turn:
                     answer = await store.run(unit)
                 if b"type='result'" not in answer:
@@ -127,6 +122,6 @@ async def _run(
             done += 1
         return done
 
-    exchanges = sum(await asyncio.gather(*(send(*pair) for pair in units)))
+    exchanges = sum(await asyncio.gather(*(send(messages) for messages in senders)))
     rate = exchanges / (time.perf_counter() - began)
     return Run(rate, 2 * exchanges / (store.commits - commits))

@@ -1,14 +1,16 @@
 """What the micro measurements call: an assured exchange in its steps, without sockets or commits.
 
-A message's id may be used again once it was released, so one stanza serves for any number of times.
+A message's id may be used again once it was released, so a few messages in turn serve for any
+number of times.
 """
 
 from __future__ import annotations
 
 import tempfile
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from benchmarks import payload
 from edge.config import Limits
@@ -26,6 +28,15 @@ LIMITS = Limits(unsealed_events=1_000_000_000)
 """The gateway's own, but for events that wait to be sealed: nothing seals them here."""
 
 
+MESSAGES = 3
+"""Messages that take turns. Their number does not divide that of the remembered keys, so each key
+that is remembered is written over another one, as with ids that never come again."""
+
+Unit: TypeAlias = "Callable[[Transaction], bytes]"
+Exchange: TypeAlias = tuple[Unit, Unit]
+"""The two units of work of an exchange: to hold a message, and to have it delivered."""
+
+
 class Subject:
     """One client's stream, at the place where its exchanges begin."""
 
@@ -36,21 +47,21 @@ class Subject:
         self._parser = StreamParser(LIMITS.stanza_bytes)
         self._parser.feed(payload.HEADER)
         self._router = Router(payload.DOMAIN, LIMITS)
-        key = payload.msg_id(0, number, 1)
-        self._assured = payload.assured(b"a%012d" % number, key)
-        self._deliver = payload.deliver(b"d%012d" % number, key)
+        self._messages = cycle([_message(number, count) for count in range(MESSAGES)])
+        self._assured, _deliver = next(self._messages)
 
     def parse(self) -> Stanza:
         """Parse the assured iq."""
         return self._stanza(self._assured)
 
-    def route(self) -> Callable[[Transaction], bytes]:
+    def route(self) -> Unit:
         """Parse the assured iq, find its handler, and decode it into a unit of work."""
         return self._unit(self._assured)
 
-    def units(self) -> tuple[Callable[[Transaction], bytes], Callable[[Transaction], bytes]]:
-        """Return the two units of an exchange: to hold a message, and to have it delivered."""
-        return self._unit(self._assured), self._unit(self._deliver)
+    def units(self) -> Exchange:
+        """Return the units of work of the next message's exchange."""
+        assured, deliver = next(self._messages)
+        return self._unit(assured), self._unit(deliver)
 
     def exchange(self, tx: Transaction) -> int:
         """Do both halves of the exchange, up to the bytes of the answers; returns their number."""
@@ -71,11 +82,16 @@ class Subject:
             raise TypeError(f"the parser made {item!r} of a stanza")
         return item
 
-    def _unit(self, data: bytes) -> Callable[[Transaction], bytes]:
+    def _unit(self, data: bytes) -> Unit:
         work = self._router.route(self._stanza(data), self.full)
         if isinstance(work, bytes):
             raise TypeError(f"the router answered: {work!r}")
         return guarded(work, self._generation)
+
+
+def _message(number: int, count: int) -> tuple[bytes, bytes]:
+    key, tail = payload.msg_id(0, number, count), b"%04x%08x" % (number, count)
+    return payload.assured(b"a" + tail, key), payload.deliver(b"d" + tail, key)
 
 
 @contextmanager
