@@ -73,9 +73,7 @@ class Router:
             return refusal(stanza, error, full)
 
     def _find(self, stanza: Stanza) -> Handler:
-        kind = _KINDS.get(stanza.name)
-        if kind is None:
-            raise StanzaError("feature-not-implemented")
+        kind = _KINDS[stanza.name]
         if kind != "iq":
             return self._anywhere.get((kind, "", ""), _ignore)
         type_ = stanza.attrs.get("type", "")

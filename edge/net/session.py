@@ -22,6 +22,7 @@ from edge.wire import actions
 from edge.wire.errors import StanzaError, StreamError
 from edge.wire.negotiation import Negotiation
 from edge.wire.parser import StreamParser
+from edge.wire.requests import STANZAS
 from edge.wire.stanza import Stanza
 from edge.wire.states import State
 
@@ -157,10 +158,10 @@ class Session(asyncio.BufferedProtocol):
         while items and not self._held_back():
             if self._in_flight and not isinstance(items[0], Stanza):
                 break  # what ends the stream comes after the answers to what came before it
-            item = items.popleft()
+            item, bound = items.popleft(), negotiation.state is State.BOUND
             if isinstance(item, StreamError):
                 self._perform(negotiation.fail(item))
-            elif negotiation.state is State.BOUND and isinstance(item, Stanza):
+            elif bound and isinstance(item, Stanza) and item.name in STANZAS:
                 self._route(item)
             else:
                 more = bool(items or self._parser.pending)

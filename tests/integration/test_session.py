@@ -285,3 +285,9 @@ async def test_an_idle_tls_session_holds_no_large_buffer(tmp_path: Path) -> None
             before = resident(process.pid)
             await connect(10, 60)
             assert (resident(process.pid) - before) / 50 < 144
+
+
+async def test_a_bound_stream_takes_stanzas_alone(gateway: Gateway, port: int) -> None:
+    async with await log_in(port, gateway.ca, "cam1", PASSWORD, "odd") as client:
+        client.send("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>")
+        assert await client.closed() == "policy-violation"
