@@ -134,13 +134,18 @@ class Connection:
         except BaseException:
             self.abort("given up")
             raise
-        if not self._started.done() or self.lost.done():
+        if not self.bound:
             self.abort("no session in time")
             raise ConnectionFailed(self.lost.result())
 
+    @property
+    def bound(self) -> bool:
+        """Whether there is a session now."""
+        return self._started.done() and not self.lost.done()
+
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ASYNC109
         """End the stream in order, or after that many seconds without."""
-        if not self.lost.done():
+        if self.bound:
             self._client.disconnect(wait=timeout)
             await asyncio.wait({self.lost}, timeout=timeout + 1.0)
         self.abort("closed")

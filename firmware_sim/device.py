@@ -36,7 +36,24 @@ _DEFAULTS: Final = (Policy(), OutboxLimits(), Reconnect())
 
 
 class Device:
-    """A device with an outbox of its own; it runs from `start` to `close`, or in a `with`."""
+    """A device with an outbox of its own; it runs from `start` to `close`, or in a `with`.
+
+    Args:
+        jid: its full JID; the resource must be given.
+        password: of its account.
+        outbox_path: the file that keeps what is not delivered; made when missing.
+        ca_file: PEM certificate of the CA that vouches for the gateway.
+        host: address to dial; the JID's domain if empty.
+        port: TCP port.
+        policy: how it retries, and how much it has in flight.
+        limits: how much the outbox keeps.
+        reconnect: how it comes back.
+        observe: told of each moment (offered, received, released, ended) of each message's
+            number; for tests and displays. It must not raise.
+
+    Raises:
+        ValueError: the JID has no resource or no account.
+    """
 
     def __init__(
         self,
@@ -52,24 +69,6 @@ class Device:
         reconnect: Reconnect = _DEFAULTS[2],
         observe: Callable[[Moment, int], None] | None = None,
     ) -> None:
-        """Describe a device; nothing is opened yet.
-
-        Args:
-            jid: its full JID; the resource must be given.
-            password: of its account.
-            outbox_path: the file that keeps what is not delivered; made when missing.
-            ca_file: PEM certificate of the CA that vouches for the gateway.
-            host: address to dial; the JID's domain if empty.
-            port: TCP port.
-            policy: how it retries, and how much it has in flight.
-            limits: how much the outbox keeps.
-            reconnect: how it comes back.
-            observe: told of each moment (offered, received, released, ended) of each message's
-                number; for tests and displays. It must not raise.
-
-        Raises:
-            ValueError: the JID has no resource or no account.
-        """
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
             raise ValueError(f"a full JID is wanted, as in pump1@gw.example/fw, not {jid!r}")
@@ -189,7 +188,7 @@ class Device:
     @property
     def online(self) -> bool:
         """Whether it has a session now."""
-        return self._connection is not None and not self._connection.lost.done()
+        return self._connection is not None and self._connection.bound
 
     async def changed(self) -> None:
         """Wait until it gains a session, loses it, or fails to get one (see `last_error`)."""

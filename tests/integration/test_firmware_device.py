@@ -322,6 +322,30 @@ async def test_a_stream_lost_while_binding_leaves_nothing(
     assert "destroyed" not in caplog.text
 
 
+async def test_a_server_that_says_nothing_is_given_up_and_a_close_does_not_wait(
+    certificate: Certificate, make: Make
+) -> None:
+    writers: list[asyncio.StreamWriter] = []
+    called = asyncio.Event()
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        called.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    peer = ScriptedPeer(certificate, port=server.sockets[0].getsockname()[1])
+    async with make(peer, reconnect=Reconnect(base=0.02, timeout=0.2)) as device:
+        await _until_error(device)
+        assert device.last_error == "no session in time"
+    called.clear()
+    async with make(peer, reconnect=Reconnect(timeout=600)) as device:
+        await called.wait()
+        assert not device.online
+    server.close()
+    for writer in writers:
+        writer.transport.abort()
+
+
 async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Make) -> None:
     peer = ScriptedPeer(certificate)
     async with make(peer, ca_file="/nowhere/ca.pem") as device:
