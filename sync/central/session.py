@@ -171,14 +171,24 @@ def spark_told(log: Path | None) -> Iterator[None]:
         try:
             yield
         except (PySparkException, Py4JError) as error:
-            traceback.print_exception(error, file=sys.stderr)
+            _trace(error, log)
             msg = f"Spark failed: {reason_of(error)}{_where(log)}"
             raise FleetError(msg) from error
         except FleetError as error:
-            traceback.print_exception(error, file=sys.stderr)
+            _trace(error, log)
             if error.__cause__ is None:
                 raise
             raise FleetError(f"{error}{_where(log)}") from error
+
+
+def _trace(error: BaseException, log: Path | None) -> None:
+    """Write the error's trace to the log, after what the JVM wrote; without one, on stderr."""
+    text = "".join(traceback.format_exception(error))
+    if log is None:
+        sys.stderr.write(text)
+        return
+    with log.open("a", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _where(log: Path | None) -> str:
@@ -191,8 +201,9 @@ def _stderr_into(log: Path | None) -> Iterator[None]:
         yield
         return
     sys.stderr.flush()
+    log.unlink(missing_ok=True)
     kept = os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.dup2(target, 2)
         yield

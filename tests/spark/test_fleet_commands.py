@@ -129,6 +129,19 @@ def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
     assert "Traceback" in (fleet.tables / "ingest.log").read_text()
     assert len(waiting(fleet)) == 1
 
+    (fleet.tables / "data").unlink()
+    again = fleet_command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
+    assert again.returncode == 0
+    assert json.loads(again.stdout) == {
+        "batches": 1,
+        "segments": 1,
+        "events": 2,
+        "duplicates": 0,
+        "quarantined": 0,
+        "reread": 0,
+    }
+    assert "step committed" in again.stderr
+
 
 def test_wrong_usage_is_status_2() -> None:
     assert fleet_command("report", "--dir", "x").returncode == 2

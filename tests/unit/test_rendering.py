@@ -256,6 +256,13 @@ def test_the_files_of_a_report(tmp_path: Path) -> None:
         assert list(csv.DictReader(file)) == []
 
 
+def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    row = {"lane": "logs", "kind": "log", "events": 1, "extra": {1}}
+    with pytest.raises(TypeError, match="set has no place in a report"):
+        write_report(whole(totals=[row]), tmp_path)
+    assert not (tmp_path / "report.json").exists()
+
+
 def test_plots_are_repeatable_and_follow_the_colours_of_the_page() -> None:
     found = whole()
     draws: list[Callable[[], str]] = [

@@ -1,0 +1,96 @@
+"""What the workers do, done here: Arrow batches of files in, rows out."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sync.central.decoding import EXPLODED, INSPECTED, MAX_DAYS, explode, inspect
+from sync.format import MAX_FILE, Dropped, SegmentError
+from tests.helpers.fleet_tables import NOON, Lane, some_events
+
+ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)
+DAY_MS = 86_400_000
+
+
+def files(*contents: bytes) -> pa.RecordBatch:
+    """Make a batch as Spark's file source does."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "path": [f"file:/landing/{at}.seg" for at in range(len(contents))],
+            "modificationTime": pa.array([ARRIVED] * len(contents), pa.timestamp("us", tz="UTC")),
+            "length": [len(content) for content in contents],
+            "content": pa.array(contents, pa.binary()),
+        }
+    )
+
+
+def inspected(*contents: bytes) -> list[dict[str, Any]]:
+    [batch] = inspect([files(*contents)])
+    assert batch.schema == INSPECTED
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows
+
+
+def test_a_segment_becomes_a_row_of_what_its_header_says() -> None:
+    lane = Lane()
+    lane.skip(2)
+    data = lane.seal(some_events(3), (Dropped(1, 2, "full"),))[1]
+    [row] = inspected(data)
+    assert row["sha256"] == hashlib.sha256(data).hexdigest()
+    assert (row["path"], row["size"], row["arrived"]) == ("file:/landing/0.seg", len(data), ARRIVED)
+    assert (row["reason"], row["detail"]) == (None, None)
+    assert (row["gateway"], row["lane"], row["first_seq"]) == ("gw.example", "logs", 3)
+    assert (row["last_seq"], row["digest"]) == (5, data[-32:].hex())
+    assert row["sealed_at"] == datetime(2025, 11, 21, 12, 0, 2, tzinfo=UTC)
+    assert row["config_hash"] == bytes(range(32)).hex()
+    assert row["dropped"] == [{"first_seq": 1, "last_seq": 2, "reason": "full"}]
+
+
+def test_bad_files_become_rows_with_their_reason_among_good_ones() -> None:
+    good = Lane().seal(some_events(1))[1]
+    rows = inspected(b"", good, good[:-1], b"?" * (MAX_FILE + 1))
+    assert [row["reason"] for row in rows] == ["short", None, "checksum", "size"]
+    assert [row["gateway"] for row in rows] == [None, "gw.example", None, None]
+    assert all(row["detail"] for row in rows if row["reason"])
+
+
+@pytest.mark.parametrize(("days", "reason"), [(MAX_DAYS, None), (MAX_DAYS + 1, "days")])
+def test_events_may_be_spread_over_so_many_days(days: int, reason: str | None) -> None:
+    [row] = inspected(Lane().seal(some_events(days, step_ms=DAY_MS))[1])
+    assert row["reason"] == reason
+    assert (row["gateway"] is None) == (reason is not None)
+
+
+def test_events_become_rows_with_whose_they_are_and_when_they_arrived() -> None:
+    lane = Lane()
+    first, second = lane.seal(some_events(2))[1], lane.seal(some_events(1, start=-1))[1]
+    batches = list(explode([files(first, second)]))
+    assert [batch.schema for batch in batches] == [EXPLODED, EXPLODED]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["seq"] for row in rows] == [1, 2, 3]
+    assert {(row["gateway"], row["epoch"], row["lane"]) for row in rows} == {
+        ("gw.example", lane.epoch, "logs")
+    }
+    assert {row["arrived"] for row in rows} == {ARRIVED}
+    noon = datetime.fromtimestamp(NOON / 1000, UTC)
+    assert [row["time"] for row in rows] == [
+        noon,
+        noon + timedelta(seconds=1),
+        datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC),
+    ]
+    assert [row["tags"] for row in rows] == [[], [("facility", "pump")], []]
+    assert [(row["qos"], row["latency_ms"], row["value"]) for row in rows] == [
+        (2, 0, None),
+        (2, 1, None),
+        (2, 0, None),
+    ]
+
+
+def test_a_file_that_was_spoiled_meanwhile_is_not_exploded() -> None:
+    with pytest.raises(SegmentError):
+        list(explode([files(Lane().seal(some_events(2))[1][:-1])]))

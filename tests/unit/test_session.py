@@ -1,0 +1,136 @@
+"""What can be told of the session without starting Spark; `tests/spark` starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+from sync.central.errors import FleetError
+from sync.central.session import reason_of, settings, spark_session, spark_told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class JavaCause:
+    """A throwable as py4j gives it: it has a cause, or none."""
+
+    def __init__(self, text: str, cause: JavaCause | None = None) -> None:
+        self._text = text
+        self._cause = cause
+
+    def getCause(self) -> JavaCause | None:
+        return self._cause
+
+    def toString(self) -> str:
+        return self._text
+
+
+class FromJava(Exception):
+    """An error that came over from the JVM."""
+
+    def __init__(self, java: JavaCause) -> None:
+        super().__init__("An error occurred while calling o1.parquet")
+        self.java_exception = java
+
+
+def test_a_reason_is_one_line_that_says_something() -> None:
+    assert reason_of(ValueError("\n  first\nsecond")) == "first"
+    assert reason_of(ValueError()) == "ValueError"
+    assert len(reason_of(ValueError("x" * 1000))) == 300
+
+
+def test_the_innermost_cause_in_java_is_the_reason() -> None:
+    disk = JavaCause("java.io.IOException: No space left on device\n\tat x")
+    error = FromJava(JavaCause("SparkException: Job aborted", disk))
+    assert reason_of(error) == "java.io.IOException: No space left on device"
+
+
+def test_what_spark_raises_is_told_in_one_line_and_traced_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("of the run before")
+
+    def breaks() -> None:
+        os.write(2, b"from the JVM\n")
+        raise PySparkException("it broke\nmore")
+
+    with (
+        pytest.raises(FleetError, match=r"^Spark failed: it broke \(more in .*\.log\)$"),
+        spark_told(log),
+    ):
+        breaks()
+    told = log.read_text()
+    assert told.startswith("from the JVM\n")
+    assert "Traceback" in told
+    assert log.stat().st_mode & 0o777 == 0o600
+    os.write(2, b"afterwards\n")
+    assert capfd.readouterr().err == "afterwards\n"
+
+
+def test_our_own_errors_point_to_the_log_only_where_it_has_more(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with pytest.raises(FleetError, match=r"^plain$"), spark_told(log):
+        raise FleetError("plain")
+    with pytest.raises(FleetError, match=r"^caused \(more in "), spark_told(log):
+        raise FleetError("caused") from ValueError("why")
+
+
+def test_without_a_log_nothing_is_diverted(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FleetError, match=r"^Spark failed: it broke$"), spark_told(None):
+        raise PySparkException("it broke")
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_what_is_asked_for_is_laid_over_the_settings() -> None:
+    assert settings()["spark.ui.enabled"] == "false"
+    assert settings()["spark.sql.session.timeZone"] == "UTC"
+    assert settings({"spark.driver.memory": "4g"})["spark.driver.memory"] == "4g"
+
+
+STARTS_NOT = """
+import os, sys
+from pathlib import Path
+from sync.central.errors import FleetError
+from sync.central.session import spark_session
+before = dict(os.environ)
+try:
+    with spark_session("broken"):
+        sys.exit("it started")
+except FleetError as error:
+    print(error)
+sys.exit(os.environ != before)
+"""
+
+
+def test_a_java_that_does_not_run_spark_is_one_line(tmp_path: Path) -> None:
+    java = tmp_path / "home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] || exit 1\necho \'openjdk version "17.0.1"\' >&2\n'
+    )
+    java.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_NOT],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"JAVA_HOME": str(java.parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Spark does not start: ")
+    assert done.stdout.count("\n") == 1
+
+
+def test_without_java_no_session_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FleetError, match="Spark needs Java"), spark_session("none"):
+        pytest.fail("it started")
