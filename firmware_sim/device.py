@@ -52,7 +52,7 @@ class Device:
             number; for tests and displays. It must not raise.
 
     Raises:
-        ValueError: the JID has no resource or no account.
+        ValueError: the JID has no resource or no account, or the port is none.
     """
 
     def __init__(
@@ -72,6 +72,8 @@ class Device:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
             raise ValueError(f"a full JID is wanted, as in pump1@gw.example/fw, not {jid!r}")
+        if not 0 < port < 65_536:
+            raise ValueError(f"a TCP port is wanted, not {port}")
         self.jid = str(parsed)
         self.domain = str(parsed.domain)
         dial = host or self.domain

@@ -119,14 +119,16 @@ class ScriptedPeer:
     port: int = 0
     sessions: int = 0
     plain: bytes = b""
+    _bound: socket.socket | None = None
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
         """Listen on a free port of loopback until the block ends."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._changed = asyncio.Event()
-        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = server.sockets[0].getsockname()[1]
+        bound = self._bound or self._bind()
+        self._bound = None
+        server = await asyncio.start_server(self._serve, sock=bound)
         try:
             yield self
         finally:
@@ -135,6 +137,17 @@ class ScriptedPeer:
             while self._writers:
                 self._changed.clear()
                 await asyncio.wait_for(self._changed.wait(), 5)
+
+    def reserve(self) -> Self:
+        """Take a port without listening on it: who dials is refused until `running`."""
+        self._bound = self._bind()
+        return self
+
+    def _bind(self) -> socket.socket:
+        bound = socket.socket()
+        bound.bind(("127.0.0.1", 0))
+        self.port = bound.getsockname()[1]
+        return bound
 
     def drop(self) -> None:
         """Drop all connections."""

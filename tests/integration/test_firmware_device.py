@@ -239,9 +239,7 @@ async def test_a_killed_device_goes_on_where_it_was(certificate: Certificate, ma
 
 
 async def test_what_is_sent_while_nobody_listens(certificate: Certificate, make: Make) -> None:
-    peer = ScriptedPeer(certificate)
-    async with peer.running():
-        pass
+    peer = ScriptedPeer(certificate).reserve()
     async with make(peer) as device:
         await device.send("<message/>")
         with pytest.raises(TimeoutError):
@@ -347,16 +345,16 @@ async def test_a_server_that_says_nothing_is_given_up_and_a_close_does_not_wait(
 
 
 async def test_a_missing_ca_file_is_an_error(certificate: Certificate, make: Make) -> None:
-    peer = ScriptedPeer(certificate)
-    async with make(peer, ca_file="/nowhere/ca.pem") as device:
+    async with (
+        ScriptedPeer(certificate).running() as peer,
+        make(peer, ca_file="/nowhere/ca.pem") as device,
+    ):
         await _until_error(device)
         assert "/nowhere/ca.pem" in device.last_error
 
 
 async def test_a_full_outbox_says_so_and_takes_again(certificate: Certificate, make: Make) -> None:
-    peer = ScriptedPeer(certificate)
-    async with peer.running():
-        pass
+    peer = ScriptedPeer(certificate).reserve()
     async with make(peer, limits=OutboxLimits(messages=2)) as device:
         first = await asyncio.gather(
             *(device.send("<message/>") for _ in range(3)), return_exceptions=True
@@ -455,26 +453,29 @@ async def test_an_offer_to_the_device_is_refused(certificate: Certificate, make:
 async def test_a_device_that_does_not_run_takes_nothing(
     certificate: Certificate, make: Make
 ) -> None:
-    device = make(ScriptedPeer(certificate))
-    with pytest.raises(DeviceStopped):
-        await device.send("<message/>")
-    with pytest.raises(DeviceStopped):
-        device.counts()
-    await device.start()
-    waiting = asyncio.gather(device.send("<message/>"), device.flush(), return_exceptions=True)
-    await asyncio.sleep(0)
-    await device.close()
-    assert {type(result) for result in await waiting} <= {int, DeviceStopped}
-    with pytest.raises(DeviceStopped):
-        await device.flush()
-    with pytest.raises(MessageRefused):
-        await device.send("<presence/>")
+    async with ScriptedPeer(certificate).running() as peer:
+        device = make(peer)
+        with pytest.raises(DeviceStopped):
+            await device.send("<message/>")
+        with pytest.raises(DeviceStopped):
+            device.counts()
+        await device.start()
+        waiting = asyncio.gather(device.send("<message/>"), device.flush(), return_exceptions=True)
+        await asyncio.sleep(0)
+        await device.close()
+        assert {type(result) for result in await waiting} <= {int, DeviceStopped}
+        with pytest.raises(DeviceStopped):
+            await device.flush()
+        with pytest.raises(MessageRefused):
+            await device.send("<presence/>")
 
 
-def test_a_full_jid_is_wanted(tmp_path: Path) -> None:
+def test_a_full_jid_and_a_port_are_wanted(tmp_path: Path) -> None:
     for jid in ("gw.example", "pump1@gw.example", "gw.example/fw"):
         with pytest.raises(ValueError, match="full JID"):
             Device(jid, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca")
+    with pytest.raises(ValueError, match="port"):
+        Device(JID, "x", outbox_path=tmp_path / "box", ca_file=tmp_path / "ca", port=0)
 
 
 async def _until_error(device: Device) -> None:

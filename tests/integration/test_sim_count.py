@@ -92,10 +92,8 @@ async def test_patience_ends_it_and_a_second_call_goes_on(
 ) -> None:
     custody = Custody()
     run = RunRecord.begin(tmp_path, DOMAIN, NAMES, 3)
-    peer = ScriptedPeer(certificate, custody)
-    async with peer.running():
-        pass
-    ran = await count(run, settings(peer, tmp_path, seconds=0.1, patience=0.5))
+    peer = ScriptedPeer(certificate, custody).reserve()
+    ran = await count(run, settings(peer, tmp_path, seconds=0.1, patience=2.0))
     found = judge(run.planned, run.believed(tmp_path), custody.delivered)
     assert (found.sent, found.pending, found.logged) == (9, 9, 0)
     assert ran.errors.total() == 3
