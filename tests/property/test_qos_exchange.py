@@ -1,0 +1,350 @@
+"""Senders, a link that breaks, the receiver and crashes of each: delivered exactly once, in order.
+
+The senders are the firmware's own: its rules, its line and its outbox on disk, driven turn by turn
+as its courier does. The receiver is the gateway's own router and store on a file, reached through
+the XML. What is in memory dies with a crash, and what is on its way dies with the link; a crash of
+the gateway may come before the commit of what it works on, or after it and before the answers.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from edge.config import Limits
+from edge.store import database, meta
+from firmware_sim import messages
+from firmware_sim.limits import Policy
+from firmware_sim.line import Line
+from firmware_sim.outbox import Outbox
+from firmware_sim.qos import Request, Step
+from firmware_sim.sender import LIVE, Action, Input, Level, Message, State
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge.store.database import Transaction
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+DEVICES: Final = ("pump1", "valve1")
+POLICY: Final = Policy(retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3)
+LIMITS: Final = Limits(held_messages_per_source=4, released_keys=8, unsealed_events=6)
+
+
+class Sent(NamedTuple):
+    """A request on its way: the unit of work that it is at the gateway, and its number."""
+
+    device: str
+    number: int
+    unit: Callable[[Transaction], bytes]
+
+
+class Device:
+    """A device: what its process knows, on an outbox that survives it."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name = name
+        self.full = f"{name}@{DOMAIN}/fw"
+        self._path = folder / f"{name}.outbox"
+        self.outbox = Outbox.open(self._path, self.full)
+        self._load()
+
+    def _load(self) -> None:
+        self.line = Line(POLICY, lambda: 0.0)
+        self._stored = {message.number: message.state for message in self.outbox.in_flight()}
+        self.line.restore(self.outbox.in_flight())
+        self._admitted = max(self._stored, default=0)
+        self.awaited: set[str] = set()
+
+    def crash(self) -> None:
+        self.outbox.close()
+        self.outbox = Outbox.open(self._path, self.full)
+        self._load()
+
+    def offline(self) -> None:
+        self.line.interrupt()
+        self.awaited.clear()
+
+    def add(self) -> None:
+        with self.outbox.transaction():
+            number = sum(self.outbox.counts().values()) + 1
+            body = messages.log("count", f"{self.name} {number}")
+            assert self.outbox.add(DOMAIN, Level.ASSURED, body).number == number
+
+    def work(self, now: float) -> list[Request]:
+        """Do one turn: what is sent is on disk first."""
+        self.line.expire(now)
+        with self.outbox.transaction():
+            while self.line.wants_more() and self._admit():
+                pass
+            requests = [self._request(sent.message, sent.action) for sent in self.line.take(now)]
+            for message in self.line.changes():
+                self.outbox.save(self._stored[message.number], message)
+                self._stored[message.number] = message.state
+        self.awaited.update(request.id for request in requests)
+        return requests
+
+    def _admit(self) -> bool:
+        found = self.outbox.queued(self._admitted, 1)
+        if not found or not self.line.admit(found[0]):
+            return False
+        self._admitted = found[0].number
+        self._stored[self._admitted] = State.QUEUED
+        return True
+
+    def _request(self, message: Message, action: Action) -> Request:
+        msg_id = f"{self.outbox.id}-{message.number}"
+        if action is Action.DELIVER:
+            return Request(Step.DELIVER, f"{msg_id}-d", DOMAIN, msg_id)
+        body = self.outbox.envelope(message.number).body
+        return Request(Step.ASSURED, f"{msg_id}-a", DOMAIN, msg_id, body)
+
+    def answer(self, reply: Reply, now: float) -> None:
+        """Take an answer, if its request still waits for one."""
+        id_ = reply.attrs["id"]
+        if id_ not in self.awaited:
+            return
+        self.awaited.remove(id_)
+        self.line.feed(int(id_.rsplit("-", 2)[1]), meaning(reply), now)
+
+
+def meaning(reply: Reply) -> Input:
+    if reply.error is not None:
+        assert reply.error == ("wait", "resource-constraint"), "nothing else is ever due here"
+        return Input.WAIT
+    return Input.DELIVERED if reply.payload is None else Input.RECEIVED
+
+
+class Exchange(RuleBasedStateMachine):
+    """Two devices and a gateway."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        path = Path(self.folder.name)
+        self.gateway = Gateway(new_database(path), LIMITS)
+        self.devices = {name: Device(name, path) for name in DEVICES}
+        for name in DEVICES:
+            self.gateway.add(name)
+        self.up: deque[Sent] = deque()
+        self.down: dict[str, deque[Reply]] = {name: deque() for name in DEVICES}
+        self.late: list[Sent] = []
+        self.promised: set[tuple[str, int]] = set()
+        self.refused = False
+        self.now = 0.0
+        for name in DEVICES:
+            self.connect(name)
+
+    def work(self, name: str) -> None:
+        device = self.devices[name]
+        for request in device.work(self.now):
+            number = int(request.id.rsplit("-", 2)[1])
+            unit = self.gateway.work(device.full, request.text())
+            self.up.append(Sent(name, number, unit))
+
+    def cut(self, name: str) -> None:
+        """Lose what is on its way; what the gateway has read already may still be worked on."""
+        mine = [sent for sent in self.up if sent.device == name]
+        self.up = deque(sent for sent in self.up if sent.device != name)
+        self.late += mine
+        self.down[name].clear()
+        self.devices[name].offline()
+
+    # What devices do.
+
+    @rule(name=st.sampled_from(DEVICES), count=st.integers(1, 3))
+    def queue(self, name: str, count: int) -> None:
+        for _ in range(count):
+            self.devices[name].add()
+        self.work(name)
+
+    @rule(name=st.sampled_from(DEVICES))
+    def connect(self, name: str) -> None:
+        """Begin a session; an old one of which the device has lost the end is replaced."""
+        device = self.devices[name]
+        if device.line.online:
+            self.cut(name)
+        self.gateway.bind(device.full)
+        device.line.resume()
+        self.work(name)
+
+    @rule(name=st.sampled_from(DEVICES), answers=st.integers(0, 2))
+    def lose_the_link(self, name: str, answers: int) -> None:
+        for _ in range(min(answers, len(self.down[name]))):
+            self.hear(name)
+        self.cut(name)
+
+    @rule(name=st.sampled_from(DEVICES))
+    def crash_a_device(self, name: str) -> None:
+        self.cut(name)
+        self.devices[name].crash()
+
+    @precondition(lambda self: any(self.down.values()))
+    @rule(name=st.sampled_from(DEVICES))
+    def hear(self, name: str) -> None:
+        if self.down[name]:
+            self.devices[name].answer(self.down[name].popleft(), self.now)
+            self.work(name)
+
+    @rule(seconds=st.floats(0.5, 5))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.gateway.clock.service += seconds
+        for name in DEVICES:
+            self.work(name)
+
+    # What the gateway does.
+
+    @precondition(lambda self: self.up)
+    @rule(count=st.integers(1, 6))
+    def commit(self, count: int) -> None:
+        group = self.taken(count)
+        self.answer(group, self.gateway.tx(lambda tx: [sent.unit(tx) for sent in group]))
+
+    @precondition(lambda self: self.up)
+    @rule(rounds=st.integers(1, 6), lost=st.booleans())
+    def talk(self, rounds: int, lost: bool) -> None:
+        """Let requests and answers go back and forth; the last answers are on their way, or lost.
+
+        What the gateway has done then, no device was told.
+        """
+        for round_ in range(rounds):
+            if self.up:
+                self.commit(6)
+            for name in DEVICES if round_ < rounds - 1 else ():
+                while self.down[name]:
+                    self.hear(name)
+        for name in DEVICES if lost else ():
+            self.connect(name)
+
+    def taken(self, count: int) -> list[Sent]:
+        return [self.up.popleft() for _ in range(min(count, len(self.up)))]
+
+    def answer(self, group: list[Sent], outcomes: list[bytes]) -> None:
+        for sent, outcome in zip(group, outcomes, strict=True):
+            reply = read_reply(outcome)
+            assert reply is not None, "its session is there"
+            self.down[sent.device].append(reply)
+            self.refused = self.refused or reply.error is not None
+            if meaning(reply) is Input.RECEIVED:
+                self.promised.add((sent.device, sent.number))
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def work_on_what_came_too_late(self) -> None:
+        """A unit of a session that was replaced, or whose device is gone, waits in the store."""
+        sent = self.late.pop(0)
+        reply = read_reply(self.gateway.tx(sent.unit))
+        if reply is not None and meaning(reply) is Input.RECEIVED:
+            self.promised.add((sent.device, sent.number))
+        self.refused = self.refused or (reply is not None and reply.error is not None)
+
+    @rule(count=st.integers(0, 6), committed=st.booleans())
+    def crash_the_gateway(self, count: int, committed: bool) -> None:
+        group = self.taken(count)
+        connection = self.gateway.connection
+        connection.execute("BEGIN IMMEDIATE")
+        tx = database.Transaction(connection, self.gateway.clock())
+        for sent in group:
+            sent.unit(tx)
+        if committed:
+            connection.execute("COMMIT")
+        self.gateway.crash()
+        self.gateway.clock.service = self.gateway.tx(meta.service)
+        for name in DEVICES:
+            self.cut(name)
+        self.late.clear()
+
+    @rule()
+    def seal(self) -> None:
+        """Make room in the log; the rows stay, so that they can be looked at."""
+        self.gateway.tx(lambda tx: tx.run("UPDATE lanes SET sealed = last"))
+
+    # What must be true.
+
+    def delivered(self, name: str) -> list[int]:
+        sql = "SELECT text FROM events WHERE lane = 'logs' AND source = ? ORDER BY seq"
+        rows = self.gateway.connection.execute(sql, (self.devices[name].full,)).fetchall()
+        assert all(text.startswith(f"{name} ") for (text,) in rows)
+        return [int(text.split(" ")[1]) for (text,) in rows]
+
+    def states(self, name: str) -> dict[int, State]:
+        outbox = self.devices[name].outbox
+        return {record.number: record.state for record in outbox.records(*State)}
+
+    @invariant()
+    def nothing_is_delivered_twice_and_all_in_order(self) -> None:
+        for name in DEVICES:
+            delivered = self.delivered(name)
+            assert len(delivered) == len(set(delivered))
+            if not self.refused:
+                assert delivered == sorted(delivered)
+
+    @invariant()
+    def what_is_believed_delivered_is_and_nothing_is_given_up(self) -> None:
+        for name in DEVICES:
+            states = self.states(name)
+            done = {number for number, state in states.items() if state is State.DONE}
+            assert done <= set(self.delivered(name))
+            assert all(state in LIVE or number in done for number, state in states.items())
+
+    @invariant()
+    def what_was_acknowledged_is_held_or_delivered(self) -> None:
+        rows = self.gateway.connection.execute("SELECT source, msg_id FROM held").fetchall()
+        kept = {(source.partition("@")[0], int(key.rsplit("-", 1)[1])) for source, key in rows}
+        kept |= {(name, number) for name in DEVICES for number in self.delivered(name)}
+        assert self.promised <= kept
+
+    @invariant()
+    def nothing_was_refused_but_for_want_of_room(self) -> None:
+        sql = "SELECT DISTINCT name FROM events WHERE lane = 'system'"
+        names = {name for (name,) in self.gateway.connection.execute(sql)}
+        assert names <= {"unsealed_events", "held_messages_per_source"}
+
+    def teardown(self) -> None:
+        """With a link that holds and room in the log, everything arrives, once, before long."""
+        if not hasattr(self, "gateway"):
+            return
+        for name in DEVICES:
+            self.connect(name)
+        for _ in range(10 * sum(len(self.states(name)) for name in DEVICES) + 10):
+            self.seal()
+            while self.up or any(self.down.values()):
+                if self.up:
+                    self.commit(6)
+                for name in DEVICES:
+                    self.hear(name)
+            if not any(device.outbox.live for device in self.devices.values()):
+                break
+            self.wait(5.0)
+        for name in DEVICES:
+            states = self.states(name)
+            assert sorted(self.delivered(name)) == sorted(states)
+            assert set(states.values()) <= {State.DONE}
+            self.devices[name].outbox.close()
+        assert self.gateway.count("SELECT count(*) FROM held") == 0
+        self.gateway.close()
+        self.folder.cleanup()
+
+
+TestExchange = Exchange.TestCase
+TestExchange.settings = settings(
+    max_examples=300 if LONG else 25,
+    stateful_step_count=100 if LONG else 50,
+    deadline=None,
+    print_blob=True,
+)
