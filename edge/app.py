@@ -7,14 +7,15 @@ old ones end, what waits is committed, the closing event is sealed. What the par
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hashlib
 import platform
 import signal
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from edge import __version__, config
-from edge.errors import ConfigError, StoreBroken, StoreError
+from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers.router import Router
 from edge.net import systemd
 from edge.net.alarm import Alarm
@@ -29,7 +30,7 @@ from sync.format import EnrolmentError, read_enrolment
 from sync.uplink import BacklogUnavailable, BatchLimits, HttpsTransport, Sealer, Uploader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
     from edge.config import Config, Limits
@@ -51,7 +52,19 @@ def run(folder: Path, ready: Callable[[str], None]) -> None:
     `ready` is called with the line that names every listening address.
     """
     settings = config.load(folder)
-    asyncio.run(App(folder, settings).serve(ready))
+    with _alone(folder):
+        asyncio.run(App(folder, settings).serve(ready))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep a second gateway from this folder: two would each believe to hold the messages."""
+    with (folder / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SetupError(f"a gateway is running in {folder} already") from None
+        yield
 
 
 class App:
