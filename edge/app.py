@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import hashlib
 import platform
 import signal
@@ -41,6 +42,10 @@ STOP_TIME: Final = 5.0
 
 FAREWELL: Final = 5.0
 """Seconds that the uplink has at the stop; what was not shipped by then is shipped next time."""
+
+GARBAGE: Final = 20_000
+"""New objects until the collector looks for cycles among them; Python's 700 are made by a dozen
+stanzas, and looking costs a tenth of an exchange."""
 
 DUE_AGAIN: Final = 60.0
 """Seconds after which what fell due is tried again, when the store could not do it."""
@@ -113,6 +118,8 @@ class App:
         stack.push_async_callback(self._end, store, sealer, backlog)
         stack.push_async_callback(listener.stop, STOP_TIME)
         self._drive(stack, _heartbeats(store, settings.uplink.heartbeat), "heartbeats")
+        gc.freeze()  # what is there now stays: modules, tables of handlers
+        gc.set_threshold(GARBAGE)
         ready(f"ready xmpp={address}")
         systemd.notify("READY=1")
 

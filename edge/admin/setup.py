@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -50,15 +50,12 @@ def _fill(folder: Path, domain: str, text: str) -> None:
     pki.create(folder, domain)
     path = folder / database.FILE_NAME
     database.create(path)
-    connection = database.connect(path)
-    try:
-        with database.single(connection, moment.now()) as tx:
-            meta.write(tx, meta.EPOCH, new_epoch())
-            meta.write(tx, meta.DECOY, secrets.token_bytes(32))
-    except sqlite3.Error as error:
-        raise database.translate(error) from error
-    finally:
-        connection.close()
+    with (
+        closing(database.connect(path)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        meta.write(tx, meta.EPOCH, new_epoch())
+        meta.write(tx, meta.DECOY, secrets.token_bytes(32))
 
 
 def new_epoch() -> str:

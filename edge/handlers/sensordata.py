@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 NUMBERS: Final = frozenset({"numeric", "int", "long", "boolean"})
 TEXTS: Final = frozenset({"string", "date", "dateTime", "duration", "timeSpan", "time", "enum"})
 
+KINDS: Final = NUMBERS | TEXTS
+
+_NODE: Final = clark(SENSOR_DATA, "node")
+_TIMESTAMP: Final = clark(SENSOR_DATA, "timestamp")
+
 _NUMERIC: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
 _INTEGER: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
 """As XML Schema writes them: `float` would take more, and `nan` and `inf` too."""
@@ -33,8 +38,10 @@ def decode(fields: Element) -> list[tuple[str, NewEvent]]:
     """Turn a `<fields/>` into one event a field; raises `Unreadable` for a value that is none."""
     found = [
         (events.READINGS, _event(field, node.get("nodeId"), timestamp.get("value")))
-        for node in fields.iterfind(clark(SENSOR_DATA, "node"))
-        for timestamp in node.iterfind(clark(SENSOR_DATA, "timestamp"))
+        for node in fields
+        if node.tag == _NODE
+        for timestamp in node
+        if timestamp.tag == _TIMESTAMP
         for field in timestamp
     ]
     if not found:
@@ -45,7 +52,7 @@ def decode(fields: Element) -> list[tuple[str, NewEvent]]:
 def _event(field: Element, node: str | None, timestamp: str | None) -> NewEvent:
     namespace, _, kind = field.tag.rpartition("}")
     name, value = field.get("name"), field.get("value")
-    if namespace[1:] != SENSOR_DATA or kind not in NUMBERS | TEXTS:
+    if namespace[1:] != SENSOR_DATA or kind not in KINDS:
         raise Unreadable(f"{kind!r} is not a field of XEP-0323")
     if not name or value is None:
         raise Unreadable("a field has no name or no value")

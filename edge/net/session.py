@@ -212,7 +212,7 @@ class Session(asyncio.BufferedProtocol):
         self._in_flight -= 1
         if isinstance(outcome, bytes):
             self.send(outcome)
-        self._pump()
+        self.read_on()
 
     def _done(self, stanza: Stanza, outcome: bytes | StoreError) -> None:
         if isinstance(outcome, StoreError):

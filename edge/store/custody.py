@@ -50,11 +50,11 @@ FROM custody_total AS t LEFT JOIN custody AS c ON c.source = ?
 """
 _REMOVE: Final = "DELETE FROM held WHERE id = ?"
 _COUNT_RELEASED: Final = """
-INSERT INTO custody (source, released) VALUES (?, 1)
-ON CONFLICT (source) DO UPDATE SET released = released + 1 RETURNING released
+UPDATE custody SET released = released + 1 WHERE source = ?
 """
 _REMEMBER: Final = """
-INSERT INTO released (source, slot, sender, msg_id) VALUES (?, ?, ?, ?)
+INSERT INTO released (source, slot, sender, msg_id)
+SELECT source, released % ?, ?, ? FROM custody WHERE source = ?
 ON CONFLICT (source, slot) DO UPDATE SET sender = excluded.sender, msg_id = excluded.msg_id
 """
 _WAS_RELEASED: Final = (
@@ -113,8 +113,8 @@ def release(tx: Transaction, held: Held, keys: int) -> None:
     `keys` is how many such keys are remembered for each source.
     """
     tx.run(_REMOVE, (held.row,))
-    (count,) = tx.row(_COUNT_RELEASED, (held.source,))
-    tx.run(_REMEMBER, (held.source, count % keys, held.sender, held.msg_id))
+    tx.run(_COUNT_RELEASED, (held.source,))
+    tx.run(_REMEMBER, (keys, held.sender, held.msg_id, held.source))
 
 
 def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:

@@ -49,14 +49,19 @@ CREATE TEMPORARY TABLE sessions (
 
 
 class Transaction:
-    """What a unit of work may touch: rows, the moment it runs at, and the next alarm."""
+    """What a unit of work may touch: rows, the moment it runs at, and the next alarm.
 
-    __slots__ = ("_connection", "due", "now")
+    `memo` is for the files of `store`: what they have read, and keep true until the transaction
+    ends. It ends with the transaction, also where that is rolled back.
+    """
+
+    __slots__ = ("_connection", "due", "memo", "now")
 
     def __init__(self, connection: sqlite3.Connection, now: Now) -> None:
         self._connection = connection
         self.now = now
         self.due: float | None = None
+        self.memo: dict[str, Any] = {}
 
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Execute one statement."""
@@ -100,14 +105,20 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
 
 
 def create(path: Path) -> None:
-    """Make an empty database of the newest version; raises `SetupError` if there is one."""
+    """Make an empty database of the newest version.
+
+    Raises `SetupError` if there is one, `StoreError` where it cannot be made.
+    """
     if path.exists():
         raise SetupError(f"{path} exists already")
     path.touch(mode=0o600)
-    with closing(_connect(path)) as connection:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        _set_up(connection)
+    try:
+        with closing(_connect(path)) as connection:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            _set_up(connection)
+    except sqlite3.Error as error:
+        raise translate(error) from error
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:

@@ -69,7 +69,7 @@ class Lane(NamedTuple):
 
 _NEXT: Final = """
 UPDATE lanes SET last = last + 1, bytes = bytes + ?, oldest = coalesce(oldest, ?)
-WHERE lane = ? RETURNING last
+WHERE lane = ?
 """
 _APPEND: Final = """
 INSERT INTO events (
@@ -77,8 +77,7 @@ INSERT INTO events (
     tags, bytes, since
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_UNSEALED: Final = "SELECT last - sealed FROM lanes WHERE lane = ?"
-_FULLEST: Final = "SELECT max(last - sealed) FROM lanes WHERE lane IN ('readings', 'logs')"
+_COUNTERS: Final = "SELECT lane, last, sealed FROM lanes"
 _LANES: Final = "SELECT lane, last - sealed, bytes, oldest FROM lanes ORDER BY lane"
 _READ: Final = """
 SELECT seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags,
@@ -87,13 +86,42 @@ FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 
 
+class _Counter:
+    """A lane's last number and the last sealed one, as they are in this transaction."""
+
+    __slots__ = ("last", "sealed")
+
+    def __init__(self, last: int, sealed: int) -> None:
+        self.last = last
+        self.sealed = sealed
+
+
+_to_json: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     """Write an event to the log, stamped with the transaction's time."""
     now, size = tx.now, _size(event)
-    (seq,) = tx.row(_NEXT, (size, now.service, lane))
+    counter = _counters(tx)[lane]
+    seq = counter.last = counter.last + 1
+    tx.run(_NEXT, (size, now.service, lane))
     *fields, tags = event
-    text = json.dumps(dict(tags), ensure_ascii=False) if tags else None
+    text = _to_json(dict(tags)) if tags else None
     tx.run(_APPEND, (lane, seq, now.wall, now.synchronised, *fields, text, size, now.service))
+
+
+def _counters(tx: Transaction) -> dict[str, _Counter]:
+    """Return the lanes' counters: read once a transaction, and kept true by `append`."""
+    found: dict[str, _Counter] | None = tx.memo.get("lanes")
+    if found is None:
+        found = {lane: _Counter(last, sealed) for lane, last, sealed in tx.rows(_COUNTERS)}
+        tx.memo["lanes"] = found
+    return found
+
+
+def forget_counters(tx: Transaction) -> None:
+    """Read the counters again: something else than `append` has changed them."""
+    tx.memo.pop("lanes", None)
 
 
 def _size(event: NewEvent) -> int:
@@ -108,12 +136,13 @@ def _size(event: NewEvent) -> int:
 
 def unsealed(tx: Transaction, lane: str) -> int:
     """Return how many events of a lane are not in a segment yet."""
-    return int(tx.row(_UNSEALED, (lane,))[0])
+    counter = _counters(tx)[lane]
+    return counter.last - counter.sealed
 
 
 def fullest(tx: Transaction) -> int:
     """Return how many unsealed events the fuller one of the lanes has that messages go to."""
-    return int(tx.row(_FULLEST)[0])
+    return max(unsealed(tx, READINGS), unsealed(tx, LOGS))
 
 
 def lanes(tx: Transaction) -> list[Lane]:

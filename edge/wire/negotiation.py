@@ -96,7 +96,8 @@ class Negotiation:
     @property
     def waiting(self) -> bool:
         """Whether the result of an action is outstanding: hold back what the peer sends."""
-        return self.state in WAITING
+        state = self.state
+        return state is not State.BOUND and state in WAITING
 
     def receive(self, item: Item, *, more: bool = False) -> list[Action]:
         """Take what the parser has completed.

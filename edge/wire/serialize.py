@@ -62,9 +62,11 @@ def escape_attribute(value: str) -> bytes:
 
 def attribute(name: str, value: str | None) -> bytes:
     """Make ` name='value'` with its leading space, or nothing if the value is None."""
-    if value is None:
-        return b""
-    return b" %b='%b'" % (name.encode(), escape_attribute(value))
+    return _attribute(name, value).encode()
+
+
+def _attribute(name: str, value: str | None) -> str:
+    return "" if value is None else f" {name}='{_ATTRIBUTE_SPECIAL.sub(_replace, value)}'"
 
 
 def tag(
@@ -75,11 +77,8 @@ def tag(
     xmlns: str | None = None,
 ) -> bytes:
     """Make an element; attributes that are None are left out, the content is put in as it is."""
-    parts = [b"<", name.encode(), attribute("xmlns", xmlns)]
-    for key, value in (attrs or {}).items():
-        parts.append(attribute(key, value))
-    parts += [b">", content, b"</", name.encode(), b">"] if content else [b"/>"]
-    return b"".join(parts)
+    parts = [_attribute(key, value) for key, value in (attrs or {}).items()]
+    return _element(name, _attribute("xmlns", xmlns) + "".join(parts), content)
 
 
 # Streams (RFC 6120, section 4)
@@ -139,7 +138,7 @@ def iq_result(
     id: str | None, to: str | None = None, from_: str | None = None, payload: bytes = b""
 ) -> bytes:
     """Answer an iq with success."""
-    return _stanza(b"iq", b" type='result'", id, to, from_, payload)
+    return _stanza("iq", "result", id, to, from_, payload)
 
 
 def iq_error(
@@ -164,7 +163,7 @@ def iq_error(
     payload = request.payload
     content = payload.raw if echo and payload is not None else b""
     content += stanza_error(error, application)
-    return _stanza(b"iq", b" type='error'", request.attrs.get("id"), to, from_, content)
+    return _stanza("iq", "error", request.attrs.get("id"), to, from_, content)
 
 
 def message_error(
@@ -177,7 +176,7 @@ def message_error(
 ) -> bytes:
     """Answer a message with an error; its content is not repeated."""
     content = stanza_error(error, application)
-    return _stanza(b"message", b" type='error'", request.attrs.get("id"), to, from_, content)
+    return _stanza("message", "error", request.attrs.get("id"), to, from_, content)
 
 
 def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
@@ -189,16 +188,15 @@ def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
 
 
 def _stanza(
-    name: bytes, kind: bytes, id: str | None, to: str | None, from_: str | None, content: bytes
+    name: str, kind: str, id: str | None, to: str | None, from_: str | None, content: bytes
 ) -> bytes:
-    head = b"<%b%b%b%b%b" % (
-        name,
-        kind,
-        attribute("id", id),
-        attribute("to", to),
-        attribute("from", from_),
-    )
-    return b"%b>%b</%b>" % (head, content, name) if content else head + b"/>"
+    addresses = _attribute("id", id) + _attribute("to", to) + _attribute("from", from_)
+    return _element(name, f" type='{kind}'{addresses}", content)
+
+
+def _element(name: str, attributes: str, content: bytes) -> bytes:
+    head = f"<{name}{attributes}".encode()
+    return b"%b>%b</%b>" % (head, content, name.encode()) if content else head + b"/>"
 
 
 # SASL (RFC 6120, section 6.4)

@@ -168,11 +168,15 @@ CREATE TABLE segments (
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
 
--- Ranges that were evicted before the centre had them; the next segment of the lane declares them.
+-- Ranges that were evicted before the centre had them. The next segment of the lane declares them, and
+-- they stay until the centre has that segment: it may be evicted too.
 CREATE TABLE dropped (
     lane TEXT NOT NULL,
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     reason TEXT NOT NULL,
+    segment INTEGER, -- which declares it, by its id
     PRIMARY KEY (lane, first)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX dropped_by_segment ON dropped (segment, lane, first);
