@@ -163,7 +163,7 @@ def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
             capture_output=True,
             timeout=LIMIT_S,
             check=False,
-            env=os.environ | FAST,
+            env=os.environ | FAST | {"TMPDIR": str(fleet.root.parent)},
         )
         assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
 
@@ -190,7 +190,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(
             [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | FAST,
+            env=os.environ | FAST | {"TMPDIR": str(fleet.root.parent)},
         )
         try:
             process.wait(timeout=chance.uniform(4, 16))
