@@ -2,8 +2,8 @@
 
 A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
 history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
-furthest over its share go, and the next segment of the lane declares the range, and what the
-evicted one had declared. What is in the bytes is not known here.
+furthest over its share go, and the segments that follow in the lane declare the range until the
+centre has one that does. What is in the bytes is not known here.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Sealed(NamedTuple):
 class Evicted(NamedTuple):
     """A segment that had to go before the centre had it."""
 
-    row: int
     lane: str
     first: int
     last: int
@@ -72,9 +71,7 @@ class Evicted(NamedTuple):
 
 
 _CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
-_DROPPED: Final = """
-SELECT first, last, reason FROM dropped WHERE segment IS NULL AND lane = ? ORDER BY first LIMIT ?
-"""
+_DROPPED: Final = "SELECT first, last, reason FROM dropped WHERE lane = ? ORDER BY first LIMIT ?"
 _ADVANCE: Final = """
 UPDATE lanes SET
     sealed = :last,
@@ -90,8 +87,8 @@ WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
 """
 _TAKE_OUT: Final = "DELETE FROM events WHERE lane = ? AND seq <= ?"
 _PUT_IN: Final = """
-INSERT INTO segments (epoch, lane, first, last, digest, state, bytes, data)
-VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?)
+INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
+VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
 """
 _NEXT: Final = """
 SELECT epoch, lane, first, last, digest, data FROM segments
@@ -99,7 +96,7 @@ WHERE state = 'waiting' ORDER BY id LIMIT 1
 """
 _MARK: Final = """
 UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
-RETURNING id, lane
+RETURNING lane, declares
 """
 _TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _BY_LANE: Final = """
@@ -109,25 +106,17 @@ GROUP BY lane ORDER BY size DESC LIMIT 1
 _EVICT: Final = """
 DELETE FROM segments WHERE id = (
     SELECT min(id) FROM segments WHERE state = 'waiting' AND lane = ?
-) RETURNING id, lane, first, last, bytes
+) RETURNING lane, first, last, bytes
 """
 _FORGET_OLDEST: Final = """
 DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
 """
-_DROP: Final = "INSERT INTO dropped (lane, first, last, reason, segment) VALUES (?, ?, ?, ?, ?)"
-_TAKE_AROUND: Final = """
-DELETE FROM dropped WHERE segment IS NULL AND lane = ? AND first <= ? AND last >= ?
-RETURNING first, last
+_DROP: Final = "INSERT INTO dropped (lane, first, last, reason) VALUES (?, ?, ?, ?)"
+_EXTEND: Final = """
+UPDATE dropped SET last = ? WHERE lane = ? AND last = ? AND reason = ?
 """
-_TAKE_BEFORE: Final = """
-DELETE FROM dropped WHERE segment IS NULL AND lane = ? AND last = ? - 1 AND reason = ?
-RETURNING first
-"""
-_TAKE_AFTER: Final = """
-DELETE FROM dropped WHERE segment IS NULL AND lane = ? AND first = ? + 1 AND reason = ?
-RETURNING last
-"""
-_TAKE_BACK: Final = "DELETE FROM dropped WHERE segment = ? RETURNING first, last, reason"
+_TOLD: Final = "DELETE FROM dropped WHERE lane = ? AND last <= ?"
+_TOLD_IN_PART: Final = "UPDATE dropped SET first = ?2 + 1 WHERE lane = ?1 AND first <= ?2"
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
 SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
@@ -154,19 +143,9 @@ def seal(tx: Transaction, sealed: Sealed) -> bool:
         return False
     events.forget_counters(tx)
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
-    row = tx.run(_PUT_IN, (*sealed[:5], len(sealed.data), sealed.data)).lastrowid
-    for dropped in sealed.dropped:
-        _declare(tx, sealed.lane, dropped, row)
+    declares = sealed.dropped[-1].last if sealed.dropped else None
+    tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))
     return True
-
-
-def _declare(tx: Transaction, lane: str, dropped: Dropped, row: int | None) -> None:
-    """Note which segment declares a range; it may have grown on both sides since the draft."""
-    first, last, reason = dropped
-    begin, end = tx.row(_TAKE_AROUND, (lane, first, last))
-    for part in ((begin, first - 1, None), (first, last, row), (last + 1, end, None)):
-        if part[0] <= part[1]:
-            tx.run(_DROP, (lane, part[0], part[1], reason, part[2]))
 
 
 def next_waiting(tx: Transaction) -> Segment | None:
@@ -176,23 +155,22 @@ def next_waiting(tx: Transaction) -> Segment | None:
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
-    """Note that the centre has a segment; of all it has, `recent_bytes` are kept."""
+    """Note that the centre has a segment, and knows what that declares.
+
+    Of all it has, `recent_bytes` are kept.
+    """
     marked = tx.row(_MARK, ("acknowledged", None, digest))
-    if marked is not None:
-        tx.rows(_TAKE_BACK, (marked[0],))
+    if marked is not None and marked[1] is not None:
+        tx.run(_TOLD, marked)
+        tx.run(_TOLD_IN_PART, marked)
     _trim(tx, "acknowledged", recent_bytes)
 
 
 def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> bool:
-    """Never send a segment again, but keep it, and tell whether it was waiting.
-
-    What it declared, the next one of its lane will.
-    """
-    marked = tx.row(_MARK, ("aside", reason, digest))
-    if marked is not None:
-        _take_back(tx, *marked)
+    """Never send a segment again, but keep it, and tell whether it was waiting."""
+    marked = tx.row(_MARK, ("aside", reason, digest)) is not None
     _trim(tx, "aside", max_bytes)
-    return marked is not None
+    return marked
 
 
 def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
@@ -212,24 +190,9 @@ def evict(tx: Transaction, max_bytes: int, reason: str) -> list[Evicted]:
         evicted = Evicted(*tx.row(_EVICT, (lane,)))
         total -= evicted.bytes
         gone.append(evicted)
-        _take_back(tx, evicted.row, lane)
-        _drop(tx, lane, Dropped(evicted.first, evicted.last, reason))
+        if tx.run(_EXTEND, (evicted.last, lane, evicted.first - 1, reason)).rowcount == 0:
+            tx.run(_DROP, (lane, evicted.first, evicted.last, reason))
     return gone
-
-
-def _take_back(tx: Transaction, row: int, lane: str) -> None:
-    """Let what a segment declared be declared again: the centre will never have that segment."""
-    for dropped in tx.rows(_TAKE_BACK, (row,)):
-        _drop(tx, lane, Dropped(*dropped))
-
-
-def _drop(tx: Transaction, lane: str, dropped: Dropped) -> None:
-    """Note a range to be declared, as one with its neighbours of the same reason."""
-    first, last, reason = dropped
-    before = tx.row(_TAKE_BEFORE, (lane, first, reason))
-    after = tx.row(_TAKE_AFTER, (lane, last, reason))
-    begin, end = before[0] if before else first, after[0] if after else last
-    tx.run(_DROP, (lane, begin, end, reason, None))
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:

@@ -136,6 +136,7 @@ CREATE TABLE segments (
     digest BLOB NOT NULL UNIQUE,
     state TEXT NOT NULL CHECK (state IN ('waiting', 'acknowledged', 'aside')),
     reason TEXT,
+    declares INTEGER,
     bytes INTEGER NOT NULL,
     data BLOB NOT NULL,
     UNIQUE (epoch, lane, first)

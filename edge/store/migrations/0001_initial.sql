@@ -161,6 +161,7 @@ CREATE TABLE segments (
     digest BLOB NOT NULL UNIQUE,
     state TEXT NOT NULL CHECK (state IN ('waiting', 'acknowledged', 'aside')),
     reason TEXT, -- why it was set aside
+    declares INTEGER, -- the last number of the dropped ranges that it declares
     bytes INTEGER NOT NULL,
     data BLOB NOT NULL,
     UNIQUE (epoch, lane, first)
@@ -168,15 +169,12 @@ CREATE TABLE segments (
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
 
--- Ranges that were evicted before the centre had them. The next segment of the lane declares them, and
--- they stay until the centre has that segment: it may be evicted too.
+-- Ranges that were evicted before the centre had them, each after those before it in its lane. Every
+-- segment of the lane declares them, until the centre has one that does.
 CREATE TABLE dropped (
     lane TEXT NOT NULL,
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     reason TEXT NOT NULL,
-    segment INTEGER, -- which declares it, by its id
     PRIMARY KEY (lane, first)
 ) STRICT, WITHOUT ROWID;
-
-CREATE INDEX dropped_by_segment ON dropped (segment, lane, first);

@@ -1,0 +1,355 @@
+"""From the event log to segments and back: the store as the backlog, and reading what is here."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge import config
+from edge.admin import events as admin
+from edge.config import Config, Limits
+from edge.errors import StoreBroken, StoreError, StoreFull
+from edge.store import database, events, meta, segments
+from edge.store.commit import Store
+from edge.store.database import Transaction
+from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.upstream import ASIDE_BYTES, EVICTED, Facts, StoreBacklog, disk_used
+from sync.format import Dropped, Event, Segment, decode, digest_of
+from sync.uplink import BacklogUnavailable, BatchLimits, Notice, Sealer
+from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
+
+NEXT_EPOCH = "01KZ0000000000000000000000"
+CONFIG = config.parse(config.render(DOMAIN).encode())
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with opened(new_database(tmp_path), clock) as store:
+        yield store
+
+
+def with_limits(limits: Limits) -> Config:
+    return Config(gateway=CONFIG.gateway, limits=limits)
+
+
+def sealer(
+    tmp_path: Path, store: Store, clock: Clock, settings: Config = CONFIG, count: int = 10
+) -> Sealer:
+    backlog = StoreBacklog(store, settings)
+    facts = Facts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
+    return Sealer(
+        DOMAIN,
+        backlog,
+        facts,
+        BatchLimits(count, 300.0, 1024 * 1024),
+        clock=lambda: clock().service,
+        sealed=lambda: None,
+        tell=backlog.tell,
+    )
+
+
+def some_events(seed: int, count: int) -> list[tuple[str, NewEvent]]:
+    """Make events of every lane, with and without each of their fields."""
+    chance = random.Random(seed)
+
+    def maybe(value: Any) -> Any:
+        return chance.choice((value, None))
+
+    def one(number: int) -> NewEvent:
+        return NewEvent(
+            kind=chance.choice(("reading", "log", "system")),
+            source=maybe("pump1@gw.example/fw"),
+            topic=maybe("plant/boiler"),
+            name=maybe(f"n{number}"),
+            value=maybe(chance.uniform(-1e6, 1e6)),
+            unit=maybe("°C"),
+            level=maybe("Warning"),
+            text=maybe("text\n<&>"),
+            qos=maybe(chance.randrange(3)),
+            latency_ms=maybe(chance.randrange(10**6)),
+            tags=maybe({"node": "n", "ä": "\U0001f321"}),
+        )
+
+    return [(chance.choice(LANES), one(number)) for number in range(count)]
+
+
+async def write(store: Store, clock: Clock, written: Sequence[tuple[str, NewEvent]]) -> None:
+    for lane, event in written:
+        clock.service += 0.25
+        await store.run(lambda tx, lane=lane, event=event: events.append(tx, lane, event))  # type: ignore[misc]
+
+
+def logged(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Bring events to plain tuples, wherever they were read."""
+    return [(*row[:-1], dict(row[-1])) for row in rows]
+
+
+async def unsealed(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    def query(tx: Transaction) -> dict[str, list[tuple[Any, ...]]]:
+        return {lane: logged(events.read(tx, lane, 0, 100_000, 10**9)) for lane in LANES}
+
+    return await store.read(query)
+
+
+async def shipped(store: Store, settings: Config = CONFIG) -> list[Segment]:
+    """Take all that waits, oldest first, as an uploader would."""
+    backlog = StoreBacklog(store, settings)
+    found: list[Segment] = []
+    while (waiting := await backlog.next_waiting()) is not None:
+        segment = decode(waiting.data)
+        assert segment.digest == waiting.digest == digest_of(waiting.data)
+        assert segment.header.identity == waiting.identity
+        found.append(segment)
+        await backlog.acknowledge(waiting.digest)
+    return found
+
+
+# What is sealed is what was logged.
+
+
+async def test_every_event_is_in_a_segment_once_and_as_it_was_written(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    await write(store, clock, some_events(seed=1, count=120))
+    expected = await unsealed(store)
+    assert await sealer(tmp_path, store, clock).flush() >= 12
+    assert await unsealed(store) == {lane: [] for lane in LANES}
+    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+    previous = dict.fromkeys(LANES, bytes(32))
+    for segment in await shipped(store):
+        header = segment.header
+        assert (header.gateway, header.epoch, header.dropped) == (DOMAIN, EPOCH, ())
+        assert (header.boot, header.software) == ("boot", "fieldpost 1")
+        assert header.service_seconds == clock.service
+        assert header.disk_used > 0
+        assert header.previous == previous[header.lane]
+        previous[header.lane] = segment.digest
+        found[header.lane] += logged(segment.events)
+    assert found == expected
+
+
+async def test_the_lanes_say_what_the_batcher_asks(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = StoreBacklog(store, CONFIG)
+    await write(store, clock, [(LOGS, NewEvent("log")), (LOGS, NewEvent("log"))])
+    lanes = {state.lane: state for state in await backlog.lanes()}
+    assert set(lanes) == set(LANES)
+    assert (lanes[LOGS].events, lanes[LOGS].oldest) == (2, clock.service - 0.25)
+    assert (lanes[READINGS].events, lanes[READINGS].oldest) == (0, None)
+    await sealer(tmp_path, store, clock).flush()
+    assert all(state.oldest is None for state in await backlog.lanes())
+
+
+async def test_a_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:
+    backlog = StoreBacklog(store, CONFIG)
+    assert await backlog.draft(LOGS, 10, 10_000) is None
+    await write(store, clock, [(LOGS, NewEvent("log"))])
+    draft = await backlog.draft(LOGS, 10, 10_000)
+    assert draft is not None
+    assert list(draft.events) == [Event(1, clock().wall, True, "log", tags={})]
+    await sealer(tmp_path, store, clock).flush()
+    assert not await backlog.seal(draft, b"data", bytes(32))
+
+
+# A backlog that is full.
+
+
+async def test_through_an_outage_every_event_is_shipped_or_declared_and_told(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    settings = with_limits(Limits(backlog_bytes=4000))
+    noise = random.Random(5)
+    for _ in range(12):
+        text = noise.randbytes(300).hex()
+        await write(store, clock, [(LOGS, NewEvent("log", text=text))] * 3)
+        await sealer(tmp_path, store, clock, settings).flush()
+    await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
+    await sealer(tmp_path, store, clock).flush()
+    here: dict[str, set[int]] = {lane: set() for lane in LANES}
+    declared: dict[str, set[int]] = {lane: set() for lane in LANES}
+    told: list[Event] = []
+    for header, found, _digest in await shipped(store):
+        here[header.lane] |= {event.seq for event in found}
+        for first, last, reason in header.dropped:
+            assert reason == EVICTED
+            declared[header.lane] |= set(range(first, last + 1))
+        told += [event for event in found if event.name == "evicted"]
+    assert declared[LOGS]
+    for lane, numbers in here.items():
+        assert not numbers & declared[lane]
+        assert numbers | declared[lane] == set(range(1, max(numbers) + 1))
+    assert told
+    assert {(event.kind, event.level) for event in told} == {("uplink", "Error")}
+
+
+async def test_the_next_header_declares_the_range_with_its_reason(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
+    await sealer(tmp_path, store, clock, count=2).flush()
+    await store.run(lambda tx: segments.evict(tx, 0, EVICTED))
+    await write(store, clock, [(LOGS, NewEvent("log"))])
+    await sealer(tmp_path, store, clock).flush()
+    (segment,) = await shipped(store)
+    assert segment.header.dropped == (Dropped(1, 4, EVICTED),)
+    assert segment.header.first_seq == 5
+
+
+# What the centre says.
+
+
+async def test_what_the_centre_refuses_for_good_is_kept_and_told(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = StoreBacklog(store, CONFIG)
+    await write(store, clock, [(LOGS, NewEvent("log"))])
+    await sealer(tmp_path, store, clock).flush()
+    waiting = await backlog.next_waiting()
+    assert waiting is not None
+    for _ in range(2):
+        await backlog.set_aside(waiting.digest, "other bytes are there")
+    assert await backlog.next_waiting() is None
+    (event,) = (await unsealed(store))[SYSTEM]
+    assert event[3:8] == ("uplink", None, None, "set_aside", None)
+    assert event[10] == f"segment {waiting.digest.hex()[:16]}: other bytes are there"
+    assert len(waiting.data) < ASIDE_BYTES
+
+
+async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = StoreBacklog(store, CONFIG)
+    await asyncio.wait_for(backlog.empty(), 10)
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
+    await sealer(tmp_path, store, clock, count=1).flush()
+    task = asyncio.ensure_future(backlog.empty())
+    for settle in (backlog.acknowledge, lambda digest: backlog.set_aside(digest, "refused")):
+        waiting = await backlog.next_waiting()
+        assert waiting is not None
+        assert not task.done()
+        await settle(waiting.digest)
+    await asyncio.wait_for(task, 10)
+
+
+async def test_notices_become_events(store: Store) -> None:
+    backlog = StoreBacklog(store, CONFIG)
+    for name in ("shipping", "lane-stuck"):
+        await backlog.tell(Notice(name, f"about {name}"))
+    rows = (await unsealed(store))[SYSTEM]
+    assert [(row[3], row[6], row[9], row[10]) for row in rows] == [
+        ("uplink", "shipping", "Informational", "about shipping"),
+        ("uplink", "lane-stuck", "Warning", "about lane-stuck"),
+    ]
+
+
+async def test_a_store_that_cannot_is_a_backlog_that_is_unavailable(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    async with opened(path) as store:
+        backlog = StoreBacklog(store, CONFIG)
+
+        def fail(error: StoreError) -> Any:
+            def unit(_tx: Transaction) -> None:
+                raise error
+
+            return unit
+
+        with pytest.raises(BacklogUnavailable, match="no room"):
+            await backlog._run(fail(StoreFull("no room")))
+        with pytest.raises(StoreBroken):
+            await backlog._run(fail(StoreBroken("gone")))
+        with pytest.raises(StoreBroken):
+            await backlog._read(fail(StoreBroken("gone")))
+    with pytest.raises(BacklogUnavailable, match="is closed"):
+        await backlog.lanes()
+    with pytest.raises(BacklogUnavailable, match="is closed"):
+        await backlog.acknowledge(bytes(32))
+
+
+def test_the_disk_used_is_of_the_whole_folder(tmp_path: Path) -> None:
+    before = disk_used(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_bytes(b"x" * 100_000)
+    assert 100_000 <= disk_used(tmp_path) - before <= 130_000
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    assert disk_used(tmp_path) >= 100_000
+
+
+# Reading the log at the gateway.
+
+
+def read(tmp_path: Path) -> dict[tuple[str, str], list[tuple[Any, ...]]]:
+    found: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for epoch, lane, event in admin.read(tmp_path, lambda data: decode(data).events):
+        found.setdefault((epoch, lane), []).append((*event[:-1], dict(event[-1])))
+    return found
+
+
+async def test_the_log_reads_the_same_before_and_after_it_is_sealed(
+    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "PAGE", 7)
+    await write(store, clock, some_events(seed=2, count=80))
+    expected = {(EPOCH, lane): rows for lane, rows in (await unsealed(store)).items()}
+    assert await asyncio.to_thread(read, tmp_path) == expected
+    await sealer(tmp_path, store, clock).flush()
+    assert await asyncio.to_thread(read, tmp_path) == expected
+    await write(store, clock, some_events(seed=3, count=30))
+    for lane, rows in (await unsealed(store)).items():
+        expected[EPOCH, lane] += rows
+    assert await asyncio.to_thread(read, tmp_path) == expected
+    await shipped(store)
+    assert await asyncio.to_thread(read, tmp_path) == expected, "recent segments are kept"
+
+
+async def test_the_log_is_read_over_several_epochs(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    def begin_epoch(tx: Transaction) -> None:
+        meta.write(tx, meta.EPOCH, NEXT_EPOCH)
+        tx.run("UPDATE lanes SET last = 0, sealed = 0, previous = zeroblob(32)")
+
+    await write(store, clock, [(LOGS, NewEvent("log", text="old"))] * 3)
+    await sealer(tmp_path, store, clock).flush()
+    await store.run(begin_epoch)
+    await write(store, clock, [(LOGS, NewEvent("log", text="new"))] * 2)
+    for _ in range(2):
+        found = await asyncio.to_thread(read, tmp_path)
+        assert list(found) == [(EPOCH, LOGS), (NEXT_EPOCH, LOGS)]
+        texts = {key[0]: [row[10] for row in rows] for key, rows in found.items()}
+        assert texts == {EPOCH: ["old"] * 3, NEXT_EPOCH: ["new"] * 2}
+        await sealer(tmp_path, store, clock).flush()
+
+
+async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(
+    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "PAGE", 3)
+    await store.run(lambda tx: append(tx, LOGS, 10, NewEvent("log")))
+    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    numbers = [next(reading).event.seq for _ in range(3)]
+    await sealer(tmp_path, store, clock).flush()
+    await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
+    numbers += [logged.event.seq for logged in reading]
+    assert numbers == list(range(1, 13))
+
+
+def test_the_log_is_read_while_no_gateway_runs(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    with (
+        closing(database.connect(path)) as connection,
+        database.single(connection, Clock()()) as tx,
+    ):
+        append(tx, SYSTEM, 2, NewEvent("system", name="start"))
+    assert [row[6] for row in read(tmp_path)[EPOCH, SYSTEM]] == ["start", "start"]

@@ -1,0 +1,174 @@
+"""Making a gateway's folder, and provisioning devices in it."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge import config, credentials
+from edge.admin import devices, moment, pki, setup
+from edge.errors import ConfigError, SetupError, StoreFull
+from edge.store import accounts, database, meta
+from sync.format import is_epoch
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def test_a_new_folder_has_all_that_a_gateway_needs(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "fieldpost.db",
+        "fieldpost.toml",
+        "pki",
+    ]
+    assert config.load(folder).gateway.domain == "gw.example"
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        assert is_epoch(meta.read_text(tx, meta.EPOCH))
+        assert len(meta.read_bytes(tx, meta.DECOY)) == 32
+
+
+def test_keys_are_their_owners_alone_and_certificates_fit(folder: Path) -> None:
+    files = pki.files(folder)
+    assert folder.stat().st_mode & 0o077 == 0
+    for key in (files.ca_key, files.server_key):
+        assert key.stat().st_mode & 0o777 == 0o600
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(files.ca)
+    (authority,) = context.get_ca_certs()
+    assert authority["subject"] == ((("commonName", "Fieldpost CA of gw.example"),),)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(files.server, files.server_key)
+
+
+def test_two_folders_have_nothing_secret_in_common(folder: Path, tmp_path: Path) -> None:
+    setup.init(tmp_path / "other", "gw.example")
+    for name in ("pki/ca.key", "pki/server.key", "pki/ca.pem"):
+        assert (folder / name).read_bytes() != (tmp_path / "other" / name).read_bytes()
+
+
+def test_the_address_may_be_chosen(tmp_path: Path) -> None:
+    setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
+    assert config.load(tmp_path / "deep" / "gw").listen == ("::", 5222)
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "gw").mkdir()
+    setup.init(tmp_path / "gw", "gw.example")
+    assert config.load(tmp_path / "gw").gateway.domain == "gw.example"
+
+
+def test_what_is_there_is_never_touched(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    with pytest.raises(SetupError, match="exists already and is not empty"):
+        setup.init(folder, "gw.example")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_the_folder_one_stands_in_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (".", str(tmp_path)):
+        with pytest.raises(SetupError, match="run this in another folder"):
+            setup.init(Path(name), "gw.example")
+    setup.init(Path("gw"), "gw.example")
+    assert config.load(tmp_path / "gw").gateway.domain == "gw.example"
+
+
+@pytest.mark.parametrize(("domain", "listen"), [("GW", None), ("gw.example", "nowhere")])
+def test_a_bad_option_makes_nothing(tmp_path: Path, domain: str, listen: str | None) -> None:
+    with pytest.raises(ConfigError):
+        setup.init(tmp_path / "gw", domain, listen)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_half_way_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(database, "create", full)
+    with pytest.raises(StoreFull, match="no room"):
+        setup.init(tmp_path / "gw", "gw.example")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_epochs_are_ulids_in_the_order_of_their_making() -> None:
+    made = [setup.new_epoch() for _ in range(50)]
+    assert all(is_epoch(epoch) for epoch in made)
+    assert len(set(made)) == 50
+    assert [epoch[:10] for epoch in made] == sorted(epoch[:10] for epoch in made)
+
+
+# Devices.
+
+
+def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credentials.Credentials:
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        found = accounts.credentials(tx, name, mechanism)
+    assert found is not None
+    return found
+
+
+def test_a_device_gets_a_password_that_is_kept_nowhere(folder: Path) -> None:
+    jid, password = devices.add(folder, "pump1", None, trusted=True)
+    assert jid == "pump1@gw.example"
+    assert password is not None
+    for mechanism in credentials.MECHANISMS:
+        assert credentials.verify(password, stored(folder, "pump1", mechanism))
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert password.encode() not in written
+
+
+def test_a_password_of_ones_own_is_not_repeated(folder: Path) -> None:
+    assert devices.add(folder, "pump1", "its password", trusted=False) == ("pump1@gw.example", None)
+    assert credentials.verify("its password", stored(folder, "pump1"))
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        assert connection.execute("SELECT name, trusted FROM accounts").fetchall() == [("pump1", 0)]
+
+
+def test_a_name_is_given_once(folder: Path) -> None:
+    devices.add(folder, "pump1", "x", trusted=True)
+    with pytest.raises(SetupError, match="exists already"):
+        devices.add(folder, "pump1", "y", trusted=True)
+    assert credentials.verify("x", stored(folder, "pump1"))
+
+
+@pytest.mark.parametrize("name", ["a", "pump-1", "p.1_x", "x" * 64, "0"])
+def test_names(folder: Path, name: str) -> None:
+    assert devices.add(folder, name, "x", trusted=True)[0] == f"{name}@gw.example"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Pump", "-a", "a-", ".", "a@b", "a/b", "a b", "ä", "x" * 65, "a\n"]
+)
+def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(SetupError, match="device name"):
+        devices.add(folder, name, "x", trusted=True)
+
+
+@pytest.mark.parametrize("password", ["", "\x07", "x" * 2000])
+def test_a_password_that_cannot_be_used_is_refused_in_one_line(folder: Path, password: str) -> None:
+    with pytest.raises(SetupError) as raised:
+        devices.add(folder, "pump1", password, trusted=True)
+    assert "password" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_that_is_no_gateways_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`fieldpost init` makes it"):
+        devices.add(tmp_path, "pump1", "x", trusted=True)
