@@ -191,3 +191,9 @@ def test_what_sqlites_errors_mean(code: int, kind: type[StoreError]) -> None:
     assert type(found) is kind
     assert str(found) == "the database: it says"
     assert type(database.translate(sqlite3.ProgrammingError("closed"))) is StoreError
+
+
+def test_what_cannot_be_made_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "migrations", lambda: [(1, "CREATE NOTHING")])
+    with pytest.raises(StoreError, match="syntax error"):
+        database.create(tmp_path / "new.db")

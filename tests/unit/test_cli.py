@@ -1,0 +1,182 @@
+"""The `fieldpost` command: what it prints, and how it fails. `run` is tested as a process."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import __version__, credentials
+from edge.__main__ import main
+from edge.admin import moment
+from edge.store import accounts, database, events, meta, segments
+from edge.store.database import Transaction
+from edge.store.events import NewEvent
+from tests.helpers.store import digest_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    assert call("init", "--dir", made, "--domain", "gw.example").exit_code == 0
+    return made
+
+
+def call(*args: object, text: str | None = None, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args], input=text, env=env)
+
+
+def password_of(folder: Path, name: str) -> credentials.Credentials | None:
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        return accounts.credentials(tx, name, "SCRAM-SHA-256")
+
+
+def write(folder: Path) -> str:
+    """Write two events; returns the epoch."""
+
+    def unit(tx: Transaction) -> str:
+        full = NewEvent(
+            *("reading", "pump1@gw.example/fw", None, "temperature", 21.5, "°C"),
+            *("Warning", "hot", 2, 17, {"node": "n"}),
+        )
+        events.append(tx, events.READINGS, full)
+        events.append(tx, events.SYSTEM, NewEvent("system", name="start"))
+        return meta.read_text(tx, meta.EPOCH)
+
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        return unit(tx)
+
+
+def test_the_version() -> None:
+    assert call("--version").output == f"fieldpost, version {__version__}\n"
+
+
+def test_init_says_what_comes_next(tmp_path: Path) -> None:
+    result = call("init", "--dir", tmp_path / "gw", "--domain", "gw.example")
+    assert result.exit_code == 0
+    expected = f"{tmp_path / 'gw'} is ready for gw.example: add devices, then `fieldpost run`\n"
+    assert result.output == expected
+
+
+def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
+    failures = [
+        call("init", "--dir", folder, "--domain", "gw.example"),
+        call("init", "--dir", tmp_path / "x", "--domain", "GW"),
+        call("device", "add", "Pump", "--dir", folder),
+        call("device", "add", "pump", "--dir", tmp_path / "nowhere"),
+        call("device", "add", "pump", "--dir", folder, "--password", "\x07"),
+        call("events", "--dir", tmp_path / "nowhere"),
+        call("run", "--dir", tmp_path / "nowhere"),
+    ]
+    for result in failures:
+        assert result.exit_code == 1
+        assert result.output.startswith("Error: ")
+        assert result.output.count("\n") == 1
+
+
+def test_wrong_usage_is_status_2(folder: Path) -> None:
+    device = ("device", "add", "pump", "--dir", folder)
+    wrong = [
+        call("init", "--dir", folder),
+        call("device", "add", "--dir", folder),
+        call(*device, "--password", "a", "--password-stdin", text="b\n"),
+        call(*device, "--password", ""),
+        call(*device, "--password-stdin", text="\n"),
+        call("nothing"),
+    ]
+    assert [result.exit_code for result in wrong] == [2] * len(wrong)
+    assert password_of(folder, "pump") is None
+
+
+def test_a_device_is_added_with_a_password_that_was_made_up(folder: Path) -> None:
+    result = call("device", "add", "pump1", "--dir", folder)
+    assert result.exit_code == 0
+    jid, password = result.output.splitlines()
+    assert jid == "pump1@gw.example"
+    stored = password_of(folder, "pump1")
+    assert stored is not None
+    assert credentials.verify(password, stored)
+
+
+def test_a_device_is_added_with_a_password_of_ones_own(folder: Path) -> None:
+    by_option = call("device", "add", "pump1", "--dir", folder, "--password", "secret one")
+    by_input = call(
+        *("device", "add", "pump2", "--dir", folder, "--password-stdin", "--no-trust"),
+        text="secret two\r\nmore\n",
+    )
+    assert by_option.output == "pump1@gw.example\n"
+    assert by_input.output == "pump2@gw.example\n"
+    for name, password in (("pump1", "secret one"), ("pump2", "secret two")):
+        stored = password_of(folder, name)
+        assert stored is not None
+        assert credentials.verify(password, stored)
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        rows = connection.execute("SELECT name, trusted FROM accounts ORDER BY name").fetchall()
+    assert rows == [("pump1", 1), ("pump2", 0)]
+
+
+def test_the_folder_may_come_from_the_environment(folder: Path) -> None:
+    result = call("device", "add", "pump1", env={"FIELDPOST_DIR": str(folder)})
+    assert result.exit_code == 0
+
+
+def test_events_as_json(folder: Path) -> None:
+    epoch = write(folder)
+    reading, system = map(json.loads, call("events", "--dir", folder, "--json").output.splitlines())
+    assert (reading.pop("time") > 1_700_000_000_000, system.pop("time") > 0) == (True, True)
+    assert reading == {
+        "epoch": epoch,
+        "lane": "readings",
+        "seq": 1,
+        "clock": False,
+        "kind": "reading",
+        "source": "pump1@gw.example/fw",
+        "topic": None,
+        "name": "temperature",
+        "value": 21.5,
+        "unit": "°C",
+        "level": "Warning",
+        "text": "hot",
+        "qos": 2,
+        "latency_ms": 17,
+        "tags": {"node": "n"},
+    }
+    assert (system["lane"], system["seq"], system["name"], system["tags"]) == (
+        *("system", 1, "start"),
+        {},
+    )
+
+
+def test_events_as_text(folder: Path) -> None:
+    write(folder)
+    reading, system = call("events", "--dir", folder).output.splitlines()
+    stamp, rest = reading.split("  ", 1)
+    assert len(stamp) == len("2026-07-01T12:00:00.000Z?")
+    assert stamp.endswith("Z?"), "the clock is not known to be synchronised"
+    place = "readings/1  reading  pump1@gw.example/fw  temperature"
+    assert rest == f"{place}  21.5 °C  Warning  hot  node=n"
+    assert system.endswith("  system/1  system  start")
+
+
+def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
+    epoch = write(folder)
+    sealed = segments.Sealed(
+        *(epoch, events.READINGS, 1, 1, digest_of("x"), b"no segment", bytes(32)), ()
+    )
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        assert segments.seal(tx, sealed)
+    result = call("events", "--dir", folder)
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: a segment in the database is damaged: ")
