@@ -13,7 +13,7 @@ from edge.handlers import delivery, destinations, refusals
 from edge.handlers.feature import Feature
 from edge.rules import access, qos_receiver, quota
 from edge.rules.qos_receiver import Answer, Condition, Effect
-from edge.store import custody, dead, due
+from edge.store import custody, dead, due, released
 from edge.store.dead import Letter
 from edge.wire import serialize
 from edge.wire.errors import StanzaError
@@ -48,7 +48,7 @@ def assured(house: House, stanza: Stanza) -> Work:
     size = custody.charge(msg_id, body)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        held = custody.digest(tx, sender.full, msg_id)
+        held = custody.digest(tx, sender.bare, sender.full, msg_id)
         plan = _plan(house, tx, sender, size) if held is None else quota.Plan(None)
         situation = qos_receiver.offer(
             held=held,
@@ -77,10 +77,10 @@ def deliver(house: House, stanza: Stanza) -> Work:
         return _malformed(house, stanza, malformed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        held = custody.find(tx, sender.full, msg_id)
+        held = custody.find(tx, sender.bare, sender.full, msg_id)
         if held is None:
-            released = custody.was_released(tx, sender.bare, sender.full, msg_id)
-            decision = qos_receiver.RELEASED[qos_receiver.missing(released=released)]
+            known = released.has(tx, sender.bare, sender.full, msg_id)
+            decision = qos_receiver.RELEASED[qos_receiver.missing(released=known)]
             return _answer(house, tx, stanza, sender, decision, _Fault())
         decision, fault = _release(house, tx, sender, held)
         return _answer(house, tx, stanza, sender, decision, fault)

@@ -222,6 +222,7 @@ class Store:
         try:
             connection.execute("BEGIN IMMEDIATE")
             outcomes = [unit(tx) for unit in units]
+            tx.finish()
             before = time.perf_counter()
             connection.execute("COMMIT")
             self._commit_time += (time.perf_counter() - before - self._commit_time) / 8

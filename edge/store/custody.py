@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.rules.quota import Oldest, Usage
+from edge.store import released
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,32 +36,20 @@ class Held(NamedTuple):
     since: float
 
 
-_DIGEST: Final = "SELECT digest FROM held WHERE sender = ? AND msg_id = ?"
+_DIGEST: Final = "SELECT digest FROM held WHERE source = ? AND sender = ? AND msg_id = ?"
 _FIND: Final = (
     "SELECT id, source, sender, msg_id, destination, body, digest, since"
-    " FROM held WHERE sender = ? AND msg_id = ?"
+    " FROM held WHERE source = ? AND sender = ? AND msg_id = ?"
 )
 _HOLD: Final = """
 INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _USAGE: Final = """
-SELECT c.messages, c.bytes, t.messages, t.bytes
-FROM custody_total AS t LEFT JOIN custody AS c ON c.source = ?
+SELECT count(h.id), coalesce(sum(h.bytes), 0), t.messages, t.bytes
+FROM custody_total AS t LEFT JOIN held AS h ON h.source = ?
 """
 _REMOVE: Final = "DELETE FROM held WHERE id = ?"
-_COUNT_RELEASED: Final = """
-UPDATE custody SET released = released + 1 WHERE source = ?
-"""
-_REMEMBER: Final = """
-INSERT INTO released (source, slot, sender, msg_id)
-SELECT source, released % ?, ?, ? FROM custody WHERE source = ?
-ON CONFLICT (source, slot) DO UPDATE SET sender = excluded.sender, msg_id = excluded.msg_id
-"""
-_WAS_RELEASED: Final = (
-    "SELECT 1 FROM released WHERE source = ? AND sender = ? AND msg_id = ? LIMIT 1"
-)
-_FORGET: Final = "DELETE FROM released WHERE source = ? AND sender = ? AND msg_id = ?"
 _OLDEST: Final = "SELECT id, bytes, since FROM held WHERE source = ? ORDER BY id"
 _GET: Final = (
     "SELECT id, source, sender, msg_id, destination, body, digest, since FROM held WHERE id = ?"
@@ -74,22 +63,22 @@ def charge(msg_id: str, body: bytes) -> int:
     return len(body) + len(msg_id.encode()) + OVERHEAD
 
 
-def digest(tx: Transaction, sender: str, msg_id: str) -> bytes | None:
+def digest(tx: Transaction, source: str, sender: str, msg_id: str) -> bytes | None:
     """Return the SHA-256 of the body held under this key, or `None`."""
-    row = tx.row(_DIGEST, (sender, msg_id))
+    row = tx.row(_DIGEST, (source, sender, msg_id))
     return None if row is None else row[0]
 
 
-def find(tx: Transaction, sender: str, msg_id: str) -> Held | None:
+def find(tx: Transaction, source: str, sender: str, msg_id: str) -> Held | None:
     """Return the message held under this key, or `None`."""
-    row = tx.row(_FIND, (sender, msg_id))
+    row = tx.row(_FIND, (source, sender, msg_id))
     return None if row is None else Held(*row)
 
 
 def usage(tx: Transaction, source: str) -> tuple[Usage, Usage]:
     """Return what the source holds, and what all hold together."""
     mine, my_bytes, total, total_bytes = tx.row(_USAGE, (source,))
-    return Usage(mine or 0, my_bytes or 0), Usage(total, total_bytes)
+    return Usage(mine, my_bytes), Usage(total, total_bytes)
 
 
 def hold(
@@ -110,16 +99,10 @@ def hold(
 def release(tx: Transaction, held: Held, keys: int) -> None:
     """Remove a message that is delivered in this transaction, and remember its key.
 
-    `keys` is how many such keys are remembered for each source.
+    `keys` is how many such keys are remembered of each source, at least.
     """
     tx.run(_REMOVE, (held.row,))
-    tx.run(_COUNT_RELEASED, (held.source,))
-    tx.run(_REMEMBER, (keys, held.sender, held.msg_id, held.source))
-
-
-def was_released(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:
-    """Tell whether a message of this key was released, among the last of its source."""
-    return tx.row(_WAS_RELEASED, (source, sender, msg_id)) is not None
+    released.add(tx, held.source, held.sender, held.msg_id, keys)
 
 
 def remove(tx: Transaction, row: int) -> Held:
@@ -130,7 +113,7 @@ def remove(tx: Transaction, row: int) -> Held:
     """
     held = Held(*tx.row(_GET, (row,)))
     tx.run(_REMOVE, (row,))
-    tx.run(_FORGET, (held.source, held.sender, held.msg_id))
+    released.forget(tx, held.source, held.sender, held.msg_id)
     return held
 
 

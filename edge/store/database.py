@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from edge.rules.clock import Now
@@ -55,13 +55,14 @@ class Transaction:
     ends. It ends with the transaction, also where that is rolled back.
     """
 
-    __slots__ = ("_connection", "due", "memo", "now")
+    __slots__ = ("_connection", "_endings", "due", "memo", "now")
 
     def __init__(self, connection: sqlite3.Connection, now: Now) -> None:
         self._connection = connection
         self.now = now
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
+        self._endings: list[Callable[[Transaction], None]] = []
 
     def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
         """Execute one statement."""
@@ -74,6 +75,15 @@ class Transaction:
     def rows(self, sql: str, values: Values = ()) -> list[Any]:
         """Return all rows: the statement bounds how many they are."""
         return self._connection.execute(sql, values).fetchall()
+
+    def before_commit(self, ending: Callable[[Transaction], None]) -> None:
+        """Have `ending` run once when all units of this transaction have."""
+        self._endings.append(ending)
+
+    def finish(self) -> None:
+        """Run what was to run before the commit."""
+        for ending in self._endings:
+            ending(self)
 
     def wake_at(self, service: float) -> None:
         """Ask for the alarm to ring at `service` seconds, if not earlier."""
@@ -179,7 +189,9 @@ def single(
     """Run one transaction on a connection of one's own; commits at the end of the block."""
     try:
         connection.execute(begin)
-        yield Transaction(connection, now)
+        tx = Transaction(connection, now)
+        yield tx
+        tx.finish()
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise translate(error) from error

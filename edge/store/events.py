@@ -67,9 +67,8 @@ class Lane(NamedTuple):
     oldest: float | None
 
 
-_NEXT: Final = """
-UPDATE lanes SET last = last + 1, bytes = bytes + ?, oldest = coalesce(oldest, ?)
-WHERE lane = ?
+_COUNT: Final = """
+UPDATE lanes SET last = ?, bytes = bytes + ?, oldest = coalesce(oldest, ?) WHERE lane = ?
 """
 _APPEND: Final = """
 INSERT INTO events (
@@ -87,13 +86,14 @@ FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
 
 
 class _Counter:
-    """A lane's last number and the last sealed one, as they are in this transaction."""
+    """A lane's last number and the last sealed one, and bytes that its row does not count yet."""
 
-    __slots__ = ("last", "sealed")
+    __slots__ = ("bytes", "last", "sealed")
 
     def __init__(self, last: int, sealed: int) -> None:
         self.last = last
         self.sealed = sealed
+        self.bytes = 0
 
 
 _to_json: Final = json.JSONEncoder(ensure_ascii=False).encode
@@ -103,25 +103,29 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     """Write an event to the log, stamped with the transaction's time."""
     now, size = tx.now, _size(event)
     counter = _counters(tx)[lane]
-    seq = counter.last = counter.last + 1
-    tx.run(_NEXT, (size, now.service, lane))
+    counter.last += 1
+    counter.bytes += size
     *fields, tags = event
     text = _to_json(dict(tags)) if tags else None
-    tx.run(_APPEND, (lane, seq, now.wall, now.synchronised, *fields, text, size, now.service))
+    seq, clock = counter.last, now.synchronised
+    tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
 
 
 def _counters(tx: Transaction) -> dict[str, _Counter]:
-    """Return the lanes' counters: read once a transaction, and kept true by `append`."""
+    """Return the lanes' counters: read once a transaction, and written at its end."""
     found: dict[str, _Counter] | None = tx.memo.get("lanes")
     if found is None:
         found = {lane: _Counter(last, sealed) for lane, last, sealed in tx.rows(_COUNTERS)}
         tx.memo["lanes"] = found
+        tx.before_commit(settle)
     return found
 
 
-def forget_counters(tx: Transaction) -> None:
-    """Read the counters again: something else than `append` has changed them."""
-    tx.memo.pop("lanes", None)
+def settle(tx: Transaction) -> None:
+    """Write the lanes' counters, and read them anew when they are next asked for."""
+    for lane, counter in tx.memo.pop("lanes", {}).items():
+        if counter.bytes:
+            tx.run(_COUNT, (counter.last, counter.bytes, tx.now.service, lane))
 
 
 def _size(event: NewEvent) -> int:

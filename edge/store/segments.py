@@ -139,9 +139,9 @@ def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | Non
 
 def seal(tx: Transaction, sealed: Sealed) -> bool:
     """Put a segment in and take its events out; `False` if the chain moved on since the draft."""
+    events.settle(tx)
     if tx.run(_ADVANCE, sealed._asdict()).rowcount != 1:
         return False
-    events.forget_counters(tx)
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
     declares = sealed.dropped[-1].last if sealed.dropped else None
     tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))

@@ -210,9 +210,10 @@ class Gateway:
 
 
 def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:
-    """Write the same event several times."""
+    """Write the same event several times, as all that the transaction does."""
     for _ in range(count):
         events.append(tx, lane, event)
+    tx.finish()
 
 
 def digest_of(name: str) -> bytes:

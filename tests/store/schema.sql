@@ -1,7 +1,5 @@
 -- The database of the newest version: what the migrations must lead to, in the order of names.
 
-CREATE INDEX held_by_source ON held (source, id);
-
 CREATE INDEX refusals_due ON refusals (due);
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
@@ -21,13 +19,6 @@ CREATE TABLE credentials (
     stored_key BLOB NOT NULL,
     server_key BLOB NOT NULL,
     PRIMARY KEY (account, mechanism)
-) STRICT, WITHOUT ROWID;
-
-CREATE TABLE custody (
-    source TEXT NOT NULL PRIMARY KEY,
-    messages INTEGER NOT NULL DEFAULT 0,
-    bytes INTEGER NOT NULL DEFAULT 0,
-    released INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE custody_total (
@@ -93,7 +84,7 @@ CREATE TABLE held (
     digest BLOB NOT NULL,
     bytes INTEGER NOT NULL,
     since REAL NOT NULL,
-    UNIQUE (sender, msg_id)
+    UNIQUE (source, sender, msg_id)
 ) STRICT;
 
 CREATE TABLE lanes (
@@ -119,11 +110,16 @@ CREATE TABLE refusals (
     PRIMARY KEY (source, rule)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE released (
+CREATE TABLE released_latest (
+    source TEXT NOT NULL PRIMARY KEY,
+    keys BLOB NOT NULL,
+    pages INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE released_pages (
     source TEXT NOT NULL,
     slot INTEGER NOT NULL,
-    sender TEXT NOT NULL,
-    msg_id TEXT NOT NULL,
+    keys BLOB NOT NULL,
     PRIMARY KEY (source, slot)
 ) STRICT, WITHOUT ROWID;
 
@@ -151,12 +147,9 @@ CREATE TRIGGER dead_removed AFTER DELETE ON dead BEGIN
 END;
 
 CREATE TRIGGER held_added AFTER INSERT ON held BEGIN
-    INSERT INTO custody (source, messages, bytes) VALUES (new.source, 1, new.bytes)
-    ON CONFLICT (source) DO UPDATE SET messages = messages + 1, bytes = bytes + excluded.bytes;
     UPDATE custody_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
 
 CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
-    UPDATE custody SET messages = messages - 1, bytes = bytes - old.bytes WHERE source = old.source;
     UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;

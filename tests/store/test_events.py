@@ -33,8 +33,8 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
     full = NewEvent(
         "reading", "a@gw/r", "node", "name", -1.5, "°C", "Warning", "text", 2, 17, {"ä": "ö\n"}
     )
-    events.append(Transaction(db, Now(1.0, 123, False)), READINGS, full)
-    events.append(at(db), READINGS, NewEvent("reading"))
+    append(Transaction(db, Now(1.0, 123, False)), READINGS, 1, full)
+    append(at(db), READINGS, 1, NewEvent("reading"))
     first, second = events.read(at(db), READINGS, 0, 10, 10_000)
     assert first == Row._make((1, 123, False, *full))
     nothing = [None] * 9
@@ -44,7 +44,7 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
 
 def test_each_lane_counts_for_itself_from_one(db: sqlite3.Connection) -> None:
     for lane in (LOGS, SYSTEM, LOGS, LOGS):
-        events.append(at(db), lane, EVENT)
+        append(at(db), lane, 1, EVENT)
     numbers = {lane: [row.seq for row in events.read(at(db), lane, 0, 10, 1000)] for lane in LANES}
     assert numbers == {READINGS: [], LOGS: [1, 2, 3], SYSTEM: [1]}
 
@@ -103,3 +103,19 @@ def test_numbers_have_no_gap_whatever_is_rolled_back(
             assert [row.seq for row in rows] == list(range(1, count + 1))
         states = {state.lane: (state.events, state.bytes) for state in events.lanes(at(db))}
         assert states == {lane: (count, count * SIZE) for lane, count in written.items()}
+
+
+def test_within_a_transaction_the_counters_are_true_before_they_are_written(
+    db: sqlite3.Connection,
+) -> None:
+    tx = at(db, 3.0)
+    assert events.fullest(tx) == 0
+    for number in range(1, 4):
+        events.append(tx, LOGS, EVENT)
+        assert events.unsealed(tx, LOGS) == events.fullest(tx) == number
+    tx.finish()
+    events.append(tx, LOGS, EVENT)
+    assert events.unsealed(tx, LOGS) == 4
+    tx.finish()
+    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
+    assert state == Lane(LOGS, 4, 4 * SIZE, 3.0)

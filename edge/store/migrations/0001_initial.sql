@@ -34,19 +34,10 @@ CREATE TABLE held (
     digest BLOB NOT NULL, -- SHA-256 of the body
     bytes INTEGER NOT NULL, -- what the source is charged with
     since REAL NOT NULL, -- service seconds
-    UNIQUE (sender, msg_id)
+    UNIQUE (source, sender, msg_id)
 ) STRICT;
 
-CREATE INDEX held_by_source ON held (source, id);
-
--- What each source has in custody, and how many keys of its were ever released.
-CREATE TABLE custody (
-    source TEXT NOT NULL PRIMARY KEY,
-    messages INTEGER NOT NULL DEFAULT 0,
-    bytes INTEGER NOT NULL DEFAULT 0,
-    released INTEGER NOT NULL DEFAULT 0
-) STRICT, WITHOUT ROWID;
-
+-- What all sources have in custody together.
 CREATE TABLE custody_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     messages INTEGER NOT NULL,
@@ -56,22 +47,25 @@ CREATE TABLE custody_total (
 INSERT INTO custody_total VALUES (1, 0, 0);
 
 CREATE TRIGGER held_added AFTER INSERT ON held BEGIN
-    INSERT INTO custody (source, messages, bytes) VALUES (new.source, 1, new.bytes)
-    ON CONFLICT (source) DO UPDATE SET messages = messages + 1, bytes = bytes + excluded.bytes;
     UPDATE custody_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
 
 CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
-    UPDATE custody SET messages = messages - 1, bytes = bytes - old.bytes WHERE source = old.source;
     UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;
 
--- The keys of the last released messages of each source: a ring, `slot` counts round.
-CREATE TABLE released (
+-- The keys of the last released messages of each source, 8 bytes a key: the latest.
+CREATE TABLE released_latest (
+    source TEXT NOT NULL PRIMARY KEY,
+    keys BLOB NOT NULL,
+    pages INTEGER NOT NULL DEFAULT 0 -- how many of its pages were ever filled
+) STRICT, WITHOUT ROWID;
+
+-- The keys before those, a page of 32 in each row: a ring, `slot` counts round.
+CREATE TABLE released_pages (
     source TEXT NOT NULL,
     slot INTEGER NOT NULL,
-    sender TEXT NOT NULL,
-    msg_id TEXT NOT NULL,
+    keys BLOB NOT NULL,
     PRIMARY KEY (source, slot)
 ) STRICT, WITHOUT ROWID;
 
