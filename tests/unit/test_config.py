@@ -17,7 +17,12 @@ from edge.config import Address, Config, Gateway, Limits, Uplink, Xmpp
 from edge.errors import ConfigError, FieldpostError
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
-SECTIONS: dict[str, type[msgspec.Struct]] = {"gateway": Gateway, "xmpp": Xmpp, "limits": Limits, "uplink": Uplink}
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "gateway": Gateway,
+    "xmpp": Xmpp,
+    "limits": Limits,
+    "uplink": Uplink,
+}
 OPTIONS = [
     (section, field.name)
     for section, kind in SECTIONS.items()
