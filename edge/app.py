@@ -1,7 +1,8 @@
 """The composition root: what starts, in which order, and how it stops.
 
 Start: store, event log, uplink, listener, `ready`. Stop, on SIGTERM or SIGINT: no new sessions, the
-old ones end, what waits is committed, the closing event is sealed. What the parts do is theirs.
+old ones end, what waits is committed, the closing event is sealed. SIGHUP changes nothing. What the
+parts do is theirs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import fcntl
 import gc
 import hashlib
 import platform
+import resource
 import signal
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -23,6 +25,7 @@ from edge.net.alarm import Alarm
 from edge.net.clock import Clock, boot_id
 from edge.net.listener import Listener
 from edge.net.registry import Registry
+from edge.net.tally import Tally
 from edge.store import database, due, events, meta
 from edge.store.commit import Bounds, Store
 from edge.store.events import NewEvent
@@ -47,18 +50,36 @@ GARBAGE: Final = 20_000
 """New objects until the collector looks for cycles among them; Python's 700 are made by a dozen
 stanzas, and looking costs a tenth of an exchange."""
 
+SPARE_DESCRIPTORS: Final = 64
+"""Files and sockets beside the sessions': database, uplink, listener, and what waits to be refused;
+a gateway without sessions has some twenty."""
+
 DUE_AGAIN: Final = 60.0
 """Seconds after which what fell due is tried again, when the store could not do it."""
 
 
-def run(folder: Path, ready: Callable[[str], None]) -> None:
+def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None]) -> None:
     """Run the gateway of `folder` until it is told to stop; raises `FieldpostError`.
 
-    `ready` is called with the line that names every listening address.
+    `ready` is called with the line that names every listening address, `warn` with a line for the
+    operator.
     """
     settings = config.load(folder)
+    _raise_descriptors(settings.limits.sessions)
     with _alone(folder):
-        asyncio.run(App(folder, settings).serve(ready))
+        asyncio.run(App(folder, settings, warn).serve(ready))
+
+
+def _raise_descriptors(sessions: int) -> None:
+    """Allow the process all descriptors that it can have; raises `ConfigError` if too few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = sessions + SPARE_DESCRIPTORS
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ConfigError(
+            f"limits.sessions: {sessions} sessions need {needed} descriptors, and this process may"
+            f" have {hard} (`ulimit -Hn`, LimitNOFILE)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextmanager
@@ -75,8 +96,9 @@ def _alone(folder: Path) -> Iterator[None]:
 class App:
     """The gateway: its parts, and the tasks that drive them."""
 
-    def __init__(self, folder: Path, settings: Config) -> None:
+    def __init__(self, folder: Path, settings: Config, warn: Callable[[str], None]) -> None:
         self._folder = folder
+        self._warn = warn
         self._settings = settings
         self._stop = asyncio.Event()
         self._failure: BaseException | None = None
@@ -86,12 +108,17 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         async with AsyncExitStack() as stack:
             await self._start(stack, ready)
             await self._stop.wait()
             systemd.notify("STOPPING=1")
         if self._failure is not None:
             raise self._failure
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # the terminal may be what has gone
+            self._warn("SIGHUP is ignored: a changed configuration takes a restart")
 
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
@@ -115,9 +142,11 @@ class App:
         store.on_room = registry.read_on
         store.on_flush = sealer.wake
         address = await listener.start()
-        stack.push_async_callback(self._end, store, sealer, backlog)
+        stack.push_async_callback(self._end, store, sealer, backlog, listener.tally)
         stack.push_async_callback(listener.stop, STOP_TIME)
-        self._drive(stack, _heartbeats(store, settings.uplink.heartbeat), "heartbeats")
+        self._drive(
+            stack, _heartbeats(store, settings.uplink.heartbeat, listener.tally), "heartbeats"
+        )
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
         ready(f"ready xmpp={address}")
@@ -160,12 +189,13 @@ class App:
             return None
         try:
             enrolment = read_enrolment(self._folder / name)
+            transport = HttpsTransport(enrolment)
         except (EnrolmentError, OSError) as error:
             raise ConfigError(f"uplink.enrolment: {error}") from error
         domain = self._settings.gateway.domain
         if enrolment.gateway != domain:
             raise ConfigError(f"uplink.enrolment is for {enrolment.gateway}, and this is {domain}")
-        return HttpsTransport(enrolment)
+        return transport
 
     def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:
         """Let a task run until the stop; if it fails, the gateway does."""
@@ -188,12 +218,12 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(self, store: Store, sealer: Sealer, backlog: StoreBacklog) -> None:
+    async def _end(self, store: Store, sealer: Sealer, backlog: StoreBacklog, tally: Tally) -> None:
         """Write the closing event, seal it, and ship it if the centre is there just now."""
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await store.run(_finish)
+            await _record(store, tally, NewEvent("system", name="stop"))
             await sealer.flush()
             if self._settings.uplink.enrolment:
                 with suppress(TimeoutError):
@@ -219,22 +249,33 @@ def _begin(tx: Transaction, settings: Config, boot: str) -> None:
     due.arm(tx, settings.limits)
 
 
-def _beat(tx: Transaction, interval: float) -> None:
+async def _record(store: Store, tally: Tally, event: NewEvent) -> None:
+    """Write a heartbeat or the closing event, and with it what has no unit of its own.
+
+    Those are the service seconds and what was refused without a unit of work; raises `StoreError`.
+    """
+    counts = tally.take()
+
+    def unit(tx: Transaction) -> None:
+        for rule, times in counts.items():
+            refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
+            events.append(tx, events.SYSTEM, refused)
+        events.append(tx, events.SYSTEM, event)
+        meta.write(tx, meta.SERVICE, tx.now.service)
+
+    try:
+        await store.run(unit)
+    except BaseException:
+        tally.put_back(counts)
+        raise
+
+
+async def _heartbeats(store: Store, interval: float, tally: Tally) -> None:
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
-    events.append(tx, events.SYSTEM, event)
-    meta.write(tx, meta.SERVICE, tx.now.service)
-
-
-def _finish(tx: Transaction) -> None:
-    events.append(tx, events.SYSTEM, NewEvent("system", name="stop"))
-    meta.write(tx, meta.SERVICE, tx.now.service)
-
-
-async def _heartbeats(store: Store, interval: float) -> None:
     while True:
         await asyncio.sleep(interval)
-        with suppress(StoreError):  # a full disk; the next one may be written
-            await store.run(lambda tx: _beat(tx, interval))
+        with suppress(StoreError):  # a full disk: the next one may be written
+            await _record(store, tally, event)
 
 
 def _due_alarm(store: Store, clock: Clock, limits: Limits) -> Alarm:

@@ -6,6 +6,7 @@ the annotated file of `fieldpost init` from the same declarations that `load` ch
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import tomllib
@@ -23,6 +24,9 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
+
+ASIDE_BYTES: Final = 4 * MIB
+"""Bytes of segments kept that the centre refused for good: for a person to look at."""
 
 
 class Address(NamedTuple):
@@ -88,7 +92,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     handshakes: Annotated[
         int,
         _option(
-            "TLS handshakes at once: each takes some 4 ms of a Pi 4's core.", "handshakes", ge=1
+            "TLS handshakes at once; one that stalls gives up its turn after half a second.",
+            "handshakes",
+            ge=1,
         ),
     ] = 4
     stranger_stanza_bytes: Annotated[
@@ -115,6 +121,16 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             "Stanzas of one session that wait for a commit; then its socket waits.", "stanzas", ge=1
         ),
     ] = 64
+    session_bytes: Annotated[
+        int,
+        _option("The bytes of those: decoded, they take some ten times as much.", "bytes", ge=KIB),
+    ] = 64 * KIB
+    stalled_time: Annotated[
+        float,
+        _option(
+            "How long a peer may leave its answers unread; then it is cut off.", "seconds", gt=0
+        ),
+    ] = 60.0
     waiting_units: Annotated[
         int,
         _option(
@@ -286,7 +302,29 @@ def parse(text: bytes) -> Config:
     parse_address(config.xmpp.listen)
     if config.limits.unauthenticated > config.limits.sessions:
         raise ConfigError("limits.unauthenticated must not be above limits.sessions")
+    if not config.xmpp.require_tls and not _is_loopback(config.listen.host):
+        raise ConfigError("xmpp.require_tls = false is for loopback, and xmpp.listen is not")
+    _check_room(config.limits)
     return config
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_room(limits: Limits) -> None:
+    """What may be kept has to fit, or the database fills before anything makes room in it."""
+    kept = (limits.held_bytes, limits.dead_bytes, limits.backlog_bytes, limits.recent_bytes)
+    needed = sum(kept) + ASIDE_BYTES
+    if needed > limits.database_bytes:
+        raise ConfigError(
+            f"limits.database_bytes is {limits.database_bytes}, and limits.held_bytes, dead_bytes,"
+            f" backlog_bytes and recent_bytes with {ASIDE_BYTES} for segments set aside are"
+            f" {needed}"
+        )
 
 
 def _check_finite(config: Config) -> None:

@@ -25,9 +25,9 @@ def plain(house: House, stanza: Stanza) -> Work | bytes:
     if stanza.attrs.get("type") == "error":
         return b""
     astray = destinations.error(house.domain, stanza.attrs.get("to"))
-    contents = delivery.read(house, stanza.raw)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
+        contents = delivery.read(house, stanza.raw)
         figure = None
         if not access.may_use_services(sender):
             rule, error = "untrusted", StanzaError("not-allowed")

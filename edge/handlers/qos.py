@@ -119,9 +119,9 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
         return _malformed(house, stanza, malformed)
     destination = stanza.attrs.get("to", house.domain)
     error = destinations.error(house.domain, destination)
-    contents = delivery.read(house, body)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
+        contents = delivery.read(house, body)
         situation = qos_receiver.acknowledge(
             trusted=access.may_use_services(sender),
             destination=error is None,

@@ -16,6 +16,7 @@ from edge.config import Address
 from edge.errors import ConfigError, SetupError
 from edge.net.session import Session
 from edge.net.shared import Shared
+from edge.net.tally import Tally
 from edge.store import meta
 
 if TYPE_CHECKING:
@@ -37,13 +38,19 @@ class Listener:
     """The front door."""
 
     def __init__(
-        self, folder: Path, settings: Config, store: Store, registry: Registry, router: Router
+        self,
+        folder: Path,
+        settings: Config,
+        store: Store,
+        registry: Registry,
+        router: Router,
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._store = store
         self._registry = registry
         self._router = router
+        self.tally = Tally()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> Address:
@@ -51,14 +58,22 @@ class Listener:
         _bound_tls_buffers()
         context = server_context(self._folder)
         decoy = await self._store.read(lambda tx: meta.read_bytes(tx, meta.DECOY))
-        shared = Shared(self._settings, self._store, self._registry, self._router, context, decoy)
+        shared = Shared(
+            self._settings,
+            self._store,
+            self._registry,
+            self._router,
+            context,
+            decoy,
+            self.tally,
+        )
         wanted = self._settings.listen
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: Session(shared), wanted.host, wanted.port, backlog=QUEUE
             )
-        except OSError as error:
-            reason = error.strerror or error
+        except (OSError, UnicodeError) as error:  # a host name that IDNA refuses
+            reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"xmpp.listen {wanted} cannot be bound: {reason}") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         return Address(host, port)

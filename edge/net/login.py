@@ -1,6 +1,6 @@
-"""What negotiation needs of the store and of a spare thread: credentials, a hash, a binding.
+"""What negotiation needs of others: TLS, credentials, a hash, a binding.
 
-Each function starts the work and calls `then` on the event loop with what came of it.
+What takes a `then` calls it on the event loop with what came of it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,13 @@ FINGERPRINT: Final = "SCRAM-SHA-256"
 """The credentials that PLAIN is checked against."""
 
 
+LINGER: Final = 5.0
+"""Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
+
+TURN: Final = 0.5
+"""Seconds for which a handshake holds others back: one that takes longer waits for its peer."""
+
+
 class Binding(NamedTuple):
     """A session to be bound: its socket's generation, its account, and its JIDs."""
 
@@ -31,6 +38,31 @@ class Binding(NamedTuple):
     account: str
     bare: str
     full: str
+
+
+async def secure(
+    shared: Shared, session: asyncio.BaseProtocol, plain: asyncio.Transport
+) -> asyncio.Transport | None:
+    """Do the TLS handshake on a connection; `None` where it failed."""
+    limits = shared.settings.limits
+    async with shared.handshakes:
+        if plain.is_closing():  # it was lost while it waited: TLS on it would never end
+            return None
+        handshake = shared.loop.create_task(
+            shared.loop.start_tls(
+                plain,
+                session,
+                shared.tls,
+                server_side=True,
+                ssl_handshake_timeout=limits.authenticate_time,
+                ssl_shutdown_timeout=LINGER,
+            )
+        )
+        await asyncio.wait({handshake}, timeout=TURN)
+    try:
+        return await handshake
+    except OSError:  # TLS's errors and time-outs among them
+        return None
 
 
 def look_up(

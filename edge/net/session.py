@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from edge.wire.actions import Action
     from edge.wire.stanza import Item
 
-LINGER: Final = 5.0
-"""Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
-
 SILENCE: Final = (60, 15, 4)
 """Seconds of silence before TCP probes a peer, between probes, and how many go unanswered."""
 
@@ -59,6 +56,9 @@ class Session(asyncio.BufferedProtocol):
         self._items: deque[Item | StreamError] = deque()
         self._out: list[bytes] = []
         self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._next_turn: asyncio.Handle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._reading = True
         self._writable = True
         self._over = False
@@ -74,12 +74,11 @@ class Session(asyncio.BufferedProtocol):
         keep_alive(transport)
         generation = self._shared.registry.add(self)
         if generation is None:
+            self._shared.tally.add("connections")
             self.end("resource-constraint", "too many connections")
             return
         self._generation = generation
-        self._timer = self._shared.loop.call_later(
-            self._limits.authenticate_time, self.end, "connection-timeout", "not bound in time"
-        )
+        self._timer = self._shared.loop.call_later(self._limits.authenticate_time, self._time_out)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Read into the buffer that all sessions share: it is used up before the next read."""
@@ -104,10 +103,16 @@ class Session(asyncio.BufferedProtocol):
         """Stop reading: the peer does not take what it is sent."""
         self._writable = False
         self._settle()
+        if self._transport is not None:
+            self._stalled = self._shared.loop.call_later(
+                self._limits.stalled_time, self._transport.abort
+            )
 
     def resume_writing(self) -> None:
         """Read again."""
         self._writable = True
+        if self._stalled is not None:
+            self._stalled.cancel()
         self._pump()
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -118,8 +123,11 @@ class Session(asyncio.BufferedProtocol):
         self._over = True
         self._items.clear()
         self._parser.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        if failures := self._negotiation.failures:
+            self._shared.tally.add("authentication", failures)
         self._shared.registry.remove(self._generation)
         if self._full:
             login.unbind(self._shared, self._generation)
@@ -152,14 +160,28 @@ class Session(asyncio.BufferedProtocol):
 
     # How a session goes on.
 
+    def _time_out(self) -> None:
+        self._shared.tally.add("authenticate_time")
+        self.end("connection-timeout", "not bound in time")
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._pump()
+
     def _pump(self) -> None:
-        """Handle what was parsed, until something has to be waited for."""
+        """Handle what was parsed, until something has to be waited for, or others have a turn."""
         items, negotiation = self._items, self._negotiation
+        left = self._limits.session_units
         while items and not self._held_back():
+            if left == 0:
+                self._next_turn = self._shared.loop.call_soon(self._take_turn)
+                break
+            left -= 1
             if self._in_flight and not isinstance(items[0], Stanza):
                 break  # what ends the stream comes after the answers to what came before it
             item, bound = items.popleft(), negotiation.state is State.BOUND
             if isinstance(item, StreamError):
+                self._shared.tally.add(item.condition)
                 self._perform(negotiation.fail(item))
             elif bound and isinstance(item, Stanza) and item.name in STANZAS:
                 self._route(item)
@@ -172,7 +194,9 @@ class Session(asyncio.BufferedProtocol):
         return (
             self._over
             or not self._writable
+            or self._next_turn is not None
             or self._in_flight >= self._limits.session_units
+            or self._in_flight_bytes >= self._limits.session_bytes
             or self._shared.store.full
             or self._negotiation.waiting
         )
@@ -194,6 +218,7 @@ class Session(asyncio.BufferedProtocol):
             self._answer_in_turn(work)
             return
         self._in_flight += 1
+        self._in_flight_bytes += stanza.size
         self._shared.store.submit(
             guarded(work, self._generation),
             lambda outcome: self._done(stanza, outcome),
@@ -215,7 +240,9 @@ class Session(asyncio.BufferedProtocol):
         self.read_on()
 
     def _done(self, stanza: Stanza, outcome: bytes | StoreError) -> None:
+        self._in_flight_bytes -= stanza.size
         if isinstance(outcome, StoreError):
+            self._shared.tally.add("database")
             outcome = refusal(stanza, login.stanza_error(outcome), self._full)
         self._done_with(outcome)
 
@@ -263,22 +290,10 @@ class Session(asyncio.BufferedProtocol):
         plain = self._transport
         if plain is None:
             return
-        try:
-            async with self._shared.handshakes:
-                transport = await self._shared.loop.start_tls(
-                    plain,
-                    self,
-                    self._shared.tls,
-                    server_side=True,
-                    ssl_handshake_timeout=self._limits.authenticate_time,
-                    ssl_shutdown_timeout=LINGER,
-                )
-        except OSError as error:  # TLS's own errors and time-outs are OSErrors
-            plain.abort()
-            self.connection_lost(error)
-            return
+        transport = await login.secure(self._shared, self, plain)
         if transport is None or self._transport is None:
             plain.abort()
+            self.connection_lost(None)  # asyncio does not call it during a handshake
             return
         self._adopt(transport)
         self._go_on(self._negotiation.tls_established())
@@ -323,7 +338,7 @@ class Session(asyncio.BufferedProtocol):
         transport.close()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._shared.loop.call_later(LINGER, transport.abort)
+        self._timer = self._shared.loop.call_later(login.LINGER, transport.abort)
 
 
 def keep_alive(transport: asyncio.BaseTransport) -> None:

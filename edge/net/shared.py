@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from edge.config import Config
     from edge.handlers.router import Router
     from edge.net.registry import Registry
+    from edge.net.tally import Tally
     from edge.store.commit import Store
 
 READ_BYTES: Final = 32 * 1024
@@ -36,6 +37,7 @@ class Shared:
         router: Router,
         tls: ssl.SSLContext,
         decoy: bytes,
+        tally: Tally,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -43,6 +45,7 @@ class Shared:
         self.router = router
         self.tls = tls
         self.decoy = decoy
+        self.tally = tally
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
         self.handshakes = asyncio.Semaphore(settings.limits.handshakes)

@@ -30,6 +30,9 @@ T = TypeVar("T")
 GROUP: Final = 512
 """Units in one transaction: larger groups gain nothing and keep the answers waiting."""
 
+GROUP_BYTES: Final = 256 * 1024
+"""The bytes of those: a few large messages take as long as many small ones."""
+
 SLOW_COMMIT: Final = 0.002
 """Seconds of a commit from which it pays to wait for company (an SD card, not an SSD)."""
 
@@ -166,7 +169,10 @@ class Store:
 
     async def _commit_group(self) -> None:
         waiting = self._waiting
-        group = [waiting.popleft() for _ in range(min(len(waiting), GROUP))]
+        group, size = [waiting.popleft()], 0
+        while waiting and len(group) < GROUP and size < GROUP_BYTES:
+            group.append(waiting.popleft())
+            size += group[-1].size
         outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
         for entry, outcome in zip(group, outcomes, strict=True):
             self._size -= entry.size

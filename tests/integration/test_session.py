@@ -291,3 +291,76 @@ async def test_a_bound_stream_takes_stanzas_alone(gateway: Gateway, port: int) -
     async with await log_in(port, gateway.ca, "cam1", PASSWORD, "odd") as client:
         client.send("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>")
         assert await client.closed() == "policy-violation"
+
+
+async def start_handshake(port: int) -> Client:
+    """Ask for TLS, and then say nothing more."""
+    client = await Client.connect(port)
+    await client.element()
+    client.send("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")
+    await client.element()
+    return client
+
+
+async def test_stalled_handshakes_keep_nobody_out_and_give_their_places_back(
+    tmp_path: Path,
+) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", "cam1", unauthenticated=8, handshakes=2, authenticate_time=2.0
+    )
+    with gateway.run() as process:
+        port = port_of(process)
+        stalled = [await start_handshake(port) for _ in range(7)]
+        async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
+            assert (await client.iq("get", PING)).get("type") == "result"
+        for client in stalled:
+            assert await client.closed() is None
+        again = [await start_handshake(port) for _ in range(7)]
+        async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
+            assert (await client.iq("get", PING)).get("type") == "result"
+        for client in (*stalled, *again):
+            client.writer.transport.abort()
+        assert process.terminate() == 0
+
+
+async def send_for_ever(client: Client, data: bytes) -> None:
+    """Send until the connection breaks."""
+    while True:
+        client.send(data)
+        await client.writer.drain()
+
+
+async def test_who_never_reads_its_answers_is_cut_off(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "cam1", stalled_time=0.5)
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "cam1", PASSWORD) as deaf:
+            deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            ping = f"<iq type='get' id='{'i' * 4000}' to='gw.example'>{PING}</iq>".encode() * 16
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(send_for_ever(deaf, ping), 30)
+
+
+async def test_a_flood_leaves_others_their_turn(gateway: Gateway, port: int) -> None:
+    async with await log_in(port, gateway.ca, "cam1", PASSWORD, "flood") as flood:
+        for _ in range(20):
+            flood.send("<iq/>" * 10_000)
+        async with await log_in(port, gateway.ca, "cam2", PASSWORD, "honest") as honest:
+            assert (await honest.iq("get", PING)).get("type") == "result"
+        flood.writer.transport.abort()
+
+
+async def test_what_strangers_were_refused_is_told(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "cam1", unauthenticated=1)
+    with gateway.run() as process:
+        port = port_of(process)
+        async with await Client.connect(port) as first:
+            async with await Client.connect(port) as second:
+                assert await second.closed() == "resource-constraint"
+            await first.start_tls(gateway.ca)
+            await first.element()
+            assert await first.authenticate("SCRAM-SHA-1", "cam1", "wrong") == "not-authorized"
+            first.send("<!DOCTYPE x>")
+            assert await first.closed() == "restricted-xml"
+        assert process.terminate() == 0
+    told = {e["name"]: e["value"] for e in gateway.events("system") if e["kind"] == "limit"}
+    assert told == {"connections": 1.0, "authentication": 1.0, "restricted-xml": 1.0}

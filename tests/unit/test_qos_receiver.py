@@ -541,3 +541,21 @@ def test_a_latency_is_never_negative(gateway: Gateway) -> None:
     gateway.send(PUMP, deliver("m1"))
     (event,) = gateway.events("logs")
     assert event.latency_ms == 0
+
+
+def test_who_sends_many_events_at_once_leaves_room_for_who_sends_few(build: Build) -> None:
+    gateway = build(Limits(unsealed_events=100))
+    fields = "".join(f"<numeric name='n{number}' value='1'/>" for number in range(10))
+    many = acknowledged(
+        "<message xmlns='jabber:client'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
+        f"<timestamp value='T'>{fields}</timestamp></node></fields></message>"
+    )
+    replies = [gateway.send(PUMP, many) for _ in range(10)]
+    assert [reply.error for reply in replies if reply] == [None] * 5 + [
+        ("wait", "resource-constraint")
+    ] * 5
+    one = acknowledged(
+        "<message xmlns='jabber:client'><fields xmlns='urn:xmpp:iot:sensordata'><node nodeId='n'>"
+        "<timestamp value='T'><numeric name='n' value='1'/></timestamp></node></fields></message>"
+    )
+    assert empty(gateway.send(PUMP, one))
