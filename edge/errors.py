@@ -32,5 +32,9 @@ class StoreBusy(StoreError):
     """Another process held the database for longer than the busy time-out."""
 
 
+class UnitFault(StoreError):
+    """A unit of work raised what it should not have: a fault of the gateway's own."""
+
+
 class StoreBroken(StoreError):
     """The database or the disk under it can no longer be trusted: the process must end."""

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from edge.errors import StoreBroken, StoreBusy, StoreError
+from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 from edge.store import database
 from edge.store.database import Transaction
 from edge.store.thread import DatabaseThread
@@ -178,6 +178,8 @@ class Store:
             self._size -= entry.size
             if isinstance(outcome, StoreBroken):
                 self._call(self.on_broken, outcome)
+            elif isinstance(outcome, UnitFault):
+                _tell(outcome)
             self._call(entry.answer, outcome)
         self._call(self.on_flush)
         if due is not None:
@@ -191,9 +193,7 @@ class Store:
         try:
             function(*args)
         except Exception as error:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "what follows a commit failed", "exception": error}
-            )
+            _tell(error)
 
     # On the database threads from here on.
 
@@ -239,11 +239,16 @@ class Store:
         return outcomes, tx.due
 
 
+def _tell(error: Exception) -> None:
+    """Tell a fault of our own, with its trace, as the event loop tells those that it meets."""
+    asyncio.get_running_loop().call_exception_handler({"message": str(error), "exception": error})
+
+
 def _as_store_error(error: Exception) -> StoreError:
     if isinstance(error, StoreError):
         return error
     if isinstance(error, sqlite3.Error):
         return database.translate(error)
-    fault = StoreError(f"a unit of work failed: {error!r}")
+    fault = UnitFault(f"a unit of work failed: {error!r}")
     fault.__cause__ = error
     return fault
