@@ -262,6 +262,7 @@ class Exchange(RuleBasedStateMachine):
         for sent in group:
             sent.unit(tx)
         if committed:
+            tx.finish()
             connection.execute("COMMIT")
         self.gateway.crash()
         self.gateway.clock.service = self.gateway.tx(meta.service)
@@ -344,7 +345,7 @@ class Exchange(RuleBasedStateMachine):
 TestExchange = Exchange.TestCase
 TestExchange.settings = settings(
     max_examples=300 if LONG else 25,
-    stateful_step_count=100 if LONG else 50,
+    stateful_step_count=80 if LONG else 50,
     deadline=None,
     print_blob=True,
 )
