@@ -64,12 +64,17 @@ def _visible(root: Path) -> Iterator[Path]:
 def file_away(folder: FleetFolder, files: Iterable[Read]) -> None:
     """Move each of the files to where its fate puts it; what is moved already is passed over.
 
+    So is what the receiver takes back meanwhile: it does so with what the archive holds already.
     Raises OSError when the disk refuses; then the rest is moved by the next call.
     """
     for file in files:
         source = folder.root / file.path
-        if source.exists():
-            _move(folder, source, file)
+        try:
+            if source.exists():
+                _move(folder, source, file)
+        except FileNotFoundError:
+            if source.exists():
+                raise
 
 
 def _move(folder: FleetFolder, source: Path, file: Read) -> None:
@@ -78,7 +83,7 @@ def _move(folder: FleetFolder, source: Path, file: Read) -> None:
         make_folders(root, target.parent)
         if _link(source, target):
             fsync_folder(target.parent)
-            source.unlink()
+            source.unlink(missing_ok=True)
             fsync_folder(source.parent)
             return
     msg = f"{source} cannot be moved: both of its places hold other bytes"

