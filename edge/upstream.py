@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from edge.config import ASIDE_BYTES
 from edge.errors import StoreBroken, StoreError
 from edge.store import events, segments
 from edge.store.events import NewEvent
@@ -27,9 +28,6 @@ T = TypeVar("T")
 
 EVICTED: Final = "backlog-full"
 """Why a range was dropped, as its lane's next header says it."""
-
-ASIDE_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of segments kept that the centre refused for good: for a person to look at."""
 
 
 class StoreBacklog:
@@ -175,6 +173,6 @@ def disk_used(folder: Path) -> int:
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_blocks * 512
-        except FileNotFoundError:  # a WAL that was removed meanwhile
+        except OSError:  # a WAL that was removed meanwhile, a link that leads nowhere
             continue
     return total

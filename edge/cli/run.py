@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -20,4 +21,4 @@ def run(folder: Path) -> None:
     """Run the gateway in the foreground; SIGTERM stops it cleanly."""
     from edge import app  # what the other commands have no use for
 
-    app.run(folder, ready=click.echo)
+    app.run(folder, ready=click.echo, warn=partial(click.echo, err=True))

@@ -37,6 +37,14 @@ _SETTINGS: Final = (
     "PRAGMA journal_size_limit = 4194304",  # bytes that a WAL file keeps after a checkpoint
 )
 
+_BROKEN: Final = (
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_READONLY,  # how a file system tells that it was mounted anew after an error
+    sqlite3.SQLITE_CANTOPEN,
+)
+
 _TEMPORARY: Final = """
 CREATE TEMPORARY TABLE sessions (
     generation INTEGER PRIMARY KEY,
@@ -97,9 +105,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     Raises `SetupError` where there is none or a newer version made it, `StoreError` where it cannot
     be opened.
     """
-    if not path.exists():
-        raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
-    connection = _connect(path)
+    connection = _existing(path, _connect)
     try:
         _set_up(connection)
         if max_bytes is not None:
@@ -132,9 +138,34 @@ def create(path: Path) -> None:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open the database for reading alone; raises `SetupError` where there is none."""
+    """Open the database for reading alone.
+
+    Raises `SetupError` where there is none, `StoreError` where it cannot be opened.
+    """
+    return _existing(path, _connect_reader)
+
+
+def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
+    """Open what `create` made, and nothing else: an empty file would be migrated as if it were."""
     if not path.exists():
         raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+    try:
+        connection = connect(path)
+    except sqlite3.Error as error:
+        raise translate(error) from error
+    try:
+        if connection.execute("PRAGMA user_version").fetchone() == (0,):
+            raise SetupError(f"{path} is empty or not a gateway's database: put a copy of it back")
+    except sqlite3.Error as error:
+        connection.close()
+        raise translate(error) from error
+    except SetupError:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro",
         uri=True,
@@ -208,6 +239,6 @@ def translate(error: sqlite3.Error) -> StoreError:
         return StoreFull(text)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(text)
-    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in _BROKEN:
         return StoreBroken(text)
     return StoreError(text)

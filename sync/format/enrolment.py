@@ -53,7 +53,7 @@ class Enrolment:
             raise EnrolmentError("`url` is not https://HOST:PORT")
         if _TOKEN.fullmatch(self.token) is None:
             raise EnrolmentError("`token` is not 32 bytes in base64url")
-        if "-----BEGIN CERTIFICATE-----" not in self.ca:
+        if not self.ca.isascii() or "-----BEGIN CERTIFICATE-----" not in self.ca:
             raise EnrolmentError("`ca` is not a certificate in PEM")
 
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from sync.format import identity_path
+from sync.format import EnrolmentError, identity_path
 from sync.uplink.outcomes import Answer, Later, judge, printable
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ class HttpsTransport:
     """Offers segments to the centre of an enrolment."""
 
     def __init__(self, enrolment: Enrolment, limits: HttpsLimits | None = None) -> None:
+        """Raises `EnrolmentError` if no certificate can be read from the enrolment's `ca`."""
         self._url = enrolment.url.rstrip("/") + "/v1/segments/"
         self._limits = limits or HttpsLimits()
         self._token = enrolment.token
-        self._ca = enrolment.ca
+        self._context = _client_context(enrolment.ca)
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -111,11 +112,18 @@ class HttpsTransport:
         """Make the session: its one connection is made when it is needed, and kept."""
         import aiohttp
 
-        context = ssl.create_default_context(cadata=self._ca)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1, ssl=context, keepalive_timeout=_KEPT),
+            connector=aiohttp.TCPConnector(limit=1, ssl=self._context, keepalive_timeout=_KEPT),
             timeout=aiohttp.ClientTimeout(total=None, connect=self._limits.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
+
+
+def _client_context(ca: str) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=ca)
+    except ssl.SSLError as error:
+        raise EnrolmentError(f"`ca` is not a certificate in PEM: {error.reason}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context

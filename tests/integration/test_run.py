@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
+import signal
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import Gateway, port_of
-from tests.helpers.processes import start
+from sync.format import new_token
+from tests.helpers.gateway import DOMAIN, Gateway, port_of
+from tests.helpers.processes import Process, start
+
+HEADER = (
+    b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'"
+    b" to='gw.example' version='1.0'>"
+)
 
 
 def failure(folder: Path) -> str:
@@ -35,6 +45,12 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         assert f"127.0.0.1:{port}" in failure(gateway.folder)
 
 
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+def test_a_host_that_is_no_name_is_named(tmp_path: Path, host: str) -> None:
+    gateway = Gateway(tmp_path / "gateway", listen=f"{host}:5222")
+    assert f"xmpp.listen {host}:5222 cannot be bound" in failure(gateway.folder)
+
+
 def test_a_missing_folder_says_how_to_make_it(tmp_path: Path) -> None:
     assert "fieldpost init" in failure(tmp_path / "nothing")
 
@@ -54,6 +70,20 @@ def test_an_enrolment_that_cannot_be_used_is_told(tmp_path: Path, content: bytes
     assert "enrolment" in failure(gateway.folder)
 
 
+@pytest.mark.parametrize("body", ["AAAA", "é"])
+def test_an_enrolment_without_a_certificate_is_told(tmp_path: Path, body: str) -> None:
+    gateway = Gateway(tmp_path / "gateway", enrolment="enrolment.json")
+    fields = {
+        "version": 1,
+        "gateway": DOMAIN,
+        "url": "https://127.0.0.1:1",
+        "token": new_token(),
+        "ca": f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n",
+    }
+    (gateway.folder / "enrolment.json").write_text(json.dumps(fields), "utf-8")
+    assert "uplink.enrolment: `ca` is not a certificate" in failure(gateway.folder)
+
+
 @pytest.mark.parametrize("name", ["server.pem", "server.key"])
 def test_a_certificate_that_cannot_be_used_is_named(tmp_path: Path, name: str) -> None:
     gateway = Gateway(tmp_path / "gateway")
@@ -65,6 +95,59 @@ def test_a_database_that_is_none_is_told(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway")
     (gateway.folder / "fieldpost.db").write_bytes(b"nothing of the kind" * 1000)
     assert "database" in failure(gateway.folder)
+
+
+def test_a_database_that_is_a_folder_is_told(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    path = gateway.folder / "fieldpost.db"
+    path.unlink()
+    path.mkdir()
+    assert "unable to open database" in failure(gateway.folder)
+
+
+def test_an_empty_database_is_told_and_left_alone(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    path = gateway.folder / "fieldpost.db"
+    path.write_bytes(b"")
+    assert f"{path} is empty" in failure(gateway.folder)
+    assert path.stat().st_size == 0
+
+
+def test_sighup_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "pump1")
+    with gateway.run() as process:
+        os.kill(process.pid, signal.SIGHUP)
+        with socket.create_connection(("127.0.0.1", port_of(process)), timeout=10) as device:
+            device.sendall(HEADER)
+            assert device.recv(1) == b"<"
+        assert process.terminate() == 0
+        assert process.stderr == "SIGHUP is ignored: a changed configuration takes a restart\n"
+    assert [event["name"] for event in gateway.events("system")] == ["start", "stop"]
+
+
+def limited(gateway: Gateway, limit: str, *, ready: bool = True) -> Process:
+    """Start a gateway under `ulimit`."""
+    command = Path(sys.executable).with_name("fieldpost")
+    script = f'ulimit {limit}; exec "$0" run --dir "$1"'
+    return start("sh", "-c", script, command, gateway.folder, ready=ready)
+
+
+def test_all_descriptors_that_there_may_be_are_taken(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    with limited(gateway, "-Sn 100") as process:
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard > 1000
+        assert process.terminate() == 0
+
+
+def test_more_sessions_than_descriptors_are_refused(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", sessions=200)
+    with limited(gateway, "-n 263", ready=False) as process:
+        assert process.wait() == 1
+        assert process.stderr.startswith("Error: limits.sessions: 200 sessions need 264")
+        assert process.stderr.count("\n") == 1
+    with limited(gateway, "-n 264") as process:
+        assert process.terminate() == 0
 
 
 def test_keys_and_data_are_the_owners_alone(tmp_path: Path) -> None:

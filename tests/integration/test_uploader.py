@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.format import Enrolment, encode, identity_path, new_token
+from sync.format import Enrolment, EnrolmentError, encode, identity_path, new_token
 from sync.uplink import Bell, HttpsLimits, HttpsTransport, Landed, Later, Uploader, Waiting
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime
@@ -367,12 +367,11 @@ async def test_nobody_there_and_no_secret_told(backlog: SqliteBacklog, pki: Loop
         assert enrolment.token not in told
 
 
-async def test_a_certificate_that_is_none_is_told_and_tried_again(backlog: SqliteBacklog) -> None:
+def test_a_certificate_that_is_none_makes_no_transport() -> None:
     ca = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    transport = HttpsTransport(Enrolment("gw.example", "https://127.0.0.1:1", new_token(), ca))
-    outcome = await transport.put(Waiting(header().identity, bytes(32), b""))
-    assert isinstance(outcome, Later)
-    assert "SSLError" in outcome.text
+    enrolment = Enrolment("gw.example", "https://127.0.0.1:1", new_token(), ca)
+    with pytest.raises(EnrolmentError, match="`ca` is not a certificate"):
+        HttpsTransport(enrolment)
 
 
 @pytest.mark.parametrize("field", ["connect", "total", "rate"])

@@ -13,13 +13,13 @@ import pytest
 
 from edge import config
 from edge.admin import events as admin
-from edge.config import Config, Limits
+from edge.config import ASIDE_BYTES, Config, Limits
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.store import database, events, meta, segments
 from edge.store.commit import Store
 from edge.store.database import Transaction
 from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.upstream import ASIDE_BYTES, EVICTED, Facts, StoreBacklog, disk_used
+from edge.upstream import EVICTED, Facts, StoreBacklog, disk_used
 from sync.format import Dropped, Event, Segment, decode, digest_of
 from sync.uplink import BacklogUnavailable, BatchLimits, Notice, Sealer
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
@@ -283,6 +283,7 @@ def test_the_disk_used_is_of_the_whole_folder(tmp_path: Path) -> None:
     (tmp_path / "a" / "file").write_bytes(b"x" * 100_000)
     assert 100_000 <= disk_used(tmp_path) - before <= 130_000
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
     assert disk_used(tmp_path) >= 100_000
 
 

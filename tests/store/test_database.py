@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -132,6 +132,20 @@ def test_what_is_no_database_is_told_so(tmp_path: Path) -> None:
         database.connect(path)
 
 
+@pytest.mark.parametrize("connect", [database.connect, database.connect_reader])
+def test_what_cannot_be_opened_is_told_so(
+    tmp_path: Path, connect: Callable[[Path], sqlite3.Connection]
+) -> None:
+    with pytest.raises(StoreBroken, match="the database: "):
+        connect(tmp_path)
+    empty = tmp_path / "empty.db"
+    empty.touch()
+    with pytest.raises(SetupError, match=r"empty\.db is empty"):
+        connect(empty)
+    assert list(tmp_path.iterdir()) == [empty]
+    assert empty.stat().st_size == 0
+
+
 def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> None:
     with closing(database.connect_reader(path)) as reader:
         with (
@@ -181,6 +195,8 @@ def test_the_alarm_rings_for_the_earliest() -> None:
         (sqlite3.SQLITE_IOERR_WRITE, StoreBroken),
         (sqlite3.SQLITE_CORRUPT, StoreBroken),
         (sqlite3.SQLITE_NOTADB, StoreBroken),
+        (sqlite3.SQLITE_READONLY_DBMOVED, StoreBroken),
+        (sqlite3.SQLITE_CANTOPEN, StoreBroken),
         (sqlite3.SQLITE_CONSTRAINT_UNIQUE, StoreError),
     ],
 )

@@ -79,6 +79,7 @@ def test_a_write_that_fails_leaves_what_was_there(
         changed(token="k" * 42 + "="),
         changed(token="k" * 43 + "\n"),
         changed(ca="none"),
+        changed(ca=f"{CA}é"),
     ],
 )
 def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
