@@ -41,7 +41,7 @@ def from_gateway(directory: Path) -> list[str]:
         raise GatewayCommandFailed(f"{' '.join(argv)}: {error}") from error
     if done.returncode != 0:
         raise GatewayCommandFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
-    return done.stdout.splitlines()
+    return done.stdout.split("\n")[:-1]
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

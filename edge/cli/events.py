@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,7 @@ def _decode(data: bytes) -> tuple[Any, ...]:
 def _json(logged: Logged) -> str:
     event = logged.event._asdict()
     event["tags"] = dict(event["tags"])
-    return json.dumps({"epoch": logged.epoch, "lane": logged.lane, **event}, ensure_ascii=False)
+    return json.dumps({"epoch": logged.epoch, "lane": logged.lane, **event})
 
 
 def _text(logged: Logged) -> str:
@@ -52,4 +53,15 @@ def _text(logged: Logged) -> str:
     fields = (event.source, event.name, value, event.level, event.text, tags)
     rest = "  ".join(str(field) for field in fields if field)
     stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{stamp}{'' if event.clock else '?'}  {logged.lane}/{event.seq}  {event.kind}  {rest}"
+    mark = "" if event.clock else "?"
+    return _shown(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")
+
+
+def _shown(line: str) -> str:
+    """Escape what is not printable, so that no device can forge a line or steer the terminal, and
+    what the terminal's encoding does not have."""
+    printable = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
+    )
+    encoding = sys.stdout.encoding
+    return printable.encode(encoding, "backslashreplace").decode(encoding)

@@ -59,7 +59,7 @@ class Gateway:
             timeout=COMMAND_S,
             check=True,
         )
-        for line in done.stdout.splitlines():
+        for line in done.stdout.split("\n")[:-1]:
             event: dict[str, Any] = json.loads(line)
             if lane in (None, event["lane"]):
                 yield event

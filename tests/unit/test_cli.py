@@ -167,6 +167,58 @@ def test_events_as_text(folder: Path) -> None:
     assert system.endswith("  system/1  system  start")
 
 
+FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u202e\x85"
+
+
+def test_a_device_cannot_forge_a_line(folder: Path) -> None:
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        tags = {"a\nb": "c\nd"}
+        event = NewEvent(
+            "log", "p@gw.example/\n", None, "n\n", None, None, None, FORGED, 2, 1, tags
+        )
+        events.append(tx, events.LOGS, event)
+    (line,) = call("events", "--dir", folder).output.removesuffix("\n").split("\n")
+    assert line.isprintable()
+    assert line.endswith(r"stop\r\x1b[2J\u2028\u202e\x85  a\nb=c\nd")
+    (as_json,) = call("events", "--dir", folder, "--json").output.splitlines()
+    assert as_json.isascii()
+    assert json.loads(as_json)["text"] == FORGED
+
+
+def test_a_terminal_that_lacks_a_character_is_shown_its_number(folder: Path) -> None:
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        event = NewEvent("log", name="温度", text="21 °C")
+        events.append(tx, events.LOGS, event)
+    runner = CliRunner(charset="latin-1")
+    shown = runner.invoke(main, ["events", "--dir", str(folder)])
+    assert shown.exit_code == 0
+    assert shown.output.endswith("  log  \\u6e29\\u5ea6  21 °C\n")
+    as_json = runner.invoke(main, ["events", "--dir", str(folder), "--json"])
+    assert json.loads(as_json.output)["name"] == "温度"
+
+
+@pytest.mark.parametrize("kind", ["folder", "empty", "text"])
+def test_a_database_that_is_none_is_told_in_one_line(folder: Path, kind: str) -> None:
+    path = folder / database.FILE_NAME
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"no database" * 1000 if kind == "text" else b"")
+    for command in (("device", "add", "pump1"), ("events",)):
+        result = call(*command, "--dir", folder)
+        assert result.exit_code == 1
+        assert result.output.startswith("Error: ")
+        assert "database" in result.output
+        assert result.output.count("\n") == 1
+
+
 def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
     epoch = write(folder)
     sealed = segments.Sealed(
