@@ -138,6 +138,42 @@ def test_more_strangers_than_sessions_are_a_contradiction() -> None:
 
 
 @pytest.mark.parametrize(
+    ("listen", "good"),
+    [
+        ("127.0.0.1:0", True),
+        ("127.9.9.9:0", True),
+        ("[::1]:0", True),
+        ("localhost:0", True),
+        ("0.0.0.0:0", False),
+        ("[::]:0", False),
+        ("192.0.2.1:0", False),
+        ("gw.example:0", False),
+        ("localhost.example:0", False),
+    ],
+)
+def test_tls_may_be_left_out_on_loopback_alone(listen: str, good: bool) -> None:
+    text = f"{DOMAIN}[xmpp]\nlisten = '{listen}'\nrequire_tls = "
+    assert parse(f"{text}true\n").xmpp.require_tls
+    if good:
+        assert not parse(f"{text}false\n").xmpp.require_tls
+    else:
+        with pytest.raises(ConfigError, match=r"xmpp\.require_tls.*xmpp\.listen"):
+            parse(f"{text}false\n")
+
+
+def test_what_may_be_kept_has_to_fit_into_the_database() -> None:
+    mib = 1024 * 1024
+    text = f"{DOMAIN}[limits]\n" + "".join(
+        f"{name}_bytes = {size * mib}\n"
+        for name, size in {"held": 5, "dead": 3, "backlog": 7, "recent": 2}.items()
+    )
+    settings = parse(f"{text}database_bytes = {21 * mib}\n")
+    assert settings.limits.database_bytes == 21 * mib
+    with pytest.raises(ConfigError, match=r"limits\.database_bytes is 22020095.*are 22020096"):
+        parse(f"{text}database_bytes = {21 * mib - 1}\n")
+
+
+@pytest.mark.parametrize(
     ("text", "address"),
     [
         ("127.0.0.1:5222", Address("127.0.0.1", 5222)),
