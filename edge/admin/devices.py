@@ -14,9 +14,6 @@ from edge.store import accounts, database
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCRAM_ITERATIONS: Final = 4096
-"""The least that RFC 5802 and clients accept; made-up passwords need no stretching."""
-
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
@@ -33,7 +30,9 @@ def add(folder: Path, name: str, password: str | None, *, trusted: bool) -> tupl
         )
     made_up = credentials.generate_password() if password is None else None
     try:
-        keys = credentials.derive(password or made_up or "", SCRAM_ITERATIONS)
+        # A device stretches its password at every login, so this takes the least rounds that
+        # clients accept: a short password of one's own is weak if the database is stolen.
+        keys = credentials.derive(password or made_up or "", credentials.ITERATIONS)
     except credentials.PasswordError as error:
         raise SetupError(str(error)) from error
     with (
