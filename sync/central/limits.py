@@ -24,7 +24,12 @@ class ReceiverLimits:
     """Bodies of one gateway at once: it sends one; the others are connections that died."""
 
     connections: int = 1_024
-    """TLS connections, idle ones included: ten for each gateway of a fleet of a hundred."""
+    """Connections, those in their handshake and idle ones included: ten for each gateway of a fleet
+    of a hundred."""
+
+    accept_retry_s: float = 1.0
+    """Seconds until the next accept when the system gave none, as when files are used up: some
+    connections have ended then."""
 
     buffer_bytes: int = 256 * 1024
     """Bytes gathered before a write: few thread hops, and 8 MiB for all bodies together."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from sync.central.door import open_door
 from sync.central.durable import PRIVATE_FILE
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
@@ -156,16 +157,13 @@ async def _served(
     await runner.setup()
     try:
         listener = _bind(listen)
-        server = await asyncio.get_running_loop().create_server(
-            _bounded(runner, limits.connections),
-            sock=listener,
-            ssl=context,
-            ssl_handshake_timeout=limits.handshake_s,
-        )
+        address = listener.getsockname()[:2]
+        server = runner.server
+        assert server is not None  # noqa: S101
         try:
-            yield listener.getsockname()[:2]
+            async with open_door(listener, server, context, limits):
+                yield address
         finally:
-            server.close()
             await receiver.drain()
     finally:
         await runner.cleanup()
@@ -181,24 +179,6 @@ def _bind(listen: Listen) -> socket.socket:
     except OSError as error:
         msg = f"cannot listen on {listen.host}:{listen.port}: {error.strerror or error}"
         raise FleetError(msg) from error
-
-
-class _Full(asyncio.Protocol):
-    """Closes a connection that is one too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        tell(logging.WARNING, "refused", text="too many connections")
-        transport.close()
-
-
-def _bounded(runner: web.AppRunner, most: int) -> Callable[[], asyncio.BaseProtocol]:
-    server = runner.server
-    assert server is not None  # noqa: S101
-
-    def protocol() -> asyncio.BaseProtocol:
-        return _Full() if len(server.connections) >= most else server()
-
-    return protocol
 
 
 async def serve(

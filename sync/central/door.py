@@ -1,0 +1,124 @@
+"""The receiver's door: accepts connections, counts them, and sees each through its handshake.
+
+A connection counts from its accept, so that one whose handshake stalls takes a place as any other
+does. What is said on it afterwards is the protocol's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from asyncio import sslproto
+from typing import TYPE_CHECKING, Final
+
+from sync.central.logs import tell
+
+if TYPE_CHECKING:
+    import socket
+    import ssl
+    from collections.abc import AsyncIterator
+
+    from aiohttp import web
+
+    from sync.central.limits import ReceiverLimits
+
+TLS_BUFFER: Final = 16 * 1024
+"""Bytes that asyncio holds for each TLS connection: one TLS record, in place of its 256 KiB."""
+
+
+@contextlib.asynccontextmanager
+async def open_door(
+    listener: socket.socket, server: web.Server, context: ssl.SSLContext, limits: ReceiverLimits
+) -> AsyncIterator[None]:
+    """Give `server` what comes in at `listener` over TLS, until the context ends.
+
+    `listener` is closed at its end, and so is each connection that is still in its handshake.
+    """
+    _bound_tls_buffers()
+    door = Door(listener, server, context, limits)
+    door.watch()
+    try:
+        yield
+    finally:
+        await door.close()
+
+
+class Door:
+    """Accepts at most `limits.connections` at once, each with `limits.handshake_s` to begin."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        server: web.Server,
+        context: ssl.SSLContext,
+        limits: ReceiverLimits,
+    ) -> None:
+        self._listener = listener
+        self._server = server
+        self._context = context
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+
+    def watch(self) -> None:
+        """Accept what comes, from now on."""
+        self._pause = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    async def close(self) -> None:
+        """Accept nothing more, and cut the connections that are still in their handshake."""
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._listener.close()
+        cut = dict(self._handshakes)
+        for task in cut:
+            task.cancel()
+        await asyncio.gather(*cut, return_exceptions=True)
+        for connection in cut.values():
+            connection.close()
+
+    def _accept(self) -> None:
+        """Take one connection; the loop calls again while more wait."""
+        try:
+            connection, peer = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionError):
+            return
+        except OSError as error:
+            tell(logging.ERROR, "accept", text=str(error))
+            self._loop.remove_reader(self._listener)
+            self._pause = self._loop.call_later(self._limits.accept_retry_s, self.watch)
+            return
+        if len(self._handshakes) + len(self._server.connections) >= self._limits.connections:
+            tell(logging.WARNING, "refused", text="too many connections", peer=peer[0])
+            connection.close()
+            return
+        task = self._loop.create_task(self._begin(connection, peer[0]))
+        self._handshakes[task] = connection
+        task.add_done_callback(self._handshakes.pop)
+
+    async def _begin(self, connection: socket.socket, peer: str) -> None:
+        """Do the handshake; from then on the server has the connection, and counts it."""
+        try:
+            await self._loop.connect_accepted_socket(
+                self._server,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=self._limits.handshake_s,
+            )
+        except OSError as error:
+            reason = str(error) or type(error).__name__
+            tell(logging.INFO, "refused", text=f"no TLS handshake: {reason}", peer=peer)
+
+
+def _bound_tls_buffers() -> None:
+    """Make asyncio's TLS connections hold less memory.
+
+    The attribute is private: where a Python does not have it, its TLS costs what it costs, and the
+    test of the memory of stalled handshakes tells.
+    """
+    if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
+        sslproto.SSLProtocol.max_size = TLS_BUFFER

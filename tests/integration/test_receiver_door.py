@@ -1,0 +1,143 @@
+"""Who comes through the receiver's door: handshakes that stall, too many at once, none left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+
+from sync.central.limits import ReceiverLimits
+from tests.helpers.fleet import Answer, Centre, running_centre, segment
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+STALLED_BYTES = 64 * 1024
+"""What Python may hold for a stalled handshake: with asyncio's own buffer it is four times that."""
+
+
+@contextlib.asynccontextmanager
+async def stalled(centre: Centre, count: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Connect `count` times and never begin the handshake."""
+    streams = [await asyncio.open_connection(*centre.client.address) for _ in range(count)]
+    try:
+        yield [reader for reader, _ in streams]
+    finally:
+        for _, writer in streams:
+            writer.transport.abort()
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Tell whether the receiver ends the connection within 10 s, having said nothing."""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            return await reader.read() == b""
+    return True
+
+
+async def put_when_there_is_room(centre: Centre) -> Answer:
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(aiohttp.ClientOSError):
+                return await centre.client.put(segment())
+
+
+async def test_a_stalled_handshake_takes_a_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=2)) as centre:
+        async with stalled(centre, 2):
+            async with stalled(centre, 1) as more:
+                assert await closed(more[0])
+            with pytest.raises(aiohttp.ClientOSError):
+                await centre.client.put(segment())
+            assert {record.getMessage() for record in caplog.records} == {"refused"}
+        assert (await put_when_there_is_room(centre)).status == 201
+
+
+async def test_a_handshake_that_takes_too_long_gives_its_place_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    limits = ReceiverLimits(connections=1, handshake_s=0.05)
+    async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as held:
+        assert await closed(held[0])
+        assert (await put_when_there_is_room(centre)).status == 201
+    assert "refused" in [record.getMessage() for record in caplog.records]
+
+
+async def test_what_is_no_handshake_is_refused_and_gives_its_place_back(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
+        reader, writer = await asyncio.open_connection(*centre.client.address)
+        writer.write(b"GET / HTTP/1.1\r\nHost: centre\r\n\r\n")
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionError):
+                assert b"HTTP" not in await reader.read()
+        writer.transport.abort()
+        assert (await put_when_there_is_room(centre)).status == 201
+
+
+async def test_stalled_handshakes_hold_little_memory(tmp_path: Path) -> None:
+    count = 50
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=count)) as centre:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            async with stalled(centre, count), stalled(centre, 1) as more:
+                assert await closed(more[0]), "all that came before are in their handshake"
+                after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert (after - before) / count < STALLED_BYTES
+
+
+async def test_a_stop_cuts_a_stalled_handshake(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as clients:
+        async with running_centre(tmp_path / "fleet", ReceiverLimits(connections=1)) as centre:
+            held = await clients.enter_async_context(stalled(centre, 1))
+            more = await clients.enter_async_context(stalled(centre, 1))
+            assert await closed(more[0])
+        assert await closed(held[0])
+
+
+async def test_an_accept_that_fails_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ConnectionAbortedError()]
+    accept = socket.socket.accept
+
+    def failing(self: socket.socket) -> tuple[socket.socket, object]:
+        if faults:
+            raise faults.pop(0)
+        return accept(self)
+
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(accept_retry_s=0.01)) as centre:
+        monkeypatch.setattr(socket.socket, "accept", failing)
+        assert (await centre.client.put(segment())).status == 201
+    assert [record.getMessage() for record in caplog.records] == ["accept"]
+    assert faults == []
+
+
+async def test_a_stop_while_no_connection_can_be_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_: socket.socket) -> tuple[socket.socket, object]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with contextlib.AsyncExitStack() as clients:
+        async with running_centre(tmp_path / "fleet", ReceiverLimits()) as centre:
+            monkeypatch.setattr(socket.socket, "accept", failing)
+            held = await clients.enter_async_context(stalled(centre, 1))
+            async with asyncio.timeout(10):
+                while not caplog.records:
+                    await asyncio.to_thread(os.sched_yield)
+        assert await closed(held[0])
