@@ -237,7 +237,7 @@ def _saved_service(path: Path) -> float:
     connection = database.connect(path)
     try:
         with database.single(connection, Clock(0.0)()) as tx:
-            return meta.read_number(tx, meta.SERVICE)
+            return meta.service(tx)
     finally:
         connection.close()
 
