@@ -4,14 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sync.central.ingest import run_ingest
+from sync.central.manifest import LocalCommits
 from sync.central.reports.completeness import SCHEMA, completeness
-from sync.central.tables import EVENTS, SEGMENTS
+from sync.central.tables import EVENTS, SEGMENTS, read_events, read_segments
+from sync.format import Dropped
+from tests.helpers.fleet_tables import Lane, land, some_events
 from tests.helpers.small_tables import at, table, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -95,6 +101,46 @@ def test_prefix_and_holes_are_missing_and_what_was_declared_is_explained(
     )
     assert told(report, "first_seq", "last_seq", *COUNTS) == [(11, 52, 52, 22, 30, 14, 16, 0)]
     assert told(report, "chain_breaks") == [(0,)]
+
+
+def test_a_range_that_was_declared_and_landed_after_all_counts_as_received(
+    spark: SparkSession,
+) -> None:
+    # 1-10 was evicted while its upload was under way, and landed; so was 21-30, told as one range
+    # with 31-35, which did not. 36-40 came twice, and was told as dropped all the same.
+    segments = [
+        segment("logs", 1, 10),
+        segment("logs", 11, 20, f"logs-{FIRST}-1-10-accepted", dropped=((1, 10, "full"),)),
+        segment("logs", 21, 30, f"logs-{FIRST}-11-20-accepted"),
+        segment("logs", 36, 40, "x", dropped=((1, 10, "full"), (21, 35, "full"))),
+        segment("logs", 36, 40, "x", fate="duplicate", dropped=((1, 10, "full"),)),
+        segment("logs", 41, 42, f"logs-{FIRST}-36-40-accepted", dropped=((36, 40, "full"),)),
+    ]
+    came = [*range(1, 31), *range(36, 43)]
+    report = completeness(
+        table(spark, EVENTS, events_of("logs", came)), table(spark, SEGMENTS, segments)
+    )
+    assert told(report, "first_seq", "last_seq", *COUNTS) == [(1, 42, 42, 37, 5, 5, 0, 0)]
+    assert told(report, "repeated_segments", "forks", "chain_breaks") == [(1, 0, 0)]
+
+
+def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_received(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane, commits = Lane(), LocalCommits(fleet.tables)
+    evicted = lane.seal(some_events(4))
+    land(fleet, lane.seal(some_events(3), (Dropped(1, 4, "backlog-full"),)))
+
+    def report() -> list[tuple[Any, ...]]:
+        run_ingest(spark, fleet, commits)
+        manifests = commits.manifests()
+        events = read_events(spark, fleet.tables, manifests)
+        rows = completeness(events, read_segments(spark, fleet.tables, manifests))
+        return told(rows, *COUNTS, "forks", "chain_breaks")
+
+    assert report() == [(7, 3, 4, 4, 0, 0, 0, 0)]
+    land(fleet, evicted)
+    assert report() == [(7, 7, 0, 0, 0, 0, 0, 0)]
 
 
 def test_rows_that_the_tables_lost_or_doubled_are_told(spark: SparkSession) -> None:
