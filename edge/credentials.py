@@ -17,8 +17,8 @@ MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
 """The mechanisms that keys are kept for, best first, and the hash of each."""
 ITERATIONS = 4096
 """Rounds of PBKDF2: RFC 7677 asks for that many, clients refuse fewer, and 100,000 would cost a
-gateway 23 ms a login. Generated passwords have 130 bits and need no stretching; who chooses short
-ones can ask for more rounds."""
+gateway 23 ms a login. Generated passwords have 130 bits and need no stretching; a short one of
+one's own is weak against whoever has stolen the database, and these rounds do not change that."""
 MAX_ITERATIONS = 1_000_000
 """Above that, a client would think that it hangs: about a second."""
 SALT_BYTES = 16
