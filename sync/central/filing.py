@@ -1,13 +1,15 @@
 """Moves segments that are in manifests out of the landing, so that its listings stay short.
 
 Accepted ones and duplicates go to the same relative path in the archive, all others to the
-quarantine. Works on a local disk; may be cut off anywhere and run again. Decides nothing.
+quarantine. Then removes what batches that were cut off had written to the tables. Works on a local
+disk; may be cut off anywhere and run again. Decides nothing.
 """
 
 from __future__ import annotations
 
 import filecmp
 import os
+import shutil
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sync.central.folders import FleetFolder
+    from sync.central.manifest import Manifest
+
+DATA: Final = "data"
+"""The tables' own files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
 
 _KEPT: Final = ("accepted", "duplicate")
 
@@ -75,6 +81,18 @@ def file_away(folder: FleetFolder, files: Iterable[Read]) -> None:
         except FileNotFoundError:
             if source.exists():
                 raise
+
+
+def clear_attempts(folder: FleetFolder, manifest: Manifest) -> None:
+    """Remove what other tries at the manifest's batch have left: no reader ever sees it.
+
+    Call it under the lease. What belongs to a batch that has no manifest stays: it may be that the
+    manifest is what was lost. Raises OSError when the disk refuses.
+    """
+    batch = folder.tables / DATA / manifest.query / str(manifest.batch)
+    for attempt in batch.glob("*"):
+        if attempt.name != manifest.attempt:
+            shutil.rmtree(attempt)
 
 
 def _move(folder: FleetFolder, source: Path, file: Read) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from sync.central import tables
 from sync.central.decoding import explode, inspect
 from sync.central.errors import FleetError
-from sync.central.filing import Read, empty, file_away, waiting
+from sync.central.filing import DATA, Read, clear_attempts, empty, file_away, waiting
 from sync.central.folders import FleetFolder
 from sync.central.ledger import CLAIM, Claim, Fate, Verdict, judge, neighbours
 from sync.central.manifest import Counts, Manifest
@@ -181,7 +181,7 @@ class _Run:
         try:
             found = self._judged(inspected)
             self._on_step("judged")
-            folder = PurePosixPath("data", query, str(number), secrets.token_hex(8))
+            folder = PurePosixPath(DATA, query, str(number), secrets.token_hex(8))
             attempt = tables.Attempt(self._folder.tables, folder)
             by_day = self._write_events(attempt, files, found)
             self._on_step("events")
@@ -274,6 +274,7 @@ class _Run:
             rows = tables.read_segments(self._spark, self._folder.tables, [manifest])
             read = rows.select("path", "fate", "sha256").collect()
             file_away(self._folder, [Read(*row) for row in read])
+            clear_attempts(self._folder, manifest)
             self._commits.filed(manifest)
         self._on_step("filed")
 

@@ -209,6 +209,8 @@ def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
     assert len(fates(spark, fleet)) == 4
     assert waiting(fleet) == set()
     assert len(list(fleet.archive.rglob("*.seg"))) == 4
+    named = {manifest.attempt for manifest in LocalCommits(fleet.tables).manifests()}
+    assert {path.name for path in fleet.tables.glob("data/*/*/*")} == named
 
 
 def test_batches_see_what_the_batches_before_them_took(

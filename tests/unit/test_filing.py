@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central.filing import Read, empty, file_away, waiting
+from sync.central.filing import Read, clear_attempts, empty, file_away, waiting
+from sync.central.manifest import Manifest
 from tests.helpers.fleet_tables import fleet_folder, put
 
 if TYPE_CHECKING:
@@ -118,6 +119,18 @@ def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:
     with pytest.raises(OSError, match="cannot be moved"):
         file_away(fleet, [file])
     assert (fleet.landing / NAME).read_bytes() == b"one"
+
+
+def test_what_other_tries_at_a_committed_batch_left_is_removed_and_nothing_else(
+    fleet: FleetFolder,
+) -> None:
+    for attempt in ("q/0/named", "q/0/cut", "q/0/cut-too", "q/1/on-its-way", "other/0/cut"):
+        put(fleet.tables / "data" / attempt / "events" / "day=2025-11-21" / "x.parquet", b"rows")
+    manifest = Manifest("q", 0, "named", "2025-11-21T12:00:00.000+00:00", ())
+    clear_attempts(fleet, manifest)
+    clear_attempts(fleet, manifest)
+    left = {path.parts[-6:-3] for path in fleet.tables.glob("data/**/*.parquet")}
+    assert left == {("q", "0", "named"), ("q", "1", "on-its-way"), ("other", "0", "cut")}
 
 
 def test_waiting_sees_what_the_stream_sees(fleet: FleetFolder) -> None:
