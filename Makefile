@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) > /dev/null || { echo "There is no $(PYTHON). On Debian, Ubuntu and" \
 	  "Raspberry Pi OS: apt-get install python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) .ci/check_python.py
-	@echo "making $(VENV): some minutes and 900 MB the first time"
+	@echo "making $(VENV): some minutes and 1.2 GB the first time"
 	@{ $(PY) .ci/check_python.py && $(PY) -m pip --version; } > /dev/null 2>&1 \
 	  || $(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --constraint constraints.txt $(BUILD_BACKEND)
@@ -98,7 +98,7 @@ test-long: $(STAMP) ## all tests in their full counts; SEED=N repeats a run
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 
 .PHONY: demo
-demo: $(STAMP) ## the whole road in about a minute: devices, gateway, kill -9, centre, report
+demo: $(STAMP) ## the whole road in two minutes: devices, gateway, kill -9, centre, report
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
 
 .PHONY: bench

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -120,9 +121,16 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="fieldpost-demo-"))
     road = Road(root, seed, options.devices, options.messages, options.seconds)
     say(f"seed {seed}, folder {root}")
-    checks = travel(road)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        checks = travel(road)
+    except KeyboardInterrupt:
+        say("interrupted; nothing is left running")
+        return 130
     print_table(checks)
     print(f"\nthe report: {road.report / 'index.html'}")
+    print(f"the folder {root} stays, with the passwords of its devices: remove it when you like")
     failed = [check.what for check in checks if not check.passed]
     print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
     return 1 if failed else 0
@@ -136,8 +144,9 @@ def travel(road: Road) -> list[Check]:
     with start(*serve):
         verdict = run_devices(road)
     landed = count_landed(road.fleet)
-    say("ingesting with Spark, twice: the second time there is nothing new")
-    call("fieldpost-fleet", "ingest", "--dir", road.fleet)
+    say("ingesting with Spark")
+    say(call("fieldpost-fleet", "ingest", "--dir", road.fleet).strip())
+    say("ingesting again: there is nothing new")
     again = json.loads(call("fieldpost-fleet", "ingest", "--dir", road.fleet, "--json"))
     say("making the report")
     call("fieldpost-fleet", "report", "--dir", road.fleet, "--out", road.report)
@@ -167,6 +176,8 @@ def run_devices(road: Road) -> dict[str, Any]:
         stop(gateway)
     finally:
         gateway.close()
+    if not out:
+        raise SystemExit(f"the simulation ended with status {devices.returncode} and no verdict")
     verdict: dict[str, Any] = json.loads(out)
     return verdict
 
@@ -237,13 +248,16 @@ def print_table(checks: list[Check]) -> None:
 
 def call(*argv: str | Path) -> str:
     """Run a command of the project and return its output; ends the demonstration if it fails."""
-    command = Path(sys.executable).with_name(str(argv[0]))
-    done = subprocess.run(
-        [command, *argv[1:]], capture_output=True, text=True, timeout=COMMAND_S, check=False
-    )
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, argv))} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    with start(*argv, ready=False) as process:
+        if process.wait(COMMAND_S) != 0:
+            text = f"{process.stdout}{process.stderr}"
+            raise SystemExit(f"{' '.join(map(str, argv))} failed:\n{text}")
+        return process.stdout
+
+
+def _stop(number: int, _frame: object) -> None:
+    """End as an error does, so that all that runs is ended too."""
+    raise SystemExit(128 + number)
 
 
 def free_port() -> int:

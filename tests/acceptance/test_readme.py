@@ -42,7 +42,7 @@ def run_in(folder: Path, command: list[str]) -> str:
 
 async def test_the_first_steps_lead_to_a_gateway_that_a_device_logs_in_to(tmp_path: Path) -> None:
     install, init, add, run = gateway_commands()
-    assert install == ["pip", "install", "fieldpost"]
+    assert install == ["pip", "install", "."]
     run_in(tmp_path, init)
     jid, password = run_in(tmp_path, add).split()
     folder = tmp_path / "gateway"
