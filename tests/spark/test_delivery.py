@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.central.reports import delivery, lag, quarantine, volume
+from sync.central.reports import delivery, lag, notices, quarantine, volume
 from sync.central.tables import EVENTS, SEGMENTS
 from tests.helpers.small_tables import at, table, told
 
@@ -39,6 +39,29 @@ def test_lag_keeps_synchronised_clocks_apart(spark: SparkSession) -> None:
     assert told(report, *lag.SCHEMA.fieldNames()) == [
         ("gw", True, 2, 1.5, 3, 3, 3),
         ("gw", False, 1, -0.25, -0.25, -0.25, -0.25),
+    ]
+
+
+def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) -> None:
+    dead = event(lane="system", kind="message", name="dead", value=9.0)
+    limit = event(lane="system", kind="limit", name="rate")
+    rows = [
+        dead | {"time": at(5)},
+        dead | {"time": at(2)},
+        dead | {"name": "expired"},
+        limit | {"value": 40.0, "time": at(1)},
+        limit | {"value": 2.0, "time": at(3)},
+        limit | {"gateway": "other"},
+        event(lane="system", kind="system", name="dead"),
+        event(kind="limit", name="rate", value=5.0),
+    ]
+    report = notices.notices(table(spark, EVENTS, rows))
+    assert report.schema.simpleString() == notices.SCHEMA.simpleString()
+    assert told(report, *notices.SCHEMA.fieldNames()) == [
+        ("gw", "limit", "rate", 42, 1, 3),
+        ("gw", "message", "dead", 2, 2, 5),
+        ("gw", "message", "expired", 1, 0, 0),
+        ("other", "limit", "rate", 1, 0, 0),
     ]
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from sync.central.rendering import words
 from sync.central.rendering.layout import LAYOUTS
-from sync.central.rendering.page import render_page, report_document, write_report
+from sync.central.rendering.page import (
+    render_page,
+    report_document,
+    table_csv,
+    write_report,
+)
 from sync.central.rendering.plots import activity_plot, latency_plot, running_plot
 from sync.central.rendering.summary import problems, totals, verdict
 from sync.central.reports.gather import Findings
@@ -181,6 +186,25 @@ def test_what_is_wrong_with_a_gateway_is_told(
     assert what in told.what
 
 
+def test_lost_messages_and_refusals_are_pointed_out_by_gateway() -> None:
+    row = {"gateway": "gw.example", "kind": "message", "since": NOON, "until": NOON}
+    limit = row | {"kind": "limit"}
+    rows = [
+        limit | {"name": "rate", "times": 1_000},
+        limit | {"name": "size", "times": 200},
+        row | {"name": "dead", "times": 3},
+        row | {"name": "odd", "times": 1},
+    ]
+    told = problems(whole(notices=rows))
+    assert {(problem.weight, problem.where) for problem in told} == {("notice", "gw.example")}
+    assert [problem.what for problem in told] == [
+        "Messages that are dead, delivered to nobody: 3.",
+        "Messages, odd: 1.",
+        "Refusals by its limits: 1\u2009200.",
+    ]
+    assert "table dead of the gateway" in told[0].remedy
+
+
 def test_what_is_wrong_comes_first_on_the_page() -> None:
     lanes = [LANE | {"declared": 5}, LANE | {"lane": "system", "unexplained": 3}]
     found = whole(completeness=lanes, refused={"bad": 4, "fork": 1})
@@ -278,6 +302,39 @@ def test_plots_are_repeatable_and_follow_the_colours_of_the_page() -> None:
         assert set(re.findall(r"#0[1-3]0[1-3]0[1-9]", svg)) == set()
         assert re.search(r"20\d\d-\d\d-\d\dT", svg) is None
     assert running_plot([]) == activity_plot([], 1) == latency_plot([DELIVERY | {"qos": 1}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("span", "tick", "days"),
+    [
+        (0.5, r"12:00:0\d", "2025-11-21, UTC"),
+        (45, r"12:00:\d\d", "2025-11-21, UTC"),
+        (3_600, r"12:\d\d", "2025-11-21, UTC"),
+        (20 * 3_600, r"11-22 \d\d:00", "2025-11-21 to 2025-11-22, UTC"),
+        (3 * 86_400, r"11-23 \d\d:00", "2025-11-21 to 2025-11-24, UTC"),
+        (30 * 86_400, r"2025-12-\d\d", "2025-11-20 to 2025-12-23, UTC"),
+    ],
+)
+def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days: str) -> None:
+    row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row]))
+    assert days in texts
+    ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
+    assert 3 <= len(ticks) == len(set(ticks))
+    assert any(re.fullmatch(tick, text) for text in ticks)
+    assert len({len(text) for text in ticks}) == 1
+
+
+def test_a_legend_begins_at_the_left() -> None:
+    svg = latency_plot([DELIVERY | {"gateway": "a-gateway-with-a-long-name.example"}])
+    places = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
+    assert [float(place) < 60 for place in places] == [True]
+
+
+def test_a_clock_is_told_in_words_in_csv() -> None:
+    [layout] = [each for each in LAYOUTS if each.name == "lag"]
+    row = {column.name: 1 for column in layout.columns} | {"gateway": "gw", "clock": False}
+    assert "gw,not synchronised,1" in table_csv(layout, [row])
 
 
 def test_a_plot_of_many_gateways_shows_the_worst() -> None:

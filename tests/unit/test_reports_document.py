@@ -10,7 +10,15 @@ import pytest
 from sync.central.decoding import MAX_DAYS
 from sync.central.rendering.layout import LAYOUTS
 from sync.central.rendering.summary import totals
-from sync.central.reports import availability, completeness, delivery, lag, quarantine, volume
+from sync.central.reports import (
+    availability,
+    completeness,
+    delivery,
+    lag,
+    notices,
+    quarantine,
+    volume,
+)
 from sync.central.reports.common import PATIENCE, SEAL_S
 from sync.central.reports.gather import Findings
 from sync.central.session import BATCH_FILES
@@ -24,6 +32,7 @@ SCHEMAS = {
     "completeness": completeness.SCHEMA,
     "delivery": delivery.SCHEMA,
     "lag": lag.SCHEMA,
+    "notices": notices.SCHEMA,
     "totals": volume.TOTALS,
     "quarantine": quarantine.SCHEMA,
 }

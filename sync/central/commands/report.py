@@ -55,7 +55,7 @@ def command(folder: Path, out: Path, *, as_json: bool, verbose: bool) -> None:
     for line in _lines(document["totals"]):
         click.echo(line)
     wrong = sum(problem["weight"] == "wrong" for problem in document["problems"])
-    click.echo(f"{'wrong':<16}{wrong:>12}")
+    click.echo(f"{'problems':<16}{wrong:>12}")
     click.echo(f"page {page}")
 
 

@@ -140,6 +140,21 @@ TOTALS: Final = Layout(
     (Column("lane", "Lane"), Column("kind", "Kind"), _number("events", "Events")),
 )
 
+NOTICES: Final = Layout(
+    "notices",
+    "Messages lost and refusals",
+    "What the gateways told of messages that went nowhere (dead, expired, evicted), and of what "
+    "their limits refused, by the rule.",
+    (
+        Column("gateway", "Gateway"),
+        Column("kind", "Kind"),
+        Column("name", "Name"),
+        _number("times", "Times"),
+        _time("since", "First"),
+        _time("until", "Last"),
+    ),
+)
+
 QUARANTINE: Final = Layout(
     "quarantine",
     "Quarantine",
@@ -153,4 +168,4 @@ QUARANTINE: Final = Layout(
     ),
 )
 
-LAYOUTS: Final = (AVAILABILITY, COMPLETENESS, DELIVERY, LAG, TOTALS, QUARANTINE)
+LAYOUTS: Final = (AVAILABILITY, COMPLETENESS, DELIVERY, LAG, NOTICES, TOTALS, QUARANTINE)

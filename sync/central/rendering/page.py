@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from sync.central.durable import write_whole
 from sync.central.rendering import words
-from sync.central.rendering.layout import LAYOUTS, Layout
+from sync.central.rendering.layout import LAYOUTS, Column, Layout
 from sync.central.rendering.plots import activity_plot, latency_plot, running_plot
 from sync.central.rendering.summary import MAX_PROBLEMS, problems, totals, verdict
 
@@ -59,12 +59,14 @@ def report_document(found: Findings) -> dict[str, Any]:
 
 
 def table_csv(layout: Layout, rows: list[dict[str, Any]]) -> str:
-    """Write a table with its columns' names and plain values; times in ISO 8601, UTC."""
+    """Write a table with its columns' names and plain values; times in ISO 8601, UTC.
+
+    A state that is true or false is written in the page's words.
+    """
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    names = [column.name for column in layout.columns]
-    writer.writerow(names)
-    writer.writerows([_cell(row[name]) for name in names] for row in rows)
+    writer.writerow([column.name for column in layout.columns])
+    writer.writerows([_cell(each, row[each.name]) for each in layout.columns] for row in rows)
     return target.getvalue()
 
 
@@ -104,7 +106,9 @@ def _plots(found: Findings) -> dict[str, Markup]:
     return {name: Markup(svg) for name, svg in drawn.items() if svg}  # noqa: S704
 
 
-def _cell(value: Any) -> Any:
+def _cell(column: Column, value: Any) -> Any:
+    if isinstance(value, bool):
+        return column.write(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
 

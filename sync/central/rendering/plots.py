@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
@@ -46,6 +46,12 @@ _STATES: Final = {
     "outage": "#020203",
     "unknown": "#020204",
 }
+_LEAST_S: Final = 6  # seconds that an axis spans at least: ticks are whole seconds then
+_FORMATS: Final = (
+    (600, "%H:%M:%S"),
+    (86_400, "%H:%M"),
+    (5 * 86_400, "%m-%d %H:%M"),
+)  # up to so many seconds; dates beyond, where AutoDateLocator sets whole days
 _LANES: Final = {"readings": "#030301", "logs": "#030302", "system": "#030303"}
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -87,7 +93,7 @@ def running_plot(stretches: Rows) -> str:
         axes.set_ylim(len(chosen) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         _times(axes)
-        _legend(axes, _STATES)
+        _legend(figure, _STATES)
         return _svg(figure, "running")
 
 
@@ -115,7 +121,7 @@ def activity_plot(activity: Rows, step_s: int) -> str:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=False, axis="x")
         _times(axes)
-        _legend(axes, _LANES)
+        _legend(figure, _LANES)
         return _svg(figure, "activity")
 
 
@@ -139,7 +145,7 @@ def latency_plot(delivery: Rows) -> str:
         axes.set_yticks(places, _of(rows, "gateway"))
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
-        _legend(axes, {name.removesuffix("_ms"): colour for name, colour in marks.items()})
+        _legend(figure, {name.removesuffix("_ms"): colour for name, colour in marks.items()})
         return _svg(figure, "latency")
 
 
@@ -166,16 +172,25 @@ def _number(seconds: float) -> float:
 
 
 def _times(axes: Axes) -> None:
+    """Label the axis so that each tick can be read alone, and tell the days below."""
+    left, right = (place * 86_400 for place in axes.get_xlim())
+    right = max(right, left + _LEAST_S)
+    axes.set_xlim(_number(left), _number(right))
+    first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (left, right))
+    span = right - left
+    form = next((form for most, form in _FORMATS if span < most), "%Y-%m-%d")
+    if first != last and form == "%H:%M":
+        form = "%m-%d %H:%M"
     locator = AutoDateLocator(tz=UTC, maxticks=8)  # type: ignore[no-untyped-call]
-    formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(formatter)
+    axes.xaxis.set_major_formatter(DateFormatter(form, tz=UTC))  # type: ignore[no-untyped-call]
+    axes.set_xlabel(f"{first}, UTC" if first == last else f"{first} to {last}, UTC")
 
 
-def _legend(axes: Axes, colours: dict[str, str]) -> None:
+def _legend(figure: Figure, colours: dict[str, str]) -> None:
     handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
-    place: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
-    axes.legend(handles=handles, ncols=len(handles), handlelength=1, **place)
+    # At the left: what a narrow screen shows of a plot before it is scrolled.
+    figure.legend(handles=handles, ncols=len(handles), handlelength=1, loc="outside upper left")
 
 
 def _svg(figure: Figure, name: str) -> str:

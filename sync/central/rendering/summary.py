@@ -64,6 +64,7 @@ def problems(found: Findings) -> list[Problem]:
         *_in_lanes(found.completeness),
         *_bad(found.refused),
         *_gateways(found.availability),
+        *_told(found.notices),
     ]
     told.sort(key=lambda problem: problem.weight != "wrong")
     return told
@@ -149,8 +150,45 @@ def _gateways(rows: Rows) -> Iterator[Problem]:
                 "notice",
                 where,
                 f"Starts without a clean stop before: {count(row['unclean_restarts'])}.",
-                "What it had acknowledged is safe. Many of them wear out its card: see its power.",
+                "What it had acknowledged is safe. Many of them wear out its card: check its power "
+                "supply.",
             )
+
+
+def _told(rows: Rows) -> Iterator[Problem]:
+    refused: dict[str, int] = {}
+    for row in rows:
+        if row["kind"] == "limit":
+            refused[row["gateway"]] = refused.get(row["gateway"], 0) + row["times"]
+            continue
+        what, remedy = _MESSAGES.get(row["name"], (f"Messages, {row['name']}: {{}}.", _ELSE))
+        yield Problem("notice", row["gateway"], what.format(count(row["times"])), remedy)
+    for gateway, times in refused.items():
+        what = f"Refusals by its limits: {count(times)}."
+        remedy = "The table of messages lost and refusals says by which rules."
+        yield Problem("notice", gateway, what, remedy)
+
+
+_ELSE: Final = "Its events of kind message, in the system lane, say why."
+
+_MESSAGES: Final = {
+    "dead": (
+        "Messages that are dead, delivered to nobody: {}.",
+        "Look at the table dead of the gateway: it keeps them, with the reason.",
+    ),
+    "dead_evicted": (
+        "Dead messages that it no longer keeps: {}.",
+        "It had too many. Look at the table dead of the gateway for the cause, in those left.",
+    ),
+    "expired": (
+        "Messages that expired, as their sender never asked for delivery: {}.",
+        "Look at the device that sent them: it does not finish assured delivery.",
+    ),
+    "evicted": (
+        "Messages that were evicted, as their sender was at its limit: {}.",
+        "Look at the device that sent them: it does not finish assured delivery.",
+    ),
+}
 
 
 def verdict(told: Iterable[Problem], events: int) -> tuple[str, str]:

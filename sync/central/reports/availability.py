@@ -60,7 +60,8 @@ SCHEMA: Final = StructType(
     ]
 )
 """`state` is `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
-ever came). Shares are of 1; `running_share` leaves out the time that is unknown."""
+ever came). Shares are of 1; `running_share` leaves out the time that is unknown.
+Lengths are in seconds, to the millisecond."""
 
 SPANS: Final = StructType(
     [
@@ -90,6 +91,8 @@ def availability(events: DataFrame, segments: DataFrame, as_of: datetime) -> Dat
     )
     counted = ["outages", "restarts", "unclean_restarts", "clock_steps", "silences"]
     told = rows.withColumn("state", state).fillna(0, subset=counted)
+    lengths = [each.name for each in SCHEMA if each.name.endswith("_s")]
+    told = told.withColumns({name: F.round(name, 3) for name in lengths})
     return conform(told, SCHEMA).orderBy("gateway")
 
 

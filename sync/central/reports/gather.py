@@ -14,6 +14,7 @@ from sync.central.reports.availability import availability, stretches
 from sync.central.reports.completeness import completeness
 from sync.central.reports.delivery import delivery
 from sync.central.reports.lag import lag
+from sync.central.reports.notices import notices
 from sync.central.reports.quarantine import quarantine, quarantined
 from sync.central.reports.volume import activity, step_for, totals
 
@@ -42,6 +43,7 @@ class Findings:
     completeness: Rows = field(default_factory=list)
     delivery: Rows = field(default_factory=list)
     lag: Rows = field(default_factory=list)
+    notices: Rows = field(default_factory=list)
     totals: Rows = field(default_factory=list)
     quarantine: Rows = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
@@ -61,6 +63,7 @@ def gather(events: DataFrame, segments: DataFrame, as_of: datetime) -> Findings:
         completeness=rows_of(completeness(events, segments)),
         delivery=rows_of(delivery(events)),
         lag=rows_of(lag(events)),
+        notices=rows_of(notices(events)),
         totals=rows_of(totals(events)),
         quarantine=rows_of(quarantine(segments)),
         refused={row["fate"]: row["files"] for row in rows_of(quarantined(segments))},
