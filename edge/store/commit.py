@@ -75,6 +75,8 @@ class Store:
         self._wake = asyncio.Event()
         self._closing = False
         self._was_full = False
+        self._known: dict[str, Any] = {}
+        self._version = -1
         self._commit_time = 0.0
         self.commits = 0
         self.on_room: Callable[[], None] = lambda: None
@@ -224,9 +226,13 @@ class Store:
         self, units: list[Callable[[Transaction], Any]]
     ) -> tuple[list[Any], float | None]:
         connection = self._writer.raw
-        tx = Transaction(connection, self._clock())
+        tx = Transaction(connection, self._clock(), self._known)
         try:
             connection.execute("BEGIN IMMEDIATE")
+            (version,) = connection.execute("PRAGMA data_version").fetchone()
+            if version != self._version:  # another process has changed something
+                self._version = version
+                self._known.clear()
             outcomes = [unit(tx) for unit in units]
             tx.finish()
             before = time.perf_counter()
@@ -235,6 +241,7 @@ class Store:
             self.commits += 1
         finally:
             if connection.in_transaction:
+                self._known.clear()
                 connection.execute("ROLLBACK")
         return outcomes, tx.due
 

@@ -59,22 +59,23 @@ CREATE TEMPORARY TABLE sessions (
 class Transaction:
     """What a unit of work may touch: rows, the moment it runs at, and the next alarm.
 
-    `memo` is for the files of `store`: what they have read, and keep true until the transaction
-    ends. It ends with the transaction, also where that is rolled back.
+    `memo` and `known` are for the files of `store`: what they have read and keep true themselves.
+    `memo` ends with the transaction; `known` goes on until one is rolled back, or another process
+    has changed the database.
     """
 
-    __slots__ = ("_connection", "_endings", "due", "memo", "now")
+    __slots__ = ("_connection", "_endings", "due", "known", "memo", "now", "run")
 
-    def __init__(self, connection: sqlite3.Connection, now: Now) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: Now, known: dict[str, Any] | None = None
+    ) -> None:
         self._connection = connection
+        self.run: Callable[..., sqlite3.Cursor] = connection.execute
+        self.known = {} if known is None else known
         self.now = now
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
         self._endings: list[Callable[[Transaction], None]] = []
-
-    def run(self, sql: str, values: Values = ()) -> sqlite3.Cursor:
-        """Execute one statement."""
-        return self._connection.execute(sql, values)
 
     def row(self, sql: str, values: Values = ()) -> Any:
         """Return the first row, or `None`."""

@@ -6,8 +6,9 @@ counters have no gaps. Sealed events leave for `segments`.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ OVERHEAD: Final = 48
 
 
 class NewEvent(NamedTuple):
-    """An event that has no number yet; fields as UPSTREAM's "Event" has them."""
+    """An event that has no number yet; fields as docs/segment-format.md has them."""
 
     kind: str
     source: str | None = None
@@ -96,7 +97,7 @@ class _Counter:
         self.bytes = 0
 
 
-_to_json: Final = json.JSONEncoder(ensure_ascii=False).encode
+_to_json: Final = msgspec.json.Encoder().encode
 
 
 def append(tx: Transaction, lane: str, event: NewEvent) -> None:
@@ -106,7 +107,7 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     counter.last += 1
     counter.bytes += size
     *fields, tags = event
-    text = _to_json(dict(tags)) if tags else None
+    text = _to_json(dict(tags)).decode() if tags else None
     seq, clock = counter.last, now.synchronised
     tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
 
@@ -171,4 +172,4 @@ def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> 
 
 def _row(fields: list[Any], tags: str | None) -> Row:
     seq, time, clock, *rest = fields
-    return Row._make((seq, time, bool(clock), *rest, json.loads(tags) if tags else {}))
+    return Row._make((seq, time, bool(clock), *rest, msgspec.json.decode(tags) if tags else {}))

@@ -18,9 +18,9 @@ KEY_BYTES: Final = 8
 
 PAGE_KEYS: Final = 32
 
+_BEGIN: Final = "INSERT INTO released_latest (source, keys) VALUES (?, ?)"
 _ADD: Final = """
-INSERT INTO released_latest (source, keys) VALUES (?, ?)
-ON CONFLICT (source) DO UPDATE SET keys = CAST(keys || excluded.keys AS BLOB)
+UPDATE released_latest SET keys = CAST(keys || ? AS BLOB) WHERE source = ?
 RETURNING length(keys)
 """
 _FILE: Final = """
@@ -37,8 +37,11 @@ _SET_PAGE: Final = "UPDATE released_pages SET keys = ? WHERE source = ? AND slot
 
 def add(tx: Transaction, source: str, sender: str, msg_id: str, least: int) -> None:
     """Remember the key of a message; at least the last `least` keys of its source are kept."""
-    (size,) = tx.row(_ADD, (source, _key(sender, msg_id)))
-    if size >= PAGE_KEYS * KEY_BYTES:
+    key = _key(sender, msg_id)
+    row = tx.row(_ADD, (key, source))
+    if row is None:
+        tx.run(_BEGIN, (source, key))
+    elif row[0] >= PAGE_KEYS * KEY_BYTES:
         tx.run(_FILE, (-(-least // PAGE_KEYS), source))
         tx.run(_EMPTY, (source,))
 

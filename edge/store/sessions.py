@@ -26,6 +26,8 @@ WHERE s.generation = ?
 def bind(tx: Transaction, generation: int, account: str, bare: str, full: str) -> int | None:
     """Bind a full JID to a socket; returns the generation that it replaces, if any."""
     replaced = tx.row(_REPLACE, (full,))
+    if replaced is not None:
+        _forget(tx, int(replaced[0]))
     tx.run(_BIND, (generation, full, bare, account))
     return None if replaced is None else int(replaced[0])
 
@@ -33,9 +35,20 @@ def bind(tx: Transaction, generation: int, account: str, bare: str, full: str) -
 def end(tx: Transaction, generation: int) -> None:
     """Forget a session; does nothing if it was replaced."""
     tx.run(_END, (generation,))
+    _forget(tx, generation)
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
-    """Return whose session this is, or `None` if it is over."""
-    row = tx.row(_SENDER, (generation,))
-    return None if row is None else Sender(row[0], row[1], bool(row[2]), bool(row[3]))
+    """Return whose session this is, or `None` if it is over.
+
+    It is known from one transaction to the next, until its row or somebody's account changes.
+    """
+    senders: dict[int, Sender] = tx.known.setdefault("senders", {})
+    found = senders.get(generation)
+    if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
+        found = senders[generation] = Sender(row[0], row[1], bool(row[2]), bool(row[3]))
+    return found
+
+
+def _forget(tx: Transaction, generation: int) -> None:
+    tx.known.get("senders", {}).pop(generation, None)

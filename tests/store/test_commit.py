@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
-from edge.store import commit, database, meta
+from edge.store import accounts, commit, database, meta, sessions
 from edge.store.commit import Bounds, Store
 from edge.store.database import Transaction
 from edge.store.thread import DatabaseThread
@@ -576,3 +576,36 @@ async def test_a_call_that_was_cancelled_still_runs_to_its_end(path: Path) -> No
     go_on.set()
     assert await asyncio.to_thread(ended.wait, 30)
     await thread.close()
+
+
+# What is known from one transaction to the next.
+
+
+async def test_a_senders_trust_ends_with_the_next_group_after_another_process_took_it(
+    path: Path,
+) -> None:
+    def trusted(tx: Transaction) -> bool:
+        sender = sessions.sender(tx, 7)
+        assert sender is not None
+        return sender.trusted
+
+    async with opened(path) as store:
+        await store.run(lambda tx: accounts.add(tx, "pump1", (), trusted=True))
+        await store.run(lambda tx: sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw"))
+        assert await store.run(trusted)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("UPDATE accounts SET trusted = 0")
+            other.commit()
+        assert not await store.run(trusted)
+
+
+async def test_what_a_unit_that_failed_came_to_know_is_forgotten(path: Path) -> None:
+    def bind_and_fail(tx: Transaction) -> None:
+        sessions.bind(tx, 7, "pump1", "pump1@gw", "pump1@gw/fw")
+        assert sessions.sender(tx, 7) is not None
+        raise ZeroDivisionError
+
+    async with opened(path) as store:
+        with pytest.raises(StoreError):
+            await store.run(bind_and_fail)
+        assert await store.run(lambda tx: sessions.sender(tx, 7)) is None

@@ -179,7 +179,7 @@ def test_the_dead_are_bounded_in_number_and_each_end_is_told(db: sqlite3.Connect
     assert buried(db) == ["m2", "m3"]
     assert names(db) == ["dead", "dead", "dead", "dead_evicted", "dead", "dead_evicted"]
     tags = [row[0] for row in db.execute("SELECT tags FROM events WHERE name = 'dead_evicted'")]
-    assert tags == ['{"msgId": "m0"}', '{"msgId": "m1"}']
+    assert tags == ['{"msgId":"m0"}', '{"msgId":"m1"}']
 
 
 def test_the_dead_are_bounded_in_bytes(db: sqlite3.Connection) -> None:
