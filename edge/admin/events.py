@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -31,10 +32,11 @@ class Logged(NamedTuple):
 
 
 def read(folder: Path, decode: Callable[[bytes], Sequence[Any]]) -> Iterator[Logged]:
-    """Yield every event that is still here, lane by lane, by their numbers.
+    """Yield every event that is still here: epoch by epoch, in each by (time, lane, number).
 
-    `decode` opens a segment: its events. Each segment or page is read in a transaction of its own,
-    so that a slow reader of this keeps nothing from the running gateway.
+    The numbers of a lane stay in order even where the clock was set back. `decode` opens a segment:
+    its events. Each segment or page is read in a transaction of its own, so that a slow reader of
+    this keeps nothing from the running gateway; one of each lane is in memory.
     """
     path = folder / database.FILE_NAME
     with closing(database.connect_reader(path)) as connection:
@@ -42,18 +44,38 @@ def read(folder: Path, decode: Callable[[bytes], Sequence[Any]]) -> Iterator[Log
             current = meta.read_text(tx, meta.EPOCH)
             lanes = segments.lanes(tx)
             lanes += [key for lane in events.LANES if (key := (current, lane)) not in lanes]
-        for epoch, lane in lanes:
-            seq = 0
-            while True:
-                with _snapshot(connection) as tx:
-                    data = segments.after(tx, epoch, lane, seq)
-                    page = [] if data is not None else _unsealed(tx, epoch == current, lane, seq)
-                if data is not None:  # what was just sealed may have been read before that
-                    page = [event for event in decode(data) if event.seq > seq]
-                if not page:
-                    break
-                yield from (Logged(epoch, lane, event) for event in page)
-                seq = page[-1].seq
+        for epoch in dict.fromkeys(epoch for epoch, _ in lanes):
+            pages = [
+                _lane(connection, epoch, lane, epoch == current, decode)
+                for of, lane in lanes
+                if of == epoch
+            ]
+            yield from heapq.merge(*pages, key=_order)
+
+
+def _order(logged: Logged) -> tuple[int, str, int]:
+    return logged.event.time, logged.lane, logged.event.seq
+
+
+def _lane(
+    connection: sqlite3.Connection,
+    epoch: str,
+    lane: str,
+    current: bool,
+    decode: Callable[[bytes], Sequence[Any]],
+) -> Iterator[Logged]:
+    """Yield a lane's events by their numbers; no transaction is open while it yields."""
+    seq = 0
+    while True:
+        with _snapshot(connection) as tx:
+            data = segments.after(tx, epoch, lane, seq)
+            page = [] if data is not None else _unsealed(tx, current, lane, seq)
+        if data is not None:  # what was just sealed may have been read before that
+            page = [event for event in decode(data) if event.seq > seq]
+        if not page:
+            return
+        yield from (Logged(epoch, lane, event) for event in page)
+        seq = page[-1].seq
 
 
 def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transaction]:

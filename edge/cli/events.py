@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @telling
 def events(folder: Path, as_json: bool) -> None:
-    """Print the event log: what is not shipped yet, and what was shipped recently."""
+    """Print the event log: what is not shipped yet, and what was shipped recently.
+
+    The latest events come last. A `?` behind a time: the clock was not synchronised.
+    """
     line = _json if as_json else _text
     for logged in admin.read(folder, _decode):
         click.echo(line(logged))

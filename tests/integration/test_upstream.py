@@ -346,6 +346,51 @@ async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(
     assert numbers == list(range(1, 13))
 
 
+async def test_the_log_reads_by_time_over_the_lanes_of_an_epoch(
+    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "PAGE", 3)
+    lanes = [SYSTEM, LOGS, READINGS, READINGS, LOGS, SYSTEM, LOGS] * 4
+    for half in (lanes[:17], lanes[17:]):
+        await sealer(tmp_path, store, clock).flush()
+        for lane in half:
+            clock.service += 0.5
+            await store.run(lambda tx, lane=lane: append(tx, lane, 1, NewEvent("log")))  # type: ignore[misc]
+    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    found = [next(reading) for _ in range(20)]
+    await sealer(tmp_path, store, clock).flush()
+    found += reading
+    assert [logged.lane for logged in found] == lanes
+    times = [logged.event.time for logged in found]
+    assert times == sorted(set(times))
+
+
+async def test_events_of_one_moment_read_by_lane_and_number(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    for lane in (SYSTEM, READINGS, LOGS):
+        await store.run(lambda tx, lane=lane: append(tx, lane, 2, NewEvent("log")))  # type: ignore[misc]
+    found = [
+        (logged.lane, logged.event.seq)
+        for logged in admin.read(tmp_path, lambda data: decode(data).events)
+    ]
+    assert found == [(lane, seq) for lane in (LOGS, READINGS, SYSTEM) for seq in (1, 2)]
+
+
+async def test_a_clock_that_was_set_back_hides_nothing(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    for step in (100, -50, 10):
+        clock.wall_offset += step
+        await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
+        await store.run(lambda tx: append(tx, SYSTEM, 1, NewEvent("log")))
+    found = await asyncio.to_thread(read, tmp_path)
+    assert {lane: [row[0] for row in rows] for (_, lane), rows in found.items()} == {
+        LOGS: [1, 2, 3],
+        SYSTEM: [1, 2, 3],
+    }
+
+
 def test_the_log_is_read_while_no_gateway_runs(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     with (

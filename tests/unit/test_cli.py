@@ -167,6 +167,11 @@ def test_events_as_text(folder: Path) -> None:
     assert system.endswith("  system/1  system  start")
 
 
+def test_the_help_tells_what_the_mark_behind_a_time_means() -> None:
+    told = " ".join(call("events", "--help").output.split())
+    assert "`?` behind a time: the clock was not synchronised" in told
+
+
 FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u202e\x85"
 
 
