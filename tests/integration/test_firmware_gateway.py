@@ -73,12 +73,16 @@ def test_the_documented_example_runs(folder: Gateway, running: Process, tmp_path
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["1 done ", "2 done ", "3 done note-7"]
     mine = [e for e in folder.events() if e["source"] == f"pump1@{DOMAIN}/fw"]
-    logged = next(e for e in mine if e["kind"] == "log")
+    logged, note = (e for e in mine if e["kind"] == "log")
+    assert (note["name"], note["text"], note["qos"]) == ("Note", "By hand.", 1)
     assert (logged["name"], logged["level"], logged["qos"]) == ("Started", "Notice", 2)
     assert (logged["text"], logged["tags"]["rpm"]) == ("The pump runs.", "1450")
     read = next(e for e in mine if e["kind"] == "reading")
     assert (read["name"], read["value"], read["unit"]) == ("temperature", 21.5, "°C")
     assert read["tags"]["node"] == "boiler1"
+    system = list(folder.events("system"))
+    assert system, "the start of the gateway at least"
+    assert not [e for e in system if e["kind"] == "limit" or e["name"] == "dead"]
 
 
 @pytest.mark.parametrize("level", [1, 2])
