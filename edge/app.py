@@ -190,6 +190,8 @@ class App:
         try:
             enrolment = read_enrolment(self._folder / name)
             transport = HttpsTransport(enrolment)
+        except FileNotFoundError as error:
+            raise ConfigError(f"uplink.enrolment: {error.filename} does not exist") from error
         except (EnrolmentError, OSError) as error:
             raise ConfigError(f"uplink.enrolment: {error}") from error
         domain = self._settings.gateway.domain

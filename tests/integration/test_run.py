@@ -67,7 +67,10 @@ def test_an_enrolment_that_cannot_be_used_is_told(tmp_path: Path, content: bytes
     gateway = Gateway(tmp_path / "gateway", enrolment="enrolment.json")
     if content is not None:
         (gateway.folder / "enrolment.json").write_bytes(content)
-    assert "enrolment" in failure(gateway.folder)
+    told = failure(gateway.folder)
+    assert "enrolment" in told
+    assert "Errno" not in told
+    assert told.strip().endswith("enrolment.json does not exist") == (content is None)
 
 
 @pytest.mark.parametrize("body", ["AAAA", "é"])
