@@ -18,7 +18,7 @@ class Sender(NamedTuple):
 
 
 def may_use_services(sender: Sender) -> bool:
-    """Tell whether the gateway's services take messages from this sender (`PROTOCOL`, Trust).
+    """Tell whether the gateway's services take messages from this sender (docs/architecture.md).
 
     They do from a provisioned device that its operator did not set apart with `--no-trust`.
     """

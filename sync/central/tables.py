@@ -56,7 +56,7 @@ EVENTS: Final = StructType(
         StructField("arrived", TimestampType()),
     ]
 )
-"""An event as `UPSTREAM.md` has it, whose it is, and when its segment arrived at the centre."""
+"""An event (docs/segment-format.md), whose it is, and when its segment arrived at the centre."""
 
 DROPPED: Final = ArrayType(
     StructType(

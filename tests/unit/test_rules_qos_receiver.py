@@ -11,7 +11,7 @@ from edge.rules import access, qos_receiver
 from edge.rules.access import Sender
 from edge.rules.qos_receiver import Answer, Condition, Decision, Effect, Situation
 
-# Request, state, reply, effect, is an event logged: PROTOCOL, "Receiving, assured", row by row.
+# Request, state, reply, effect, is an event logged: docs/architecture.md, "Custody".
 TABLE = [
     ("assured", "not held, trusted, allowed, within limits", "received", "hold", False),
     ("assured", "held, same body", "received", "none", False),
