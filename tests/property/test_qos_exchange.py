@@ -320,6 +320,16 @@ class Exchange(RuleBasedStateMachine):
         """With a link that holds and room in the log, everything arrives, once, before long."""
         if not hasattr(self, "gateway"):
             return
+        try:
+            self.finish()
+        finally:
+            for device in self.devices.values():
+                device.outbox.close()
+            self.gateway.close()
+            self.folder.cleanup()
+
+    def finish(self) -> None:
+        """Let everything arrive, and look at it."""
         for name in DEVICES:
             self.connect(name)
         for _ in range(10 * sum(len(self.states(name)) for name in DEVICES) + 10):
@@ -336,10 +346,7 @@ class Exchange(RuleBasedStateMachine):
             states = self.states(name)
             assert sorted(self.delivered(name)) == sorted(states)
             assert set(states.values()) <= {State.DONE}
-            self.devices[name].outbox.close()
         assert self.gateway.count("SELECT count(*) FROM held") == 0
-        self.gateway.close()
-        self.folder.cleanup()
 
 
 TestExchange = Exchange.TestCase
