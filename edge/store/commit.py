@@ -165,9 +165,13 @@ class Store:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                if self._commit_time > SLOW_COMMIT:
-                    await asyncio.sleep(self._commit_time * COMPANY_SHARE)
+                await asyncio.sleep(self._company())
                 await self._commit_group()
+
+    def _company(self) -> float:
+        """Return for how long a group waits for company: one round of the loop, on a fast disk."""
+        slow = self._commit_time > SLOW_COMMIT
+        return self._commit_time * COMPANY_SHARE if slow else 0.0
 
     async def _commit_group(self) -> None:
         waiting = self._waiting
