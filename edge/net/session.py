@@ -231,12 +231,11 @@ class Session(asyncio.BufferedProtocol):
             self.send(answer)
         elif answer:
             self._in_flight += 1
-            self._shared.store.submit(lambda _tx: answer, self._done_with)
+            self._shared.store.submit(lambda _tx: None, lambda _outcome: self._done_with(answer))
 
-    def _done_with(self, outcome: bytes | StoreError) -> None:
+    def _done_with(self, answer: bytes) -> None:
         self._in_flight -= 1
-        if isinstance(outcome, bytes):
-            self.send(outcome)
+        self.send(answer)
         self.read_on()
 
     def _done(self, stanza: Stanza, outcome: bytes | StoreError) -> None:

@@ -243,9 +243,11 @@ class Store:
             connection.execute("COMMIT")
             self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
             self.commits += 1
+        except BaseException:
+            self._known.clear()  # a full disk has rolled back already: SQLite does that itself
+            raise
         finally:
             if connection.in_transaction:
-                self._known.clear()
                 connection.execute("ROLLBACK")
         return outcomes, tx.due
 
