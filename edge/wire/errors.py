@@ -90,16 +90,25 @@ class StreamError(WireError):
 
     `condition` is one of `STREAM_CONDITIONS`, `text` says what was wrong, for people. `items` are
     those that the parser had completed in the same `feed`, before the fault: they count, and are
-    handled before the stream is closed.
+    handled before the stream is closed. `application` is an application's own condition, as bytes
+    of XML (RFC 6120, section 4.9.4).
     """
 
-    def __init__(self, condition: str, text: str = "", items: Sequence[Item] = ()) -> None:
+    def __init__(
+        self,
+        condition: str,
+        text: str = "",
+        items: Sequence[Item] = (),
+        *,
+        application: bytes = b"",
+    ) -> None:
         if condition not in STREAM_CONDITIONS:
             raise UsageError(f"no such stream error condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
         self.text = text
         self.items: list[Item] = list(items)
+        self.application = application
 
 
 class StanzaError(WireError):

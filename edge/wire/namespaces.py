@@ -16,14 +16,33 @@ SESSION = "urn:ietf:params:xml:ns:xmpp-session"
 STREAM_ERRORS = "urn:ietf:params:xml:ns:xmpp-streams"
 STANZA_ERRORS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 ROSTER = "jabber:iq:roster"
+ROSTER_VER = "urn:xmpp:features:rosterver"
+PRE_APPROVAL = "urn:xmpp:features:pre-approval"
 XML = "http://www.w3.org/XML/1998/namespace"
 
-# Service discovery (XEP-0030), entity capabilities (XEP-0115), ping (XEP-0199), version (XEP-0092)
+# Extensible SASL (XEP-0388), Bind 2 (XEP-0386), stream management (XEP-0198), limits (XEP-0478)
+SASL2 = "urn:xmpp:sasl:2"
+BIND2 = "urn:xmpp:bind:0"
+SM = "urn:xmpp:sm:3"
+LIMITS = "urn:xmpp:stream-limits:0"
+
+# Components (XEP-0114)
+COMPONENT = "jabber:component:accept"
+
+# Service discovery (XEP-0030), entity capabilities (XEP-0115), ping (XEP-0199), version (XEP-0092),
+# entity time (XEP-0202), result sets (XEP-0059)
 DISCO_INFO = "http://jabber.org/protocol/disco#info"
 DISCO_ITEMS = "http://jabber.org/protocol/disco#items"
 CAPS = "http://jabber.org/protocol/caps"
 PING = "urn:xmpp:ping"
 VERSION = "jabber:iq:version"
+TIME = "urn:xmpp:time"
+RSM = "http://jabber.org/protocol/rsm"
+
+# Change of password (XEP-0077), delayed delivery (XEP-0203), and what XEP-0160 advertises
+REGISTER = "jabber:iq:register"
+DELAY = "urn:xmpp:delay"
+OFFLINE = "msgoffline"
 
 # Quality of service: the specification's, and the two that the other known implementation moved to
 QOS = "urn:xmpp:qos"

@@ -121,14 +121,17 @@ def features(
     return tag("stream:features", content=b"".join(parts) + extra)
 
 
-def stream_error(condition: str, text: str = "") -> bytes:
-    """Make the error that ends a stream (RFC 6120, section 4.9), without the closing tag."""
+def stream_error(condition: str, text: str = "", application: bytes = b"") -> bytes:
+    """Make the error that ends a stream (RFC 6120, section 4.9), without the closing tag.
+
+    `application` is an application's own condition, put in after the text.
+    """
     if condition not in STREAM_CONDITIONS:
         raise UsageError(f"no such stream error condition: {condition}")
     content = tag(condition, xmlns=STREAM_ERRORS)
     if text:
         content += tag("text", {"xml:lang": "en"}, escape(text), xmlns=STREAM_ERRORS)
-    return tag("stream:error", content=content)
+    return tag("stream:error", content=content + application)
 
 
 # Stanzas (RFC 6120, section 8)
