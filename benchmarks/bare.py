@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from edge import config
 from edge.net.clock import Clock
 from edge.net.shared import READ_BYTES
+from edge.options import Limits
 from edge.store import database
 from edge.store.commit import Bounds, Store
 from edge.wire.parser import StreamParser
@@ -126,7 +126,7 @@ def create(folder: Path) -> Path:
 
 async def serve(folder: Path) -> None:
     """Serve a folder until SIGTERM."""
-    limits = config.Limits()
+    limits = Limits()
     bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(create(folder), Clock(0.0), bounds, limits.database_bytes)
     buffer = memoryview(bytearray(READ_BYTES))

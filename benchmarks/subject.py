@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from benchmarks import payload
-from edge.config import Limits
 from edge.handlers.router import Router, guarded
 from edge.net.clock import Clock
+from edge.options import Limits
 from edge.store import accounts, database, sessions
 from edge.store.database import Transaction
 from edge.wire.parser import StreamParser
@@ -84,7 +84,7 @@ class Subject:
 
     def _unit(self, data: bytes) -> Unit:
         work = self._router.route(self._stanza(data), self.full)
-        if isinstance(work, bytes):
+        if not callable(work):
             raise TypeError(f"the router answered: {work!r}")
         return guarded(work, self._generation)
 

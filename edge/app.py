@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
-    from edge.config import Config, Limits
+    from edge.config import Config
+    from edge.options import Limits
     from edge.store.database import Transaction
 
 STOP_TIME: Final = 5.0
@@ -137,7 +138,7 @@ class App:
         await store.run(lambda tx: _begin(tx, settings, boot))
 
         registry = Registry(limits)
-        router = Router(settings.gateway.domain, limits)
+        router = Router(settings.gateway.domain, limits, settings.xmpp)
         listener = Listener(self._folder, settings, store, registry, router)
         store.on_room = registry.read_on
         store.on_flush = sealer.wake

@@ -1,7 +1,7 @@
-"""The configuration: TOML to frozen structs, checked once, every limit in one table.
+"""The configuration: TOML to frozen structs, checked once.
 
-Each option stands here with its type, default, unit and reason, and nowhere else: `render` writes
-the annotated file of `fieldpost init` from the same declarations that `load` checks against.
+The options themselves are declared in `edge.options`: `render` writes the annotated file of
+`fieldpost init` from the same declarations that `load` checks against.
 """
 
 from __future__ import annotations
@@ -11,22 +11,16 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import Final, NamedTuple, get_type_hints
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from edge.errors import ConfigError
+from edge.options import ASIDE_BYTES, Gateway, Limits, Uplink, Xmpp
 
 FILE_NAME: Final = "fieldpost.toml"
-
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
-HOUR: Final = 3600.0
-DAY: Final = 24 * HOUR
-
-ASIDE_BYTES: Final = 4 * MIB
-"""Bytes of segments kept that the centre refused for good: for a person to look at."""
+LAST_PORT: Final = 65_535
 
 
 class Address(NamedTuple):
@@ -39,231 +33,6 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _option(reason: str, unit: str = "", **bounds: Any) -> Meta:
-    return Meta(description=reason, extra={"unit": unit}, **bounds)
-
-
-class Gateway(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who this gateway is."""
-
-    domain: Annotated[
-        str,
-        _option(
-            "The XMPP domain: the gateway's own address, and its name at the centre. It is part of"
-            " every address and segment, so choose it once."
-        ),
-    ]
-
-
-class Xmpp(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where and how devices connect."""
-
-    listen: Annotated[
-        str,
-        _option(
-            "Address and port for devices (STARTTLS). Port 0 takes a free one, which `ready` names;"
-            ' "0.0.0.0:5222" or "[::]:5222" serves the network, not this machine alone.'
-        ),
-    ] = "127.0.0.1:5222"
-    require_tls: Annotated[
-        bool,
-        _option("Refuse to log in without TLS. `false` is for measuring on loopback; never PLAIN."),
-    ] = True
-
-
-class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every bound of the gateway."""
-
-    sessions: Annotated[
-        int, _option("Connections at once; a TLS one costs some 50 KiB.", "connections", ge=1)
-    ] = 1000
-    unauthenticated: Annotated[
-        int,
-        _option(
-            "Of those, not logged in yet: strangers can hold no more than these.",
-            "connections",
-            ge=1,
-        ),
-    ] = 200
-    authenticate_time: Annotated[
-        float,
-        _option("From connecting to being bound; long enough for a slow radio.", "seconds", gt=0),
-    ] = 30.0
-    handshakes: Annotated[
-        int,
-        _option(
-            "TLS handshakes at once; one that stalls gives up its turn after half a second.",
-            "handshakes",
-            ge=1,
-        ),
-    ] = 4
-    stranger_stanza_bytes: Annotated[
-        int,
-        _option(
-            "The largest stanza before log-in (RFC 6120 13.12 demands 10,000).", "bytes", ge=10_000
-        ),
-    ] = 10 * KIB
-    stanza_bytes: Annotated[
-        int, _option("The largest stanza after log-in.", "bytes", ge=10_000, le=MIB)
-    ] = 64 * KIB
-    stanza_depth: Annotated[
-        int, _option("Elements within elements; real payloads need ten.", "levels", ge=8)
-    ] = 32
-    stanza_elements: Annotated[
-        int, _option("Elements in one stanza: a tree costs 80 times its bytes.", "elements", ge=16)
-    ] = 1000
-    stanza_attributes: Annotated[int, _option("Attributes of one element.", "attributes", ge=8)] = (
-        32
-    )
-    session_units: Annotated[
-        int,
-        _option(
-            "Stanzas of one session that wait for a commit; then its socket waits.", "stanzas", ge=1
-        ),
-    ] = 64
-    session_bytes: Annotated[
-        int,
-        _option("The bytes of those: decoded, they take some ten times as much.", "bytes", ge=KIB),
-    ] = 64 * KIB
-    stalled_time: Annotated[
-        float,
-        _option(
-            "How long a peer may leave its answers unread; then it is cut off.", "seconds", gt=0
-        ),
-    ] = 60.0
-    waiting_units: Annotated[
-        int,
-        _option(
-            "Stanzas of all sessions that wait for a commit; then all sockets wait.",
-            "stanzas",
-            ge=1,
-        ),
-    ] = 4096
-    waiting_bytes: Annotated[int, _option("The bytes of those.", "bytes", ge=MIB)] = 8 * MIB
-    send_buffer: Annotated[
-        int,
-        _option("Unsent replies of a session; beyond, its socket is not read.", "bytes", ge=KIB),
-    ] = 64 * KIB
-    held_messages: Annotated[
-        int, _option("Assured messages in custody, all sources.", "messages", ge=8)
-    ] = 8192
-    held_bytes: Annotated[
-        int, _option("The bytes of those, keys included.", "bytes", ge=64 * KIB)
-    ] = 32 * MIB
-    held_messages_per_source: Annotated[
-        int,
-        _option(
-            "Assured messages in custody from one account; firmware has few in flight.",
-            "messages",
-            ge=1,
-        ),
-    ] = 32
-    held_bytes_per_source: Annotated[
-        int, _option("The bytes of those, keys included.", "bytes", ge=KIB)
-    ] = 128 * KIB
-    held_ttl: Annotated[
-        float,
-        _option(
-            "How long a message waits for its `deliver`; a device may be away for a weekend.",
-            "seconds of service",
-            gt=0,
-        ),
-    ] = 7 * DAY
-    held_grace: Annotated[
-        float,
-        _option(
-            "From a source at its limit, messages older than this make room for new ones.",
-            "seconds of service",
-            gt=0,
-        ),
-    ] = HOUR
-    released_keys: Annotated[
-        int,
-        _option(
-            "Keys of released messages kept for each account, to answer a repeated `deliver`.",
-            "keys",
-            ge=1,
-        ),
-    ] = 256
-    msgid_bytes: Annotated[int, _option("The longest msgId.", "bytes", ge=16)] = 256
-    dead_messages: Annotated[
-        int,
-        _option(
-            "Undeliverable messages kept for the operator; then the oldest go.", "messages", ge=1
-        ),
-    ] = 1000
-    dead_bytes: Annotated[int, _option("The bytes of those.", "bytes", ge=64 * KIB)] = 16 * MIB
-    refusal_window: Annotated[
-        float,
-        _option(
-            "Refusals by one rule of one source are told at most once in this time.",
-            "seconds of service",
-            gt=0,
-        ),
-    ] = 60.0
-    refusal_sources: Annotated[
-        int, _option("Sources told apart in that; the rest is told as `other`.", "sources", ge=1)
-    ] = 1000
-    unsealed_events: Annotated[
-        int,
-        _option(
-            "Events of a lane that wait to be sealed; beyond, its messages are asked to wait.",
-            "events",
-            ge=100,
-        ),
-    ] = 20_000
-    backlog_bytes: Annotated[
-        int,
-        _option(
-            "Segments that wait for the centre: at 8 bytes an event, months of a small plant.",
-            "bytes",
-            ge=MIB,
-        ),
-    ] = 256 * MIB
-    recent_bytes: Annotated[
-        int,
-        _option(
-            "Segments kept after the centre acknowledged them, for `fieldpost events`.",
-            "bytes",
-            ge=0,
-        ),
-    ] = 4 * MIB
-    database_bytes: Annotated[
-        int,
-        _option("The database file; beyond, new messages are asked to wait.", "bytes", ge=8 * MIB),
-    ] = 1024 * MIB
-
-
-class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the event log reaches the centre."""
-
-    enrolment: Annotated[
-        str,
-        _option(
-            "The file that `fieldpost-fleet gateway add` wrote for this gateway, relative to this"
-            " folder. Empty: segments are kept here and not sent."
-        ),
-    ] = ""
-    segment_events: Annotated[
-        int, _option("A segment is sealed at this many events,", "events", ge=1, le=65_536)
-    ] = 2000
-    segment_age: Annotated[
-        float, _option("or when its first event is this old,", "seconds", gt=0, le=86_400)
-    ] = 300.0
-    segment_bytes: Annotated[
-        int, _option("or at this size, before compression.", "bytes", ge=64 * KIB, le=4 * MIB)
-    ] = MIB
-    heartbeat: Annotated[
-        float,
-        _option(
-            "The time between two heartbeat events, by which the centre sees outages.",
-            "seconds",
-            ge=1,
-            le=60,
-        ),
-    ] = 60.0
-
-
 class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The whole configuration of a gateway; `load` gives one that is consistent."""
 
@@ -273,9 +42,19 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     uplink: Uplink = Uplink()
 
     @property
-    def listen(self) -> Address:
-        """Where to listen for devices."""
-        return parse_address(self.xmpp.listen)
+    def listen(self) -> tuple[Address, ...]:
+        """Where to listen for devices that start TLS themselves."""
+        return parse_addresses(self.xmpp.listen)
+
+    @property
+    def listen_tls(self) -> tuple[Address, ...]:
+        """Where to listen for devices that speak TLS from the first byte."""
+        return parse_addresses(self.xmpp.listen_tls)
+
+    @property
+    def component(self) -> Address | None:
+        """The server to attach to, if the gateway is a component of one."""
+        return parse_address(self.xmpp.component) if self.xmpp.component else None
 
 
 def load(folder: Path) -> Config:
@@ -299,13 +78,38 @@ def parse(text: bytes) -> Config:
         raise ConfigError(str(error)) from None
     _check_finite(config)
     check_domain(config.gateway.domain)
-    parse_address(config.xmpp.listen)
-    if config.limits.unauthenticated > config.limits.sessions:
-        raise ConfigError("limits.unauthenticated must not be above limits.sessions")
-    if not config.xmpp.require_tls and not _is_loopback(config.listen.host):
-        raise ConfigError("xmpp.require_tls = false is for loopback, and xmpp.listen is not")
-    _check_room(config.limits)
+    _check_fronts(config)
+    limits = config.limits
+    for part, whole in _PARTS:
+        if getattr(limits, part) > getattr(limits, whole):
+            raise ConfigError(f"limits.{part} must not be above limits.{whole}")
+    _check_room(limits)
     return config
+
+
+_PARTS: Final = (
+    ("unauthenticated", "sessions"),
+    ("offline_messages", "offline_total_messages"),
+    ("offline_bytes", "offline_total_bytes"),
+    ("unacknowledged_bytes", "unacknowledged_total_bytes"),
+    ("stanza_bytes", "unacknowledged_bytes"),
+    ("stanza_bytes", "offline_bytes"),
+)
+"""Limits that are a part of another."""
+
+
+def _check_fronts(config: Config) -> None:
+    xmpp = config.xmpp
+    if not xmpp.require_tls and not all(_is_loopback(address.host) for address in config.listen):
+        raise ConfigError("xmpp.require_tls = false is for loopback, and xmpp.listen is not")
+    if not config.listen and not config.listen_tls and config.component is None:
+        raise ConfigError("xmpp.listen, xmpp.listen_tls and xmpp.component are all empty")
+    if config.component is not None and not xmpp.component_secret:
+        raise ConfigError("xmpp.component needs xmpp.component_secret")
+    if config.component is not None and (config.listen or config.listen_tls):
+        raise ConfigError("with xmpp.component, xmpp.listen and xmpp.listen_tls are empty")
+    for domain in xmpp.trusted_domains:
+        check_domain(domain)
 
 
 def _is_loopback(host: str) -> bool:
@@ -317,13 +121,12 @@ def _is_loopback(host: str) -> bool:
 
 def _check_room(limits: Limits) -> None:
     """What may be kept has to fit, or the database fills before anything makes room in it."""
-    kept = (limits.held_bytes, limits.dead_bytes, limits.backlog_bytes, limits.recent_bytes)
-    needed = sum(kept) + ASIDE_BYTES
+    names = ("held_bytes", "offline_total_bytes", "dead_bytes", "backlog_bytes", "recent_bytes")
+    needed = sum(getattr(limits, name) for name in names) + ASIDE_BYTES
     if needed > limits.database_bytes:
         raise ConfigError(
-            f"limits.database_bytes is {limits.database_bytes}, and limits.held_bytes, dead_bytes,"
-            f" backlog_bytes and recent_bytes with {ASIDE_BYTES} for segments set aside are"
-            f" {needed}"
+            f"limits.database_bytes is {limits.database_bytes}, and limits.{', '.join(names)}"
+            f" with {ASIDE_BYTES} for segments set aside are {needed}"
         )
 
 
@@ -348,16 +151,27 @@ def check_domain(domain: str) -> str:
 def parse_address(text: str) -> Address:
     """Split `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
-    if match is None or int(match[3]) > 65_535:
+    if match is None or int(match[3]) > LAST_PORT:
         raise ConfigError(f"address {text!r} is not HOST:PORT or [IPV6]:PORT")
     return Address(match[1] or match[2], int(match[3]))
 
 
+def parse_addresses(texts: str | list[str]) -> tuple[Address, ...]:
+    """Read an option that is an address, a list of them, or empty; raises `ConfigError`."""
+    listed = [texts] if isinstance(texts, str) else texts
+    return tuple(parse_address(text) for text in listed if text)
+
+
 def render(domain: str, listen: str | None = None) -> str:
-    """Write out a configuration for `domain` with every option, its default and its reason."""
+    """Write out a configuration for `domain` with every option, its default and its reason.
+
+    With `listen`, direct TLS listens on the same host, on the next port (on any free one for 0).
+    """
     given: dict[str, object] = {"domain": domain}
     if listen is not None:
+        address = parse_address(listen)
         given["listen"] = listen
+        given["listen_tls"] = str(address._replace(port=_beside(address.port)))
     sections: dict[str, type[Struct]] = {
         "gateway": Gateway,
         "xmpp": Xmpp,
@@ -365,6 +179,10 @@ def render(domain: str, listen: str | None = None) -> str:
         "uplink": Uplink,
     }
     return "\n".join(_section(name, kind, given) for name, kind in sections.items())
+
+
+def _beside(port: int) -> int:
+    return port + 1 if 0 < port < LAST_PORT else 0
 
 
 def _section(name: str, kind: type[Struct], given: dict[str, object]) -> str:
@@ -375,7 +193,10 @@ def _section(name: str, kind: type[Struct], given: dict[str, object]) -> str:
         meta = hints[field.name].__metadata__[0]
         unit = f" ({meta.extra['unit']})" if meta.extra["unit"] else ""
         lines.append(f"# {meta.description}{unit}")
-        lines.append(f"{field.name} = {_toml(given.get(field.name, field.default))}")
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        lines.append(f"{field.name} = {_toml(given.get(field.name, default))}")
     return "\n".join(lines) + "\n"
 
 
@@ -386,4 +207,6 @@ def _toml(value: object) -> str:
         return f"{value:_}"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
     return str(value)

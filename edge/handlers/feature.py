@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element
 
@@ -12,28 +12,48 @@ from edge.store.database import Transaction
 from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
-    from edge.config import Limits
+    from edge.options import Limits, Xmpp
     from edge.store.events import NewEvent
 
 
 class House(NamedTuple):
-    """What handlers know of the gateway: its domain, its limits, and its features."""
+    """What handlers know of the gateway: its domain, its options, and its features.
+
+    `accounts` tells whether accounts are its own: as a component it has none.
+    """
 
     domain: str
     limits: Limits
+    xmpp: Xmpp
     quota: quota.Limits
     features: tuple[str, ...]
     contents: Mapping[str, Decoder]
+    accounts: bool
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
-"""A unit of work for a sender who is still there; returns what to send back, perhaps nothing."""
+"""A unit of work for a sender who is still there; returns what to send back: one stanza or nothing.
 
-Handler: TypeAlias = Callable[[House, Stanza], Work | bytes]
+What others are sent, and what is pushed, goes by `tx.send`."""
+
+Handler: TypeAlias = "Callable[[House, Stanza], Work | Slow | bytes]"
 """Turns a stanza into work, or into an answer that needs none; raises `StanzaError`."""
 
 Decoder: TypeAlias = Callable[[Element], "list[tuple[str, NewEvent]]"]
 """Turns a message's payload into events and their lanes; raises `Unreadable`."""
+
+
+Confirm: TypeAlias = "Callable[[House, Transaction, Sender | None, Sequence[int]], None]"
+"""What becomes of rows that were handed to a session: given the session, if it is still there."""
+
+Leave: TypeAlias = "Callable[[House, Transaction, Sender], None]"
+"""What a feature does when a session ends, while its row is still there."""
+
+
+class Slow(NamedTuple):
+    """Work that takes milliseconds of the processor before it can begin: done beside the loop."""
+
+    prepare: Callable[[], Work]
 
 
 class Unreadable(Exception):
@@ -43,13 +63,21 @@ class Unreadable(Exception):
 class Feature(NamedTuple):
     """A feature, for the router.
 
-    `here` and `anywhere` map (stanza, type, payload's name) to handlers: of stanzas addressed to
-    the gateway, and of those that the handler itself checks the address of. An empty type or name
-    stands for any. `contents` maps names of message payloads that the event log takes to their
-    decoders, and `advertises` is told by service discovery.
+    `here`, `mine` and `anywhere` map (stanza, type, payload's name) to handlers: of stanzas
+    addressed to the gateway, of iqs for the sender's own account, and of those that the handler
+    itself checks the address of. An empty type or name stands for any. `contents` maps names of
+    message payloads that the event log takes to their decoders, and `advertises` is told by service
+    discovery. `settled` and `lost` map a kind of receipt to what is done when the peer has the
+    stanza of such a row, or went without it; `leaves` is done when a session ends. What `accounts`
+    are needed for is absent where the gateway is a component.
     """
 
     here: Mapping[tuple[str, str, str], Handler] = {}
+    mine: Mapping[tuple[str, str, str], Handler] = {}
     anywhere: Mapping[tuple[str, str, str], Handler] = {}
     contents: Mapping[str, Decoder] = {}
     advertises: tuple[str, ...] = ()
+    settled: Mapping[str, Confirm] = {}
+    lost: Mapping[str, Confirm] = {}
+    leaves: tuple[Leave, ...] = ()
+    accounts: bool = False

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from edge import handlers
 from edge.handlers import destinations
+from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature, House
+from edge.options import Xmpp
 from edge.rules import quota
 from edge.store import sessions
 from edge.wire import serialize
@@ -21,8 +23,8 @@ from edge.wire.errors import StanzaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge.config import Limits
-    from edge.handlers.feature import Decoder, Handler, Work
+    from edge.handlers.feature import Decoder, Handler, Slow, Work
+    from edge.options import Limits
     from edge.store.database import Transaction
     from edge.wire.stanza import Stanza
 
@@ -53,42 +55,63 @@ def _quota(limits: Limits) -> quota.Limits:
 class Router:
     """Routes the stanzas of all sessions."""
 
-    def __init__(self, domain: str, limits: Limits) -> None:
-        found = features()
+    def __init__(
+        self, domain: str, limits: Limits, xmpp: Xmpp | None = None, *, accounts: bool = True
+    ) -> None:
+        self.features = [f for f in features() if accounts or not f.accounts]
         self._here: dict[tuple[str, str, str], Handler] = {}
+        self._mine: dict[tuple[str, str, str], Handler] = {}
         self._anywhere: dict[tuple[str, str, str], Handler] = {}
         contents: dict[str, Decoder] = {}
-        for feature in found:
+        for feature in self.features:
             self._here.update(feature.here)
+            self._mine.update(feature.mine)
             self._anywhere.update(feature.anywhere)
             contents.update(feature.contents)
-        advertised = sorted(name for feature in found for name in feature.advertises)
-        self.house = House(domain, limits, _quota(limits), tuple(advertised), contents)
+        advertised = tuple(sorted(name for f in self.features for name in f.advertises))
+        self.house = House(
+            domain, limits, xmpp or Xmpp(), _quota(limits), advertised, contents, accounts
+        )
 
-    def route(self, stanza: Stanza, full: str) -> Work | bytes:
+    def route(self, stanza: Stanza, full: str) -> Work | Slow | bytes:
         """Return the work that a stanza of the session `full` asks for, or its answer."""
         try:
-            return self._find(stanza)(self.house, stanza)
+            return self._find(stanza, full)(self.house, stanza)
         except StanzaError as error:
             return refusal(stanza, error, full)
 
-    def _find(self, stanza: Stanza) -> Handler:
+    def _find(self, stanza: Stanza, full: str) -> Handler:
         kind = _KINDS[stanza.name]
         if kind != "iq":
             return self._anywhere.get((kind, "", ""), _ignore)
         type_ = stanza.attrs.get("type", "")
         if type_ in ("result", "error"):
-            return _ignore
+            return self._anywhere.get((kind, "result", ""), _ignore)
         if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
             raise StanzaError("bad-request", "an iq has an id, a type, and one payload")
         key = (kind, type_, stanza.children[0].name)
+        to = stanza.attrs.get("to")
         handler = self._anywhere.get(key)
-        if handler is None:
-            destinations.check(self.house.domain, stanza.attrs.get("to"))
-            handler = self._here.get(key)
+        try:
+            place = destinations.place(self.house.domain, to, full.partition("/")[0])
+        except StanzaError:
+            if handler is None:
+                raise
+            return handler
+        if place is Place.SESSION:
+            handler = self._anywhere.get((kind, "", ""))
+        elif handler is None:
+            handler = self._of(place, key, to)
         if handler is None:
             raise StanzaError("service-unavailable")
         return handler
+
+    def _of(self, place: Place, key: tuple[str, str, str], to: str | None) -> Handler | None:
+        if place is Place.GATEWAY:
+            return self._here.get(key)
+        if place is Place.OWN:
+            return self._mine.get(key) or (self._here.get(key) if to is None else None)
+        return None
 
 
 def _ignore(_house: House, _stanza: Stanza) -> bytes:

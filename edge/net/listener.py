@@ -67,7 +67,7 @@ class Listener:
             decoy,
             self.tally,
         )
-        wanted = self._settings.listen
+        (wanted,) = self._settings.listen
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 lambda: Session(shared), wanted.host, wanted.port, backlog=QUEUE

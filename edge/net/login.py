@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge import credentials
 from edge.errors import StoreBusy, StoreError, StoreFull
-from edge.store import accounts, sessions
+from edge.store import accounts
 from edge.wire.errors import StanzaError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def bind(shared: Shared, binding: Binding, then: Callable[[StanzaError | None], 
     """Bind a session; the one that had its address before is ended."""
 
     def unit(tx: Transaction) -> int | None:
-        return sessions.bind(tx, *binding)
+        return shared.lifecycle.enter(tx, *binding)
 
     def answer(outcome: int | StoreError | None) -> None:
         if isinstance(outcome, StoreError):
@@ -109,7 +109,9 @@ def bind(shared: Shared, binding: Binding, then: Callable[[StanzaError | None], 
 
 def unbind(shared: Shared, generation: int) -> None:
     """Forget a session; if that fails, its row ends with the process."""
-    shared.store.submit(lambda tx: sessions.end(tx, generation), lambda _outcome: None)
+    shared.store.submit(
+        lambda tx: shared.lifecycle.leave(tx, generation, ()), lambda _outcome: None
+    )
 
 
 def stanza_error(error: StoreError) -> StanzaError:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from edge.config import Limits
+    from edge.options import Limits
 
 
 class Connection(Protocol):

@@ -15,10 +15,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from edge.errors import StoreError
+from edge.handlers.feature import Slow
 from edge.handlers.router import guarded, refusal
 from edge.net import login
 from edge.net.shared import Shared
-from edge.wire import actions
+from edge.wire import actions, management
 from edge.wire.errors import StanzaError, StreamError
 from edge.wire.negotiation import Negotiation
 from edge.wire.parser import StreamParser
@@ -217,6 +218,8 @@ class Session(asyncio.BufferedProtocol):
         if isinstance(work, bytes):
             self._answer_in_turn(work)
             return
+        if isinstance(work, Slow):
+            work = work.prepare()
         self._in_flight += 1
         self._in_flight_bytes += stanza.size
         self._shared.store.submit(
@@ -275,6 +278,12 @@ class Session(asyncio.BufferedProtocol):
                 )
             case actions.Verify(password, keys):
                 login.verify(shared, password, keys, self._verified)
+            case actions.Denied():
+                self._go_on(negotiation.tell_failure())
+            case actions.Resume():
+                self._go_on(negotiation.not_resumed())
+            case actions.Manage():
+                self.send(management.failed("feature-not-implemented"))
             case actions.Authenticated():
                 self._parser.limit(self._limits.stanza_bytes)
                 shared.registry.known(self._generation)
@@ -321,7 +330,8 @@ class Session(asyncio.BufferedProtocol):
             self._full = binding.full
             if self._timer is not None:
                 self._timer.cancel()
-            self._go_on(self._negotiation.bound(binding.full))
+            enabled = management.failed("feature-not-implemented")
+            self._go_on(self._negotiation.bound(binding.full, enabled))
 
         login.bind(self._shared, binding, bound)
 

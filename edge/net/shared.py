@@ -6,6 +6,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
+from edge.handlers.lifecycle import Lifecycle
+
 if TYPE_CHECKING:
     import ssl
 
@@ -43,6 +45,7 @@ class Shared:
         self.store = store
         self.registry = registry
         self.router = router
+        self.lifecycle = Lifecycle(router)
         self.tls = tls
         self.decoy = decoy
         self.tally = tally

@@ -9,12 +9,18 @@ from typing import NamedTuple
 
 
 class Sender(NamedTuple):
-    """Whom a stanza comes from: full and bare JID, and what the gateway knows of the account."""
+    """Whom a stanza comes from: JIDs, account, and what the gateway knows of it.
+
+    `account` is the local part of a device of this gateway, the bare JID of another server's user;
+    `generation` is the session's number.
+    """
 
     full: str
     bare: str
+    account: str
     provisioned: bool
     trusted: bool
+    generation: int
 
 
 def may_use_services(sender: Sender) -> bool:

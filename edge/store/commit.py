@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 from edge.store import database
-from edge.store.database import Transaction
+from edge.store.database import Send, Transaction
 from edge.store.thread import DatabaseThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from edge.rules.clock import Now
@@ -39,6 +39,8 @@ SLOW_COMMIT: Final = 0.002
 COMPANY_SHARE: Final = 0.1
 """The wait for company, as a part of the measured time of a commit."""
 
+
+NOTHING: Final[Sequence[Send]] = ()
 
 CLOSED: Final = "the database is closed"
 
@@ -77,11 +79,14 @@ class Store:
         self._was_full = False
         self._known: dict[str, Any] = {}
         self._version = -1
+        self._changed = False
         self._commit_time = 0.0
         self.commits = 0
         self.on_room: Callable[[], None] = lambda: None
         self.on_flush: Callable[[], None] = lambda: None
         self.on_due: Callable[[float], None] = lambda _due: None
+        self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
+        self.on_changed: Callable[[], None] = lambda: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store")
 
@@ -180,8 +185,13 @@ class Store:
             group.append(waiting.popleft())
             size += group[-1].size
         outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
-        for entry, outcome in zip(group, outcomes, strict=True):
+        if self._changed:
+            self._changed = False
+            self._call(self.on_changed)
+        for entry, (outcome, sends) in zip(group, outcomes, strict=True):
             self._size -= entry.size
+            if sends:
+                self._call(self.on_sends, sends)
             if isinstance(outcome, StoreBroken):
                 self._call(self.on_broken, outcome)
             elif isinstance(outcome, UnitFault):
@@ -213,14 +223,14 @@ class Store:
         except Exception as error:
             fault = _as_store_error(error)
         if len(units) == 1 or isinstance(fault, StoreBusy | StoreBroken):
-            return [fault] * len(units), None
+            return [(fault, NOTHING)] * len(units), None
         outcomes: list[Any] = []
         dues: list[float] = []
         for unit in units:
             try:
                 (outcome,), due = self._together([unit])
             except Exception as error:
-                outcome, due = _as_store_error(error), None
+                outcome, due = (_as_store_error(error), NOTHING), None
             outcomes.append(outcome)
             if due is not None:
                 dues.append(due)
@@ -236,8 +246,9 @@ class Store:
             (version,) = connection.execute("PRAGMA data_version").fetchone()
             if version != self._version:  # another process has changed something
                 self._version = version
+                self._changed = True
                 self._known.clear()
-            outcomes = [unit(tx) for unit in units]
+            outcomes = [self._one(tx, unit) for unit in units]
             tx.finish()
             before = time.perf_counter()
             connection.execute("COMMIT")
@@ -250,6 +261,14 @@ class Store:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         return outcomes, tx.due
+
+    @staticmethod
+    def _one(tx: Transaction, unit: Callable[[Transaction], Any]) -> tuple[Any, Sequence[Send]]:
+        outcome, sends = unit(tx), tx.sends
+        if not sends:
+            return outcome, NOTHING
+        tx.sends = []
+        return outcome, sends
 
 
 def _tell(error: Exception) -> None:

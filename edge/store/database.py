@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, contextmanager
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 
@@ -50,21 +50,55 @@ CREATE TEMPORARY TABLE sessions (
     generation INTEGER PRIMARY KEY,
     full TEXT NOT NULL UNIQUE,
     bare TEXT NOT NULL,
-    account TEXT NOT NULL
-) STRICT
+    account TEXT NOT NULL,
+    since REAL NOT NULL, -- service seconds
+    available INTEGER NOT NULL DEFAULT 0, -- has sent initial presence (RFC 6121, section 4.2)
+    priority INTEGER NOT NULL DEFAULT 0,
+    presence BLOB, -- the last one that it broadcast
+    interested INTEGER NOT NULL DEFAULT 0, -- has asked for its roster
+    detached INTEGER NOT NULL DEFAULT 0 -- waits to be resumed (XEP-0198)
+) STRICT;
+CREATE INDEX temp.sessions_by_bare ON sessions (bare);
+CREATE TEMPORARY TABLE directed (
+    generation INTEGER NOT NULL,
+    target TEXT NOT NULL, -- whom the session sent presence to of its own
+    PRIMARY KEY (generation, target)
+) STRICT, WITHOUT ROWID;
+CREATE TEMPORARY TABLE under_way (
+    kind TEXT NOT NULL,
+    id INTEGER NOT NULL, -- of a row that was handed to a session
+    generation INTEGER NOT NULL,
+    PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX temp.under_way_by_session ON under_way (generation);
 """
-"""Who is there, for as long as the process lives (`sessions`)."""
+"""Who is there and what they have been handed, for as long as the process lives (`sessions`)."""
+
+
+class Receipt(NamedTuple):
+    """Which row a stanza came from: it stays there until the peer has the stanza."""
+
+    kind: str
+    row: int
+
+
+class Send(NamedTuple):
+    """One stanza for a session, to be handed over after the commit."""
+
+    generation: int
+    stanza: bytes
+    receipt: Receipt | None = None
 
 
 class Transaction:
-    """What a unit of work may touch: rows, the moment it runs at, and the next alarm.
+    """What a unit of work may touch: rows, the moment it runs at, what to send, and the next alarm.
 
     `memo` and `known` are for the files of `store`: what they have read and keep true themselves.
     `memo` ends with the transaction; `known` goes on until one is rolled back, or another process
     has changed the database.
     """
 
-    __slots__ = ("_connection", "_endings", "due", "known", "memo", "now", "run")
+    __slots__ = ("_connection", "_endings", "due", "known", "memo", "now", "run", "sends")
 
     def __init__(
         self, connection: sqlite3.Connection, now: Now, known: dict[str, Any] | None = None
@@ -75,6 +109,7 @@ class Transaction:
         self.now = now
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
+        self.sends: list[Send] = []
         self._endings: list[Callable[[Transaction], None]] = []
 
     def row(self, sql: str, values: Values = ()) -> Any:
@@ -94,6 +129,13 @@ class Transaction:
         for ending in self._endings:
             ending(self)
 
+    def send(self, generation: int, stanza: bytes, receipt: Receipt | None = None) -> None:
+        """Have one stanza sent to a session, if this transaction commits.
+
+        With a `receipt`, its row is told when the peer has the stanza, or that it never got it.
+        """
+        self.sends.append(Send(generation, stanza, receipt))
+
     def wake_at(self, service: float) -> None:
         """Ask for the alarm to ring at `service` seconds, if not earlier."""
         if self.due is None or service < self.due:
@@ -111,7 +153,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
         _set_up(connection)
         if max_bytes is not None:
             connection.execute(f"PRAGMA max_page_count = {max_bytes // PAGE_BYTES}")
-        connection.execute(_TEMPORARY)
+        connection.executescript(_TEMPORARY)
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error

@@ -12,7 +12,7 @@ from edge.store import custody, events, refusals
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from edge.config import Limits
+    from edge.options import Limits
     from edge.store.custody import Held
     from edge.store.database import Transaction
 

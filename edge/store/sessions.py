@@ -1,41 +1,83 @@
 """Who is there: bound sessions, as rows that units of work alone change.
 
-The table is temporary: sessions end with the process. A generation is the number of a socket; units
-of a session that was replaced find no row, and do nothing.
+The tables are temporary: sessions end with the process. A generation is the number of a session;
+units of one that was replaced find no row, and do nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.rules.access import Sender
 
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
-_REPLACE: Final = "DELETE FROM temp.sessions WHERE full = ? RETURNING generation"
-_BIND: Final = "INSERT INTO temp.sessions (generation, full, bare, account) VALUES (?, ?, ?, ?)"
+_BIND: Final = """
+INSERT INTO temp.sessions (generation, full, bare, account, since) VALUES (?, ?, ?, ?, ?)
+"""
+_HOLDER: Final = "SELECT generation FROM temp.sessions WHERE full = ?"
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
+_FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
+_DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _SENDER: Final = """
-SELECT s.full, s.bare, a.id IS NOT NULL, coalesce(a.trusted, 0)
-FROM temp.sessions AS s LEFT JOIN main.accounts AS a ON a.name = s.account
+SELECT s.full, s.bare, s.account, a.id IS NOT NULL, coalesce(a.trusted, 0), s.generation
+FROM temp.sessions AS s LEFT JOIN main.accounts AS a
+    ON a.name = s.account AND a.revoked IS NULL
 WHERE s.generation = ?
+"""
+_OF_ACCOUNT: Final = """
+SELECT generation, full, available, priority, presence, interested, detached
+FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
+"""
+_AT: Final = """
+SELECT generation, full, available, priority, presence, interested, detached
+FROM temp.sessions WHERE full = ?
+"""
+_UNPROVISIONED: Final = """
+SELECT s.generation FROM temp.sessions AS s LEFT JOIN main.accounts AS a
+    ON a.name = s.account AND a.revoked IS NULL
+WHERE a.id IS NULL
 """
 
 
-def bind(tx: Transaction, generation: int, account: str, bare: str, full: str) -> int | None:
-    """Bind a full JID to a socket; returns the generation that it replaces, if any."""
-    replaced = tx.row(_REPLACE, (full,))
-    if replaced is not None:
-        _forget(tx, int(replaced[0]))
-    tx.run(_BIND, (generation, full, bare, account))
-    return None if replaced is None else int(replaced[0])
+class Session(NamedTuple):
+    """A bound session: its number, full JID, presence (raw, the last broadcast), and state.
+
+    `available` tells whether it has sent initial presence, `interested` whether it asked for the
+    roster, `detached` whether it waits to be resumed.
+    """
+
+    generation: int
+    full: str
+    available: bool
+    priority: int
+    presence: bytes | None
+    interested: bool
+    detached: bool
+
+
+def bind(tx: Transaction, generation: int, account: str, bare: str, full: str) -> None:
+    """Bind a full JID to a session; whoever had it before was ended first."""
+    tx.run(_BIND, (generation, full, bare, account, tx.now.service))
+
+
+def holder(tx: Transaction, full: str) -> int | None:
+    """Return the session that has this full JID, if there is one."""
+    row = tx.row(_HOLDER, (full,))
+    return None if row is None else int(row[0])
 
 
 def end(tx: Transaction, generation: int) -> None:
-    """Forget a session; does nothing if it was replaced."""
+    """Forget a session."""
     tx.run(_END, (generation,))
-    _forget(tx, generation)
+    tx.run(_FORGET_DIRECTED, (generation,))
+    tx.known.get("senders", {}).pop(generation, None)
+
+
+def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
+    """Note that a session waits to be resumed, or was."""
+    tx.run(_DETACHED, (detached, generation))
 
 
 def sender(tx: Transaction, generation: int) -> Sender | None:
@@ -46,9 +88,30 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
     senders: dict[int, Sender] = tx.known.setdefault("senders", {})
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
-        found = senders[generation] = Sender(row[0], row[1], bool(row[2]), bool(row[3]))
+        full, bare, account, provisioned, trusted, number = row
+        found = Sender(full, bare, account, bool(provisioned), bool(trusted), number)
+        senders[generation] = found
     return found
 
 
-def _forget(tx: Transaction, generation: int) -> None:
-    tx.known.get("senders", {}).pop(generation, None)
+def of(tx: Transaction, bare: str) -> list[Session]:
+    """Return an account's sessions, the highest priority first, and of those the newest."""
+    return [_session(row) for row in tx.rows(_OF_ACCOUNT, (bare,))]
+
+
+def at(tx: Transaction, full: str) -> Session | None:
+    """Return the session of a full JID, if there is one."""
+    row = tx.row(_AT, (full,))
+    return None if row is None else _session(row)
+
+
+def unprovisioned(tx: Transaction) -> list[int]:
+    """Return the sessions whose account was removed or revoked meanwhile."""
+    return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
+
+
+def _session(row: tuple[int, str, int, int, bytes | None, int, int]) -> Session:
+    generation, full, available, priority, presence, interested, detached = row
+    return Session(
+        generation, full, bool(available), priority, presence, bool(interested), bool(detached)
+    )

@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
-from edge.config import Limits
+from edge.handlers.feature import Slow
+from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import Router, guarded
+from edge.options import Limits
 from edge.rules.clock import Now
-from edge.store import accounts, database, due, events, meta, sessions
+from edge.store import accounts, database, due, events, meta
 from edge.store.commit import Bounds, Store
 from edge.store.events import LANES, Row
 from edge.wire.parser import StreamParser
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from xml.etree.ElementTree import Element
 
-    from edge.store.database import Transaction
+    from edge.store.database import Send, Transaction
     from edge.store.events import NewEvent
 
 T = TypeVar("T")
@@ -145,6 +147,8 @@ class Gateway:
         self.limits = limits or Limits()
         self.clock = clock or Clock()
         self.router = Router(DOMAIN, self.limits)
+        self.lifecycle = Lifecycle(self.router)
+        self.sent: list[Send] = []
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
@@ -165,6 +169,7 @@ class Gateway:
         with database.single(self.connection, self.clock()) as tx:
             outcome = unit(tx)
             self.due = tx.due
+        self.sent += tx.sends
         return outcome
 
     def add(self, name: str, *, trusted: bool = True) -> None:
@@ -177,7 +182,7 @@ class Gateway:
         generation = self._generation
         bare = full.partition("/")[0]
         account = bare.partition("@")[0]
-        self.tx(lambda tx: sessions.bind(tx, generation, account, bare, full))
+        self.tx(lambda tx: self.lifecycle.enter(tx, generation, account, bare, full))
         self._bound[full] = generation
         return generation
 
@@ -186,12 +191,28 @@ class Gateway:
         generation = self._bound[full] if full in self._bound else self.bind(full)
         work = self.router.route(stanza(xml), full)
         if isinstance(work, bytes):
-            return lambda _tx: work
+            answer = work
+            return lambda _tx: answer
+        if isinstance(work, Slow):
+            work = work.prepare()
         return guarded(work, generation)
 
     def send(self, full: str, xml: str) -> Reply | None:
         """Handle a stanza of a session, and return what it answers."""
         return read_reply(self.tx(self.work(full, xml)))
+
+    def received(self, full: str) -> list[Reply]:
+        """Return what a session was sent beside its own answers since this was last asked."""
+        generation = self._bound[full]
+        mine = [send for send in self.sent if send.generation == generation]
+        self.sent = [send for send in self.sent if send.generation != generation]
+        replies = [read_reply(send.stanza) for send in mine]
+        return [reply for reply in replies if reply is not None]
+
+    def leave(self, full: str, *unconfirmed: bytes) -> None:
+        """End a session."""
+        generation = self._bound.pop(full)
+        self.tx(lambda tx: self.lifecycle.leave(tx, generation, unconfirmed))
 
     def ring(self) -> None:
         """Do what is due."""

@@ -1,6 +1,12 @@
 -- The database of the newest version: what the migrations must lead to, in the order of names.
 
+CREATE INDEX certificates_by_account ON certificates (account);
+
+CREATE INDEX offline_by_account ON offline (account, id);
+
 CREATE INDEX refusals_due ON refusals (due);
+
+CREATE INDEX roster_by_jid ON roster (jid);
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
 
@@ -9,7 +15,17 @@ CREATE TABLE accounts (
     name TEXT NOT NULL UNIQUE,
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
-) STRICT;
+, revoked INTEGER) STRICT;
+
+CREATE TABLE certificates (
+    fingerprint BLOB NOT NULL PRIMARY KEY,
+    account INTEGER REFERENCES accounts (id) ON DELETE SET NULL,
+    name TEXT NOT NULL,
+    serial TEXT NOT NULL,
+    issued INTEGER NOT NULL,
+    not_after INTEGER NOT NULL,
+    revoked INTEGER
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE credentials (
     account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
@@ -101,6 +117,21 @@ CREATE TABLE meta (
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE offline (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    stanza BLOB NOT NULL,
+    sender TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    since REAL NOT NULL
+) STRICT;
+
+CREATE TABLE offline_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    messages INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE refusals (
     source TEXT NOT NULL,
     rule TEXT NOT NULL,
@@ -121,6 +152,19 @@ CREATE TABLE released_pages (
     slot INTEGER NOT NULL,
     keys BLOB NOT NULL,
     PRIMARY KEY (source, slot)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE roster (
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL,
+    listed INTEGER NOT NULL CHECK (listed IN (0, 1)),
+    subscription TEXT NOT NULL CHECK (subscription IN ('none', 'to', 'from', 'both')),
+    ask INTEGER NOT NULL CHECK (ask IN (0, 1)),
+    approved INTEGER NOT NULL CHECK (approved IN (0, 1)),
+    request BLOB,
+    name TEXT,
+    groups TEXT,
+    PRIMARY KEY (account, jid)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE segments (
@@ -152,4 +196,12 @@ END;
 
 CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
     UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER offline_added AFTER INSERT ON offline BEGIN
+    UPDATE offline_total SET messages = messages + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER offline_removed AFTER DELETE ON offline BEGIN
+    UPDATE offline_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;

@@ -55,13 +55,13 @@ def test_the_keys_go_with_their_account(gateway: Gateway) -> None:
 def test_a_session_tells_who_sends(gateway: Gateway, trusted: bool) -> None:
     gateway.add("pump1", trusted=trusted)
     generation = gateway.bind(PUMP)
-    expected = Sender(PUMP, "pump1@gw.example", True, trusted)
+    expected = Sender(PUMP, "pump1@gw.example", "pump1", True, trusted, generation)
     assert gateway.tx(lambda tx: sessions.sender(tx, generation)) == expected
 
 
 def test_a_session_without_an_account_is_nobodys(gateway: Gateway) -> None:
     generation = gateway.bind(PUMP)
-    expected = Sender(PUMP, "pump1@gw.example", False, False)
+    expected = Sender(PUMP, "pump1@gw.example", "pump1", False, False, generation)
     assert gateway.tx(lambda tx: sessions.sender(tx, generation)) == expected
 
 
@@ -69,7 +69,7 @@ def test_a_new_session_of_the_same_full_jid_replaces_the_old(gateway: Gateway) -
     def bind(generation: int, resource: str) -> int | None:
         full = f"pump1@gw.example/{resource}"
         return gateway.tx(
-            lambda tx: sessions.bind(tx, generation, "pump1", "pump1@gw.example", full)
+            lambda tx: gateway.lifecycle.enter(tx, generation, "pump1", "pump1@gw.example", full)
         )
 
     def there(generation: int) -> bool:

@@ -58,7 +58,7 @@ def test_two_folders_have_nothing_secret_in_common(folder: Path, tmp_path: Path)
 
 def test_the_address_may_be_chosen(tmp_path: Path) -> None:
     setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
-    assert config.load(tmp_path / "deep" / "gw").listen == ("::", 5222)
+    assert config.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge import config
-from edge.config import Address, Config, Gateway, Limits, Uplink, Xmpp
+from edge.config import Address, Config
 from edge.errors import ConfigError, FieldpostError
+from edge.options import Gateway, Limits, Uplink, Xmpp
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -37,7 +38,8 @@ def parse(text: str) -> Config:
 def test_a_domain_is_all_that_must_be_said() -> None:
     settings = parse(DOMAIN)
     assert settings == Config(gateway=Gateway(domain="gw.example"))
-    assert settings.listen == Address("127.0.0.1", 5222)
+    assert settings.listen == (Address("127.0.0.1", 5222),)
+    assert settings.listen_tls == (Address("127.0.0.1", 5223),)
     assert settings.xmpp.require_tls is True
     assert settings.uplink.enrolment == ""
 
@@ -56,7 +58,7 @@ def test_the_defaults_are_those_that_the_protocol_names() -> None:
 def test_what_is_rendered_is_read_as_the_defaults() -> None:
     text = config.render("gw.example")
     assert parse(text) == parse(DOMAIN)
-    assert parse(config.render("gw.example", "[::1]:0")).listen == Address("::1", 0)
+    assert parse(config.render("gw.example", "[::1]:0")).listen == (Address("::1", 0),)
 
 
 def test_every_option_is_rendered_with_its_reason_and_unit() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.config import Limits
+from edge.options import Limits
 from edge.handlers import router
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA

@@ -1,0 +1,89 @@
+"""A session's life as units of work: it enters, is detached and resumed, confirms, and leaves.
+
+What a feature does then stands in its `Feature` (`leaves`, `settled`, `lost`); what becomes of
+stanzas that nobody confirmed and that are nowhere stored is `returned`'s. Sockets are not known
+here. Source: XEP-0198, sections 4 and 5; RFC 6120, section 7.7.2.2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from edge.handlers import returned
+from edge.store import sessions, under_way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from edge.handlers.feature import Confirm
+    from edge.handlers.router import Router
+    from edge.rules.access import Sender
+    from edge.store.database import Receipt, Transaction
+
+
+class Lifecycle:
+    """What happens to sessions, for the features of a router."""
+
+    def __init__(self, router: Router) -> None:
+        self._house = router.house
+        self._leaves = [leave for feature in router.features for leave in feature.leaves]
+        self._settled: dict[str, Confirm] = {}
+        self._lost: dict[str, Confirm] = {}
+        for feature in router.features:
+            self._settled.update(feature.settled)
+            self._lost.update(feature.lost)
+
+    def enter(
+        self, tx: Transaction, generation: int, account: str, bare: str, full: str
+    ) -> int | None:
+        """Bind a session; returns the one that it replaces, which has left then."""
+        replaced = sessions.holder(tx, full)
+        if replaced is not None:
+            self.leave(tx, replaced, ())
+        sessions.bind(tx, generation, account, bare, full)
+        return replaced
+
+    def detach(self, tx: Transaction, generation: int) -> None:
+        """Note that a session lost its connection and waits to be resumed."""
+        sessions.set_detached(tx, generation, True)
+
+    def resume(self, tx: Transaction, generation: int) -> bool:
+        """Note that a session has a connection again; false if it is over."""
+        if sessions.sender(tx, generation) is None:
+            return False
+        sessions.set_detached(tx, generation, False)
+        return True
+
+    def confirm(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
+        """Note that the session's peer has the stanzas of these rows."""
+        sender = sessions.sender(tx, generation)
+        rows = [r for r in receipts if under_way.end(tx, r, generation)]
+        self._tell(self._settled, tx, sender, rows)
+
+    def leave(self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes]) -> None:
+        """End a session; what its peer never got goes back where it came from.
+
+        `unconfirmed` are the stanzas that have no row, in order.
+        """
+        sender = sessions.sender(tx, generation)
+        if sender is not None:
+            for leave in self._leaves:
+                leave(self._house, tx, sender)
+            sessions.end(tx, generation)
+        self._tell(self._lost, tx, None, under_way.take_back(tx, generation))
+        for stanza in unconfirmed:
+            returned.take_back(self._house, tx, stanza)
+
+    def _tell(
+        self,
+        what: dict[str, Confirm],
+        tx: Transaction,
+        sender: Sender | None,
+        rows: Iterable[tuple[str, int]],
+    ) -> None:
+        kinds: defaultdict[str, list[int]] = defaultdict(list)
+        for kind, row in rows:
+            kinds[kind].append(row)
+        for kind, numbers in kinds.items():
+            what[kind](self._house, tx, sender, numbers)
