@@ -1,43 +1,276 @@
-"""Provisioning devices."""
+"""Provisioning devices: adding them, their passwords and certificates, taking these back.
+
+Each operation is one transaction, also while the gateway runs, which sees for itself that another
+process changed the database. Files of certificates are put in place after the commit that records
+them: what lies there is known to the gateway, always. How anything is printed is the commands'.
+"""
 
 from __future__ import annotations
 
 import re
-from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge import config, credentials
-from edge.admin import moment
-from edge.errors import SetupError
-from edge.store import accounts, database
+from edge.admin import certificates, durable, moment, pki
+from edge.errors import FieldpostError, SetupError
+from edge.store import accounts, database, events, meta
+from edge.store import certificates as issued_certificates
+from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from edge.admin.certificates import Issued
+    from edge.credentials import Credentials
+    from edge.store.accounts import Account
+    from edge.store.database import Transaction
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
-def add(folder: Path, name: str, password: str | None, *, trusted: bool) -> tuple[str, str | None]:
-    """Provision a device, also while the gateway runs.
+class Added(NamedTuple):
+    """A new device: its JID, its password if one was made up, the folder of its certificate."""
 
-    Without a `password` one is made up. Returns the JID, and the password if it was made up; it is
-    kept nowhere. Raises `SetupError` for a bad or taken name and for a bad password.
+    jid: str
+    password: str | None
+    certificate: Path | None = None
+
+
+class Password(NamedTuple):
+    """A changed password, if it was made up; `restored`: this lifted the device's revocation."""
+
+    password: str | None
+    restored: bool
+
+
+class Renewed(NamedTuple):
+    """A new certificate's folder, what it revoked, and whether it lifted a revocation."""
+
+    folder: Path
+    revoked: int
+    restored: bool
+
+
+class Device(NamedTuple):
+    """A device as the operator sees it; times in ms since 1970 UTC.
+
+    `not_after` is when the last of its certificates runs out, `days` how many whole days that is
+    from now (negative: since then); both are `None` if it has no certificate.
     """
-    domain = config.load(folder).gateway.domain
+
+    name: str
+    jid: str
+    trusted: bool
+    created: int
+    revoked: int | None
+    password: bool
+    not_after: int | None
+    days: int | None
+
+
+def add(
+    folder: Path, name: str, password: str | None, *, trusted: bool, certificate: bool = False
+) -> Added:
+    """Provision a device.
+
+    Without a `password` one is made up, unless it gets a `certificate`: then it has no password. A
+    password is kept nowhere. Raises `SetupError` for a bad or taken name, for a bad password, and
+    if the CA cannot sign.
+    """
+    settings = config.load(folder)
     if not _NAME.fullmatch(name):
         raise SetupError(
             f"device name {name!r} is not 1 to 64 lower-case letters, digits, '.', '_' or '-'"
         )
+    made_up = credentials.generate_password() if password is None and not certificate else None
+    chosen = password if made_up is None else made_up
+    keys = () if chosen is None else _keys(chosen)
+    jid = f"{name}@{settings.gateway.domain}"
+
+    def unit(tx: Transaction) -> None:
+        _check_not_revoked(tx, name)
+        accounts.add(tx, name, keys, trusted=trusted)
+
+    if not certificate:
+        with _changing(folder) as tx:
+            unit(tx)
+        return Added(jid, made_up)
+    return Added(jid, made_up, _certify(folder, name, jid, unit))
+
+
+def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
+    """Give a device a new certificate with a new key; lifts its revocation.
+
+    The old ones stay valid until they run out, so that it can be handed the new one in peace;
+    `revoke_old` ends them now. Raises `SetupError` if there is no such device, if it has too many
+    certificates, or if the CA cannot sign.
+    """
+    jid = f"{name}@{config.load(folder).gateway.domain}"
+    restored, revoked = False, 0
+
+    def unit(tx: Transaction) -> None:
+        nonlocal restored, revoked
+        _find(tx, name)
+        restored = _restore(tx, name, jid)
+        revoked = issued_certificates.revoke(tx, name) if revoke_old else 0
+
+    place = _certify(folder, name, jid, unit)
+    if revoked:
+        _publish(folder, f"{revoked} certificates of {jid} are revoked")
+    return Renewed(place, revoked, restored)
+
+
+def set_password(folder: Path, name: str, password: str | None) -> Password:
+    """Give a device a new password, made up if none is given; lifts its revocation.
+
+    Its revoked certificates stay revoked. Raises `SetupError` for a bad password, and if there is
+    no such device.
+    """
+    jid = f"{name}@{config.load(folder).gateway.domain}"
     made_up = credentials.generate_password() if password is None else None
+    keys = _keys(password if made_up is None else made_up)
+    with _changing(folder) as tx:
+        _find(tx, name)
+        restored = _restore(tx, name, jid)
+        accounts.set_credentials(tx, name, keys)
+    return Password(made_up, restored)
+
+
+def revoke(folder: Path, name: str) -> int:
+    """Refuse a device's password and certificates from now on; its password is forgotten.
+
+    The running gateway ends its sessions. Returns how many certificates were revoked now. Raises
+    `SetupError` if there is no such device, and also if it is revoked but the list of revoked
+    certificates could not be written; the gateway refuses it in any case.
+    """
+    jid = f"{name}@{config.load(folder).gateway.domain}"
+    with _changing(folder) as tx:
+        _find(tx, name)
+        revoked = issued_certificates.revoke(tx, name)
+        if accounts.revoke(tx, name):
+            _log(tx, jid, "revoked", level="Warning")
+    _publish(folder, f"{jid} is revoked")
+    return revoked
+
+
+def remove(folder: Path, name: str) -> int:
+    """Forget a device: its password, its roster, what waits for it; its certificates are revoked.
+
+    The files of its certificate go too. Returns how many messages waited for it. Raises
+    `SetupError` as `revoke` does.
+    """
+    jid = f"{name}@{config.load(folder).gateway.domain}"
+    with _changing(folder) as tx:
+        _find(tx, name)
+        issued_certificates.revoke(tx, name)
+        waiting = accounts.remove(tx, name, jid)
+        _log(tx, jid, "removed", level="Warning", value=float(waiting), unit="messages")
+    durable.remove_folder(certificates.place(folder, name))
+    _publish(folder, f"{jid} is removed")
+    return waiting
+
+
+def listed(folder: Path) -> list[Device]:
+    """Return all devices by name."""
+    domain = config.load(folder).gateway.domain
+    now = moment.now()
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, now, "BEGIN") as tx,
+    ):
+        found, latest = accounts.listed(tx), issued_certificates.latest(tx)
+    return [_device(account, domain, latest.get(account.name), now.wall) for account in found]
+
+
+def _device(account: Account, domain: str, not_after: int | None, now: int) -> Device:
+    name, trusted, created, revoked, password = account
+    days = None if not_after is None else (not_after - now) // issued_certificates.DAY
+    jid = f"{name}@{domain}"
+    return Device(name, jid, trusted, created, revoked, password, not_after, days)
+
+
+def _certify(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None]) -> Path:
+    """Issue a certificate in the transaction of `unit`, and return the folder that it is in."""
+    days = config.load(folder).xmpp.certificate_days
+    ca = pki.load(folder)
+    issued = certificates.issue(ca, jid, days, moment.now().wall)
+    place = certificates.place(folder, name)
+    with durable.staged(place, issued.contents) as put:
+        with _changing(folder) as tx:
+            unit(tx)
+            issued_certificates.add(tx, name, *_record(issued))
+            if not pki.files(folder).crl.exists():  # a folder of an older version
+                certificates.write_crl(tx, folder, ca)
+        put()
+    return place
+
+
+def _record(issued: Issued) -> tuple[bytes, str, int]:
+    return issued.fingerprint, issued.serial, issued.not_after
+
+
+def _publish(folder: Path, done: str) -> None:
+    """Write the list of revoked certificates; where that fails, say what is true all the same."""
+    try:
+        ca = pki.load(folder)
+        with _changing(folder) as tx:
+            certificates.write_crl(tx, folder, ca)
+    except (FieldpostError, OSError) as error:
+        raise SetupError(
+            f"{done}, but {pki.files(folder).crl} is not up to date: {error}"
+        ) from error
+
+
+def _keys(password: str | None) -> tuple[Credentials, Credentials]:
     try:
         # A device stretches its password at every login, so this takes the least rounds that
         # clients accept: a short password of one's own is weak if the database is stolen.
-        keys = credentials.derive(password or made_up or "", credentials.ITERATIONS)
+        return credentials.derive(password or "", credentials.ITERATIONS)
     except credentials.PasswordError as error:
         raise SetupError(str(error)) from error
+
+
+def _find(tx: Transaction, name: str) -> None:
+    if accounts.find(tx, name) is None:
+        raise SetupError(f"device {name!r} does not exist")
+
+
+def _check_not_revoked(tx: Transaction, name: str) -> None:
+    found = accounts.find(tx, name)
+    if found is not None and found.revoked is not None:
+        raise SetupError(
+            f"device {name!r} is revoked: `fieldpost device passwd {name}` or"
+            f" `fieldpost device certificate {name}` brings it back"
+        )
+
+
+def _restore(tx: Transaction, name: str, jid: str) -> bool:
+    restored = accounts.restore(tx, name)
+    if restored:
+        _log(tx, jid, "restored", level="Notice")
+    return restored
+
+
+def _log(
+    tx: Transaction,
+    jid: str,
+    name: str,
+    *,
+    level: str,
+    value: float | None = None,
+    unit: str | None = None,
+) -> None:
+    event = NewEvent("device", jid, name=name, level=level, value=value, unit=unit)
+    events.append(tx, events.SYSTEM, event)
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[Transaction]:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.single(connection, moment.now()) as tx,
     ):
-        accounts.add(tx, name, keys, trusted=trusted)
-    return f"{name}@{domain}", made_up
+        tx.now = tx.now._replace(service=meta.service(tx))  # events are dated with it
+        yield tx

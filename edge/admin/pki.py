@@ -1,20 +1,27 @@
 """The gateway's private certificate authority and its server certificate.
 
 Elliptic-curve keys (P-256): quick on a Pi, and every TLS library that firmware uses knows them.
-Keys are readable by their owner alone. Certificates of devices are not made here.
+Keys are readable by their owner alone. Certificates of devices are made in `certificates`.
+`cryptography` costs a running gateway some 15 MB, so it is imported where something is signed.
 """
 
 from __future__ import annotations
 
 import datetime
-import os
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.admin import der, durable
+from edge.admin.durable import PRIVATE, PUBLIC, Content
+from edge.errors import SetupError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
 
 FOLDER: Final = "pki"
 
@@ -23,10 +30,15 @@ CA_YEARS: Final = 20
 
 SERVER_YEARS: Final = 5
 
+RENEW_PART: Final = 3
+"""The server's certificate is made anew when less than one part in so many of its life is left: at
+20 months, a gateway that lay in store for a year, or whose clock is months behind, is in time."""
+
 YEAR: Final = datetime.timedelta(days=365)
 
 SKEW: Final = datetime.timedelta(days=1)
-"""How far a device's clock may be behind."""
+"""How far a certificate begins in the past: the clock of a device, or of a gateway without a
+battery for it, may be behind after a start."""
 
 
 class Files(NamedTuple):
@@ -36,119 +48,216 @@ class Files(NamedTuple):
     ca_key: Path
     server: Path
     server_key: Path
+    crl: Path
+
+
+class Authority(NamedTuple):
+    """The gateway's CA: its certificate, and the key that it signs with."""
+
+    certificate: x509.Certificate
+    key: EllipticCurvePrivateKey
 
 
 def files(folder: Path) -> Files:
     """Return where the files are, in the gateway's folder."""
     pki = folder / FOLDER
-    return Files(pki / "ca.pem", pki / "ca.key", pki / "server.pem", pki / "server.key")
+    names = ("ca.pem", "ca.key", "server.pem", "server.key", "crl.pem")
+    return Files(*(pki / name for name in names))
 
 
-def create(folder: Path, domain: str) -> Files:
-    """Make the CA and a server certificate for `domain` in the gateway's folder."""
-    from cryptography.hazmat.primitives.asymmetric import ec
+def create(folder: Path, domain: str, now: int) -> Authority:
+    """Make the CA and a server certificate for `domain` in the gateway's folder.
 
+    `now` is in ms since 1970 UTC. Returns the CA.
+    """
     paths = files(folder)
-    paths.ca.parent.mkdir(mode=0o700)
-    ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    ca = _authority(domain, ca_key)
-    server = _server(domain, server_key, ca, ca_key)
-    for path, certificate in ((paths.ca, ca), (paths.server, server)):
-        _write(path, _pem(certificate), 0o644)
-    for path, key in ((paths.ca_key, ca_key), (paths.server_key, server_key)):
-        _write(path, _key_pem(key), 0o600)
-    return paths
+    paths.ca.parent.mkdir(mode=durable.PRIVATE_FOLDER)
+    server_key = new_key()
+    moment = at(now)
+    ca = _authority(domain, new_key(), moment)
+    begins, ends = moment - SKEW, moment + SERVER_YEARS * YEAR
+    server = _server(ca, domain, server_key.public_key(), begins, ends)
+    for path, content in (
+        (paths.ca, Content(pem(ca.certificate), PUBLIC)),
+        (paths.ca_key, Content(key_pem(ca.key), PRIVATE)),
+        (paths.server, Content(pem(server), PUBLIC)),
+        (paths.server_key, Content(key_pem(server_key), PRIVATE)),
+    ):
+        durable.write_new(path, content)
+    return ca
 
 
-def _authority(domain: str, key: EllipticCurvePrivateKey) -> x509.Certificate:
+def renew_server(folder: Path, domain: str, now: int) -> bool:
+    """Make the server's certificate anew if less than a third of its life is left.
+
+    The key stays, and so does the day that it is valid from, so that a clock which is wrong just
+    now does no harm. A certificate that another CA signed is left alone: whoever put it there
+    renews it. It blocks, for some 100 ms if it renews.
+
+    Args:
+        folder: the gateway's.
+        domain: what the certificate is for.
+        now: ms since 1970 UTC.
+
+    Returns:
+        Whether there is a new certificate: it takes effect when the file is loaded again.
+
+    Raises:
+        SetupError: a file is missing or not what it should be.
+        OSError: the new one cannot be written.
+    """
+    paths = files(folder)
+    server, ca = der.read(paths.server), der.read(paths.ca)
+    if (
+        server.issuer != ca.subject
+        or server.ends - now > (server.ends - server.begins) / RENEW_PART
+    ):
+        return False
+    ends = min(at(now) + SERVER_YEARS * YEAR, at(ca.ends))
+    if ends <= at(server.ends):  # the CA itself runs out
+        return False
     from cryptography import x509
 
-    name = _name(f"Fieldpost CA of {domain}")
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    public = x509.load_pem_x509_certificate(paths.server.read_bytes()).public_key()
+    begins = min(at(server.begins), at(now) - SKEW)
+    certificate = _server(load(folder), domain, _elliptic(public, paths.server), begins, ends)
+    durable.write_whole(paths.server, Content(pem(certificate), PUBLIC))
+    return True
+
+
+def load(folder: Path) -> Authority:
+    """Read the CA and its key; raises `SetupError` if they are missing or do not fit."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    paths = files(folder)
+    try:
+        certificate = x509.load_pem_x509_certificate(paths.ca.read_bytes())
+        key = load_pem_private_key(paths.ca_key.read_bytes(), password=None)
+    except OSError as error:
+        raise SetupError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):  # a key with a password is a TypeError
+        raise SetupError(f"{paths.ca} or {paths.ca_key} is damaged") from None
+    if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise SetupError(f"{paths.ca_key} is not the key of {paths.ca}")
+    return Authority(certificate, key)
+
+
+def _authority(domain: str, key: EllipticCurvePrivateKey, moment: datetime.datetime) -> Authority:
+    from cryptography import x509
+
+    name = common_name(f"Fieldpost CA of {domain}")
     builder = (
-        _builder(key, CA_YEARS)
+        builder_for(key.public_key(), moment - SKEW, moment + CA_YEARS * YEAR)
         .subject_name(name)
         .issuer_name(name)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(key_usage(signs=True), critical=True)
     )
-    return _sign(builder, key)
+    return Authority(sign(builder, key), key)
 
 
 def _server(
+    ca: Authority,
     domain: str,
-    key: EllipticCurvePrivateKey,
-    ca: x509.Certificate,
-    ca_key: EllipticCurvePrivateKey,
+    public: EllipticCurvePublicKey,
+    begins: datetime.datetime,
+    ends: datetime.datetime,
 ) -> x509.Certificate:
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     builder = (
-        _builder(key, SERVER_YEARS)
-        .subject_name(_name(domain))
-        .issuer_name(ca.subject)
+        builder_for(public, begins, ends)
+        .subject_name(common_name(domain))
+        .issuer_name(ca.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(_issued_by(ca), critical=False)
+        .add_extension(issued_by(ca), critical=False)
     )
-    return _sign(builder, ca_key)
+    return sign(builder, ca.key)
 
 
-def _builder(key: EllipticCurvePrivateKey, years: int) -> x509.CertificateBuilder:
+def at(moment: int) -> datetime.datetime:
+    """Turn ms since 1970 UTC into what certificates are dated with: whole seconds."""
+    return datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC)
+
+
+def new_key() -> EllipticCurvePrivateKey:
+    """Make a key on P-256."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def builder_for(
+    public: EllipticCurvePublicKey, begins: datetime.datetime, ends: datetime.datetime
+) -> x509.CertificateBuilder:
+    """Begin a certificate: its key, its dates, a serial number by chance."""
     from cryptography import x509
 
-    now = datetime.datetime.now(datetime.UTC)
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
         x509.CertificateBuilder()
-        .public_key(key.public_key())
+        .public_key(public)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + years * YEAR)
-        .add_extension(identifier, critical=False)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
 
-def _issued_by(ca: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+def key_usage(*, signs: bool) -> x509.KeyUsage:
+    """Say what a key may do: an authority's signs certificates, a device's proves who it is."""
     from cryptography import x509
 
-    identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def issued_by(ca: Authority) -> x509.AuthorityKeyIdentifier:
+    """Name the key that signs (RFC 5280, section 4.2.1.1)."""
+    from cryptography import x509
+
+    extensions = ca.certificate.extensions
+    identifier = extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
 
 
-def _name(text: str) -> x509.Name:
+def common_name(text: str) -> x509.Name:
+    """Make a name of a text; one holds 64 characters, and the alternative name tells all."""
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    # A common name holds 64 characters; who the certificate is for stands in its alternative name.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
-def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
+def sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
+    """Sign a certificate."""
     from cryptography.hazmat.primitives import hashes
 
     return builder.sign(key, hashes.SHA256())
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def pem(certificate: x509.Certificate) -> bytes:
+    """Write a certificate as PEM."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: EllipticCurvePrivateKey) -> bytes:
+    """Write a key as PEM (PKCS #8), not encrypted."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -158,8 +267,9 @@ def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _elliptic(public: object, path: Path) -> EllipticCurvePublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+    if not isinstance(public, EllipticCurvePublicKey):
+        raise SetupError(f"{path} is for no elliptic-curve key")
+    return public

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from edge import config
-from edge.admin import moment, pki
+from edge.admin import certificates, moment, pki
 from edge.errors import SetupError
 from edge.store import database, meta
 
@@ -47,15 +47,17 @@ def init(folder: Path, domain: str, listen: str | None = None) -> None:
 
 def _fill(folder: Path, domain: str, text: str) -> None:
     (folder / config.FILE_NAME).write_text(text, "utf-8")
-    pki.create(folder, domain)
+    now = moment.now()
+    ca = pki.create(folder, domain, now.wall)
     path = folder / database.FILE_NAME
     database.create(path)
     with (
         closing(database.connect(path)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, now) as tx,
     ):
         meta.write(tx, meta.EPOCH, new_epoch())
         meta.write(tx, meta.DECOY, secrets.token_bytes(32))
+        certificates.write_crl(tx, folder, ca)
 
 
 def new_epoch() -> str:

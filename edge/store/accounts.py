@@ -1,8 +1,13 @@
-"""Provisioned devices and what their passwords are checked against."""
+"""Provisioned devices and what their passwords are checked against.
+
+A revoked device keeps its row, its roster and what waits for it, and loses its password: what
+brings it back later gives it a new secret and never the old one. Certificates are in
+`certificates`; who may do what is decided in `rules`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.credentials import Credentials
 from edge.errors import SetupError
@@ -12,6 +17,20 @@ if TYPE_CHECKING:
 
     from edge.store.database import Transaction
 
+
+class Account(NamedTuple):
+    """A provisioned device; `created` and `revoked` in ms since 1970 UTC.
+
+    `password` tells whether it has one.
+    """
+
+    name: str
+    trusted: bool
+    created: int
+    revoked: int | None
+    password: bool
+
+
 _ADD: Final = """
 INSERT INTO accounts (name, trusted, created) VALUES (?, ?, ?)
 ON CONFLICT (name) DO NOTHING RETURNING id
@@ -20,11 +39,35 @@ _ADD_CREDENTIALS: Final = """
 INSERT INTO credentials (account, mechanism, salt, iterations, stored_key, server_key)
 VALUES (?, ?, ?, ?, ?, ?)
 """
+_DROP_CREDENTIALS: Final = "DELETE FROM credentials WHERE account = ?"
 _FIND_CREDENTIALS: Final = """
 SELECT c.mechanism, c.salt, c.iterations, c.stored_key, c.server_key
 FROM credentials AS c JOIN accounts AS a ON a.id = c.account
-WHERE a.name = ? AND c.mechanism = ?
+WHERE a.name = ? AND a.revoked IS NULL AND c.mechanism = ?
 """
+_LIST: Final = """
+SELECT a.name, a.trusted, a.created, a.revoked,
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id)
+FROM accounts AS a ORDER BY a.name
+"""
+_FIND: Final = """
+SELECT a.name, a.trusted, a.created, a.revoked,
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id)
+FROM accounts AS a WHERE a.name = ?
+"""
+_NAMES: Final = "SELECT name FROM accounts ORDER BY name"
+_USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
+_REVOKE: Final = """
+UPDATE accounts SET revoked = ? WHERE name = ? AND revoked IS NULL RETURNING id
+"""
+_RESTORE: Final = """
+UPDATE accounts SET revoked = NULL WHERE name = ? AND revoked IS NOT NULL RETURNING id
+"""
+_WAITING: Final = """
+SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account WHERE a.name = ?
+"""
+_REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
+_STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
 
 
 def add(tx: Transaction, name: str, credentials: Iterable[Credentials], *, trusted: bool) -> None:
@@ -32,11 +75,97 @@ def add(tx: Transaction, name: str, credentials: Iterable[Credentials], *, trust
     row = tx.row(_ADD, (name, trusted, tx.now.wall))
     if row is None:
         raise SetupError(f"device {name!r} exists already")
+    _keep(tx, row[0], credentials)
+
+
+def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | None:
+    """Return the keys of a device for one mechanism.
+
+    `None` if there is no such device, and so too if it is revoked or has no password: who tries to
+    log in cannot tell these apart.
+    """
+    row = tx.row(_FIND_CREDENTIALS, (name, mechanism))
+    return None if row is None else Credentials(*row)
+
+
+def set_credentials(tx: Transaction, name: str, credentials: Iterable[Credentials]) -> bool:
+    """Replace the keys of a device; tells whether there is such a device and it is not revoked.
+
+    A revoked one gets none: they would be good again when its revocation is lifted.
+    """
+    row = tx.row(_USABLE, (name,))
+    if row is None:
+        return False
+    tx.run(_DROP_CREDENTIALS, (row[0],))
+    _keep(tx, row[0], credentials)
+    return True
+
+
+def find(tx: Transaction, name: str) -> Account | None:
+    """Return a device, or `None` if there is none of that name."""
+    row = tx.row(_FIND, (name,))
+    return None if row is None else _account(*row)
+
+
+def listed(tx: Transaction) -> list[Account]:
+    """Return all devices by name: as many as an operator has added."""
+    return [_account(*row) for row in tx.rows(_LIST)]
+
+
+def names(tx: Transaction) -> list[str]:
+    """Return the names of all devices, in order."""
+    return [str(row[0]) for row in tx.rows(_NAMES)]
+
+
+def usable(tx: Transaction, name: str) -> bool:
+    """Tell whether there is a device of that name and it is not revoked."""
+    return tx.row(_USABLE, (name,)) is not None
+
+
+def revoke(tx: Transaction, name: str) -> bool:
+    """Refuse a device from now on and forget its password; tells whether this changed anything.
+
+    Its certificates are revoked by `certificates.revoke`.
+    """
+    row = tx.row(_REVOKE, (tx.now.wall, name))
+    if row is None:
+        return False
+    tx.run(_DROP_CREDENTIALS, (row[0],))
+    tx.known.clear()
+    return True
+
+
+def restore(tx: Transaction, name: str) -> bool:
+    """Lift the revocation of a device; tells whether there was one. It has no password then."""
+    if tx.row(_RESTORE, (name,)) is None:
+        return False
+    tx.known.clear()
+    return True
+
+
+def remove(tx: Transaction, name: str, bare: str) -> int:
+    """Forget a device, its password, its roster and what waits for it.
+
+    Others forget it too: who gets the name `bare` later must not find itself in their rosters.
+    Returns how many messages waited for it. Its certificates stay; revoke them first.
+    """
+    (waiting,) = tx.row(_WAITING, (name,))
+    tx.run(_REMOVE, (name,))
+    tx.run(_STRIKE_OUT, (bare,))
+    tx.known.clear()
+    return int(waiting)
+
+
+def _account(name: str, trusted: int, created: int, revoked: int | None, password: int) -> Account:
+    return Account(name, bool(trusted), created, revoked, bool(password))
+
+
+def _keep(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:
     for keys in credentials:
         tx.run(
             _ADD_CREDENTIALS,
             (
-                row[0],
+                account,
                 keys.mechanism,
                 keys.salt,
                 keys.iterations,
@@ -44,9 +173,3 @@ def add(tx: Transaction, name: str, credentials: Iterable[Credentials], *, trust
                 keys.server_key,
             ),
         )
-
-
-def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | None:
-    """Return the keys of a device for one mechanism, or `None` if there is no such device."""
-    row = tx.row(_FIND_CREDENTIALS, (name, mechanism))
-    return None if row is None else Credentials(*row)

@@ -1,4 +1,4 @@
-"""Making a gateway's folder, and provisioning devices in it."""
+"""Making a gateway's folder."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edge import config, credentials
-from edge.admin import devices, moment, pki, setup
+from edge import config
+from edge.admin import moment, pki, setup
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.store import accounts, database, meta
+from edge.store import database, meta
 from sync.format import is_epoch
 
 
@@ -109,66 +109,3 @@ def test_epochs_are_ulids_in_the_order_of_their_making() -> None:
     assert all(is_epoch(epoch) for epoch in made)
     assert len(set(made)) == 50
     assert [epoch[:10] for epoch in made] == sorted(epoch[:10] for epoch in made)
-
-
-# Devices.
-
-
-def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credentials.Credentials:
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
-    ):
-        found = accounts.credentials(tx, name, mechanism)
-    assert found is not None
-    return found
-
-
-def test_a_device_gets_a_password_that_is_kept_nowhere(folder: Path) -> None:
-    jid, password = devices.add(folder, "pump1", None, trusted=True)
-    assert jid == "pump1@gw.example"
-    assert password is not None
-    for mechanism in credentials.MECHANISMS:
-        assert credentials.verify(password, stored(folder, "pump1", mechanism))
-    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert password.encode() not in written
-
-
-def test_a_password_of_ones_own_is_not_repeated(folder: Path) -> None:
-    assert devices.add(folder, "pump1", "its password", trusted=False) == ("pump1@gw.example", None)
-    assert credentials.verify("its password", stored(folder, "pump1"))
-    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
-        assert connection.execute("SELECT name, trusted FROM accounts").fetchall() == [("pump1", 0)]
-
-
-def test_a_name_is_given_once(folder: Path) -> None:
-    devices.add(folder, "pump1", "x", trusted=True)
-    with pytest.raises(SetupError, match="exists already"):
-        devices.add(folder, "pump1", "y", trusted=True)
-    assert credentials.verify("x", stored(folder, "pump1"))
-
-
-@pytest.mark.parametrize("name", ["a", "pump-1", "p.1_x", "x" * 64, "0"])
-def test_names(folder: Path, name: str) -> None:
-    assert devices.add(folder, name, "x", trusted=True)[0] == f"{name}@gw.example"
-
-
-@pytest.mark.parametrize(
-    "name", ["", "Pump", "-a", "a-", ".", "a@b", "a/b", "a b", "ä", "x" * 65, "a\n"]
-)
-def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
-    with pytest.raises(SetupError, match="device name"):
-        devices.add(folder, name, "x", trusted=True)
-
-
-@pytest.mark.parametrize("password", ["", "\x07", "x" * 2000])
-def test_a_password_that_cannot_be_used_is_refused_in_one_line(folder: Path, password: str) -> None:
-    with pytest.raises(SetupError) as raised:
-        devices.add(folder, "pump1", password, trusted=True)
-    assert "password" in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-def test_a_folder_that_is_no_gateways_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`fieldpost init` makes it"):
-        devices.add(tmp_path, "pump1", "x", trusted=True)

@@ -1,0 +1,369 @@
+"""Provisioning devices: passwords, certificates, revocation, removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from edge import config, credentials
+from edge.admin import certificates, devices, durable, moment, pki, setup
+from edge.errors import ConfigError, SetupError, StoreFull
+from edge.store import accounts, database, events
+from edge.store import certificates as issued
+from edge.store.database import Transaction
+from edge.store.events import Row
+
+T = TypeVar("T")
+
+JID = "pump1@gw.example"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        return unit(tx)
+
+
+def change(folder: Path, sql: str) -> None:
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        tx.run(sql)
+
+
+def logged(folder: Path) -> list[Row]:
+    return list(query(folder, lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20)))
+
+
+def owner(folder: Path, certificate: bytes) -> str | None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+
+    fingerprint = x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256())
+    return query(folder, lambda tx: issued.owner(tx, fingerprint))
+
+
+def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credentials.Credentials:
+    found = query(folder, lambda tx: accounts.credentials(tx, name, mechanism))
+    assert found is not None
+    return found
+
+
+def test_a_device_gets_a_password_that_is_kept_nowhere(folder: Path) -> None:
+    jid, password, place = devices.add(folder, "pump1", None, trusted=True)
+    assert jid == "pump1@gw.example"
+    assert place is None
+    assert password is not None
+    for mechanism in credentials.MECHANISMS:
+        assert credentials.verify(password, stored(folder, "pump1", mechanism))
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert password.encode() not in written
+
+
+def test_a_password_of_ones_own_is_not_repeated(folder: Path) -> None:
+    added = devices.add(folder, "pump1", "its password", trusted=False)
+    assert added == ("pump1@gw.example", None, None)
+    assert credentials.verify("its password", stored(folder, "pump1"))
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        assert connection.execute("SELECT name, trusted FROM accounts").fetchall() == [("pump1", 0)]
+
+
+def test_a_name_is_given_once(folder: Path) -> None:
+    devices.add(folder, "pump1", "x", trusted=True)
+    with pytest.raises(SetupError, match="exists already"):
+        devices.add(folder, "pump1", "y", trusted=True)
+    assert credentials.verify("x", stored(folder, "pump1"))
+
+
+@pytest.mark.parametrize("name", ["a", "pump-1", "p.1_x", "x" * 64, "0"])
+def test_names(folder: Path, name: str) -> None:
+    assert devices.add(folder, name, "x", trusted=True)[0] == f"{name}@gw.example"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Pump", "-a", "a-", ".", "a@b", "a/b", "a b", "ä", "x" * 65, "a\n"]
+)
+def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(SetupError, match="device name"):
+        devices.add(folder, name, "x", trusted=True)
+
+
+@pytest.mark.parametrize("password", ["", "\x07", "x" * 2000])
+def test_a_password_that_cannot_be_used_is_refused_in_one_line(folder: Path, password: str) -> None:
+    with pytest.raises(SetupError) as raised:
+        devices.add(folder, "pump1", password, trusted=True)
+    assert "password" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_that_is_no_gateways_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`fieldpost init` makes it"):
+        devices.add(tmp_path, "pump1", "x", trusted=True)
+
+
+# Certificates.
+
+
+def test_a_device_with_a_certificate_has_no_password(folder: Path) -> None:
+    jid, password, place = devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert (jid, password, place) == (JID, None, folder / "devices" / "pump1")
+    assert place is not None
+    assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
+    (device,) = devices.listed(folder)
+    assert (device.password, device.days, device.revoked) == (False, 364, None)
+
+
+def test_it_may_have_both(folder: Path) -> None:
+    added = devices.add(folder, "pump1", "secret", trusted=True, certificate=True)
+    assert added.password is None
+    assert credentials.verify("secret", stored(folder, "pump1"))
+    assert added.certificate is not None
+
+
+def test_how_long_a_certificate_is_valid_is_configured(folder: Path) -> None:
+    path = folder / config.FILE_NAME
+    path.write_text(path.read_text().replace("certificate_days = 365", "certificate_days = 30"))
+    devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert [device.days for device in devices.listed(folder)] == [29]
+
+
+def test_the_files_of_a_certificate_are_their_owners(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    modes = {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()}
+    assert modes == {"cert.pem": 0o644, "key.pem": 0o600, "ca.pem": 0o644}
+    assert [at.stat().st_mode & 0o777 for at in (place, place.parent)] == [0o700, 0o700]
+    assert (place / "ca.pem").read_bytes() == pki.files(folder).ca.read_bytes()
+
+
+def test_what_is_not_recorded_leaves_no_certificate(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(issued, "add", full)
+    with pytest.raises(StoreFull):
+        devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert list((folder / "devices").iterdir()) == []
+    assert devices.listed(folder) == []
+
+
+def test_without_the_key_of_the_ca_no_device_is_added(folder: Path) -> None:
+    pki.files(folder).ca_key.unlink()
+    with pytest.raises(SetupError, match=r"ca\.key cannot be read"):
+        devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert devices.listed(folder) == []
+
+
+def test_a_new_certificate_leaves_the_old_one_valid(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    old, old_key = ((place / name).read_bytes() for name in ("cert.pem", "key.pem"))
+    assert devices.renew(folder, "pump1") == (place, 0, False)
+    assert (place / "key.pem").read_bytes() != old_key
+    for certificate in (old, (place / "cert.pem").read_bytes()):
+        assert owner(folder, certificate) == "pump1"
+    assert [path.name for path in place.parent.iterdir()] == ["pump1"]
+
+
+def test_a_new_certificate_may_end_the_old_ones(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    old, crl = (place / "cert.pem").read_bytes(), pki.files(folder).crl.read_bytes()
+    assert devices.renew(folder, "pump1", revoke_old=True) == (place, 1, False)
+    assert owner(folder, old) is None
+    assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
+    assert pki.files(folder).crl.read_bytes() != crl
+
+
+def test_a_device_with_a_password_may_get_a_certificate_later(folder: Path) -> None:
+    devices.add(folder, "pump1", "secret", trusted=True)
+    place = devices.renew(folder, "pump1").folder
+    assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
+    assert credentials.verify("secret", stored(folder, "pump1"))
+
+
+def test_certificates_of_one_device_are_bounded(folder: Path) -> None:
+    devices.add(folder, "pump1", None, trusted=True)
+    for _ in range(issued.VALID):
+        devices.renew(folder, "pump1")
+    before = (certificates.place(folder, "pump1") / "cert.pem").read_bytes()
+    with pytest.raises(SetupError, match="has 8 certificates already"):
+        devices.renew(folder, "pump1")
+    assert (certificates.place(folder, "pump1") / "cert.pem").read_bytes() == before
+    assert devices.renew(folder, "pump1", revoke_old=True).revoked == issued.VALID
+
+
+def test_a_folder_of_an_older_version_gets_its_list_of_revoked(folder: Path) -> None:
+    pki.files(folder).crl.unlink()
+    devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert pki.files(folder).crl.exists()
+
+
+# Revocation.
+
+
+def test_revoked_is_refused_in_every_way_and_said(folder: Path) -> None:
+    place = devices.add(folder, "pump1", "secret", trusted=True, certificate=True).certificate
+    assert place is not None
+    devices.renew(folder, "pump1")
+    assert devices.revoke(folder, "pump1") == 2
+    assert owner(folder, (place / "cert.pem").read_bytes()) is None
+    assert query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256")) is None
+    assert not query(folder, lambda tx: accounts.usable(tx, "pump1"))
+    (device,) = devices.listed(folder)
+    assert device.revoked is not None
+    assert (device.password, device.not_after, device.days) == (False, None, None)
+    assert [(row.source, row.name, row.level) for row in logged(folder)] == [
+        (JID, "revoked", "Warning")
+    ]
+
+
+def test_to_revoke_again_changes_nothing(folder: Path) -> None:
+    devices.add(folder, "pump1", "secret", trusted=True)
+    assert devices.revoke(folder, "pump1") == 0
+    before = devices.listed(folder)
+    assert devices.revoke(folder, "pump1") == 0
+    assert devices.listed(folder) == before
+    assert len(logged(folder)) == 1
+
+
+def test_a_revoked_name_is_not_added_again_and_says_how_it_comes_back(folder: Path) -> None:
+    devices.add(folder, "pump1", "secret", trusted=True)
+    devices.revoke(folder, "pump1")
+    with pytest.raises(SetupError, match=r"device passwd pump1.*device certificate pump1"):
+        devices.add(folder, "pump1", "other", trusted=True)
+
+
+def test_a_new_password_brings_a_device_back_without_its_certificates(folder: Path) -> None:
+    place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
+    assert place is not None
+    devices.revoke(folder, "pump1")
+    assert devices.set_password(folder, "pump1", "new") == (None, True)
+    assert credentials.verify("new", stored(folder, "pump1"))
+    assert owner(folder, (place / "cert.pem").read_bytes()) is None
+    assert [row.name for row in logged(folder)] == ["revoked", "restored"]
+
+
+def test_a_new_certificate_brings_a_device_back_without_its_password(folder: Path) -> None:
+    devices.add(folder, "pump1", "old", trusted=True)
+    devices.revoke(folder, "pump1")
+    place, _, restored = devices.renew(folder, "pump1")
+    assert restored
+    assert owner(folder, (place / "cert.pem").read_bytes()) == "pump1"
+    assert query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256")) is None
+
+
+def test_a_revocation_holds_even_if_the_list_cannot_be_written(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    pki.files(folder).ca_key.unlink()
+    with pytest.raises(SetupError, match=r"pump1@gw\.example is revoked, but .*crl\.pem is not up"):
+        devices.revoke(folder, "pump1")
+    assert owner(folder, (place / "cert.pem").read_bytes()) is None
+
+
+# Passwords.
+
+
+def test_a_password_is_made_up_once(folder: Path) -> None:
+    devices.add(folder, "pump1", "old", trusted=True)
+    made_up, restored = devices.set_password(folder, "pump1", None)
+    assert made_up is not None
+    assert not restored
+    assert credentials.verify(made_up, stored(folder, "pump1"))
+    assert not credentials.verify("old", stored(folder, "pump1"))
+    assert logged(folder) == []
+
+
+def test_a_bad_password_changes_nothing(folder: Path) -> None:
+    devices.add(folder, "pump1", "old", trusted=True)
+    with pytest.raises(SetupError, match="password"):
+        devices.set_password(folder, "pump1", "\x07")
+    assert credentials.verify("old", stored(folder, "pump1"))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        devices.renew,
+        devices.revoke,
+        devices.remove,
+        lambda folder, name: devices.set_password(folder, name, "x"),
+    ],
+)
+def test_who_is_not_there_is_told_so(
+    folder: Path, operation: Callable[[Path, str], object]
+) -> None:
+    with pytest.raises(SetupError, match="device 'pump1' does not exist"):
+        operation(folder, "pump1")
+    assert not certificates.place(folder, "pump1").exists()
+
+
+# Removal.
+
+
+def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    certificate = (place / "cert.pem").read_bytes()
+    change(
+        folder,
+        "INSERT INTO offline (account, stanza, sender, bytes, since)"
+        " SELECT id, x'00', 'a@gw.example/r', 1, 0.0 FROM accounts",
+    )
+    assert devices.remove(folder, "pump1") == 1
+    assert devices.listed(folder) == []
+    assert owner(folder, certificate) is None
+    assert not place.exists()
+    (kept,) = query(folder, issued.listed)
+    assert kept.name == "pump1"
+    assert kept.revoked is not None
+    (event,) = logged(folder)
+    assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
+
+
+def test_a_name_that_comes_again_is_another_device(folder: Path) -> None:
+    place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
+    assert place is not None
+    certificate = (place / "cert.pem").read_bytes()
+    devices.remove(folder, "pump1")
+    devices.add(folder, "pump1", "new", trusted=True)
+    assert owner(folder, certificate) is None
+    assert not credentials.verify("old", stored(folder, "pump1"))
+
+
+def test_events_of_commands_are_of_the_services_present(folder: Path) -> None:
+    devices.add(folder, "pump1", "x", trusted=True)
+    change(folder, "INSERT INTO meta VALUES ('service', 1234.5)")
+    devices.revoke(folder, "pump1")
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        assert connection.execute("SELECT since FROM events").fetchall() == [(1234.5,)]
+
+
+def test_a_command_that_finds_the_folder_busy_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "LOCK_WAIT", 0.0)
+    (folder / "devices").mkdir()
+    with (
+        durable.staged(folder / "devices" / "other", {}),
+        pytest.raises(SetupError, match="another command has been busy"),
+    ):
+        devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    assert devices.listed(folder) == []
