@@ -58,7 +58,9 @@ def test_the_defaults_are_those_that_the_protocol_names() -> None:
 def test_what_is_rendered_is_read_as_the_defaults() -> None:
     text = config.render("gw.example")
     assert parse(text) == parse(DOMAIN)
-    assert parse(config.render("gw.example", "[::1]:0")).listen == (Address("::1", 0),)
+    given = parse(config.render("gw.example", "[::1]:0"))
+    assert given.listen == given.listen_tls == (Address("::1", 0),)
+    assert parse(config.render("gw.example", "[::1]:5322")).listen_tls == (Address("::1", 5323),)
 
 
 def test_every_option_is_rendered_with_its_reason_and_unit() -> None:
@@ -167,12 +169,52 @@ def test_what_may_be_kept_has_to_fit_into_the_database() -> None:
     mib = 1024 * 1024
     text = f"{DOMAIN}[limits]\n" + "".join(
         f"{name}_bytes = {size * mib}\n"
-        for name, size in {"held": 5, "dead": 3, "backlog": 7, "recent": 2}.items()
+        for name, size in {
+            "held": 5,
+            "offline_total": 1,
+            "dead": 3,
+            "backlog": 7,
+            "recent": 2,
+        }.items()
     )
-    settings = parse(f"{text}database_bytes = {21 * mib}\n")
-    assert settings.limits.database_bytes == 21 * mib
-    with pytest.raises(ConfigError, match=r"limits\.database_bytes is 22020095.*are 22020096"):
-        parse(f"{text}database_bytes = {21 * mib - 1}\n")
+    settings = parse(f"{text}database_bytes = {22 * mib}\n")
+    assert settings.limits.database_bytes == 22 * mib
+    with pytest.raises(ConfigError, match=r"limits\.database_bytes is 23068671.*are 23068672"):
+        parse(f"{text}database_bytes = {22 * mib - 1}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ("listen = ''\nlisten_tls = []", "are all empty"),
+        ("component = '127.0.0.1:5347'\nlisten = ''\nlisten_tls = ''", "component_secret"),
+        ("component = '127.0.0.1:5347'\ncomponent_secret = 's'", "listen_tls are empty"),
+        ("component = 'here'\nlisten = ''\nlisten_tls = ''", "'here' is not HOST:PORT"),
+        ("trusted_domains = ['No Domain']", "domain 'No Domain'"),
+        ("listen = ['127.0.0.1:1', 'x']", "'x' is not HOST:PORT"),
+        ("listen = ['127.0.0.1:1', '10.0.0.1:1']\nrequire_tls = false", "for loopback"),
+        ("trust = 'all'", r"xmpp\.trust"),
+    ],
+)
+def test_fronts_that_make_no_sense_are_refused(options: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        parse(f"{DOMAIN}[xmpp]\n{options}\n")
+
+
+def test_there_may_be_several_addresses_or_none() -> None:
+    settings = parse(f"{DOMAIN}[xmpp]\nlisten = ['127.0.0.1:1', '[::1]:1']\nlisten_tls = ''\n")
+    assert settings.listen == (Address("127.0.0.1", 1), Address("::1", 1))
+    assert settings.listen_tls == ()
+    text = f"{DOMAIN}[xmpp]\nlisten = ''\nlisten_tls = ''\ncomponent = '[::1]:5347'\n"
+    settings = parse(f"{text}component_secret = 'secret'\n")
+    assert settings.component == Address("::1", 5347)
+
+
+def test_a_part_is_not_larger_than_its_whole() -> None:
+    with pytest.raises(
+        ConfigError, match=r"offline_messages must not be above limits\.offline_tot"
+    ):
+        parse(f"{DOMAIN}[limits]\noffline_total_messages = 99\n")
 
 
 @pytest.mark.parametrize(
@@ -215,6 +257,8 @@ NO_ADDRESSES = [
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         config.parse_address(text)
+    if not text:
+        return  # an option may be empty: it is none then
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         parse(f"{DOMAIN}[xmpp]\nlisten = {text!r}\n")
 
@@ -263,7 +307,7 @@ def test_any_domain_that_passes_is_safe_as_a_folders_name(domain: str) -> None:
 def test_strings_are_rendered_so_that_they_are_read_again() -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         parse(config.render("gw.example", 'a"b\\c:1 '))
-    assert tomllib.loads(config.render("gw.example", 'a"b\\c'))["xmpp"]["listen"] == 'a"b\\c'
+    assert tomllib.loads(config.render("gw.example", 'a"b\\c:1'))["xmpp"]["listen"] == 'a"b\\c:1'
 
 
 def test_loading_names_the_file(tmp_path: Path) -> None:
