@@ -23,8 +23,7 @@ def check(header: StreamOpen, domain: str) -> None:
 
     Raises:
         StreamError: `invalid-namespace`, `bad-namespace-prefix`, `bad-format`,
-        `improper-addressing`, `host-unknown` or
-            `unsupported-version`.
+            `improper-addressing`, `host-unknown` or `unsupported-version`.
     """
     if not header.name.startswith(clark(STREAMS, "")):
         raise StreamError("invalid-namespace", "the stream's own namespace")
@@ -42,6 +41,18 @@ def check(header: StreamOpen, domain: str) -> None:
         raise StreamError("improper-addressing", "a stream is opened `to` a domain")
     if _normalise(to) != domain:
         raise StreamError("host-unknown")
+
+
+def check_sender(header: StreamOpen, account: str) -> None:
+    """Return if who has authenticated as `account`, a bare JID, may open this stream: `from` names
+    it, or nobody (RFC 6120, sections 4.7.1 and 4.9.3.9).
+
+    Raises:
+        StreamError: `invalid-from`.
+    """
+    address = sender(header)
+    if "from" in header.attrs and (address is None or jid.parse(address).bare != account):
+        raise StreamError("invalid-from")
 
 
 def sender(header: StreamOpen) -> str | None:

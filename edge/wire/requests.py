@@ -5,20 +5,28 @@ Which of them may come when is told by `wire.states`, and what is done then by `
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import TYPE_CHECKING
 
-from edge.wire import jid, sasl
+from edge.wire import jid, management, sasl
 from edge.wire.errors import StanzaError
-from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS, clark
+from edge.wire.namespaces import BIND, CLIENT, SASL, SASL2, SM, STREAMS, TLS, clark
 from edge.wire.stanza import Stanza, StreamClose, StreamOpen
 from edge.wire.states import Input
 
 if TYPE_CHECKING:
     from edge.wire.stanza import Item
 
+MAX_TAG_BYTES = 64
+"""Bytes of the tag that a client puts before its resource; names of software are shorter."""
+ID_CHARACTERS = 10
+"""Characters that tell the clients of one account apart: 50 bits of a hash."""
+
 STANZAS = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
 """The elements that are stanzas (RFC 6120, section 8); all others are matters of the stream."""
 _IQ = clark(CLIENT, "iq")
+_SM = clark(SM, "")
 _BIND = clark(BIND, "bind")
 _RESOURCE = clark(BIND, "resource")
 _ELEMENTS = {
@@ -26,6 +34,10 @@ _ELEMENTS = {
     clark(SASL, "auth"): Input.AUTH,
     clark(SASL, "response"): Input.RESPONSE,
     clark(SASL, "abort"): Input.ABORT,
+    clark(SASL2, "authenticate"): Input.AUTHENTICATE,
+    clark(SASL2, "response"): Input.RESPONSE2,
+    clark(SASL2, "abort"): Input.ABORT2,
+    management.RESUME: Input.RESUME,
     clark(STREAMS, "error"): Input.PEER_ERROR,
 }
 
@@ -37,7 +49,8 @@ def classify(item: Item) -> Input:
     if isinstance(item, StreamClose):
         return Input.CLOSE
     if item.name not in STANZAS:
-        return _ELEMENTS.get(item.name, Input.OTHER)
+        unnamed = Input.MANAGE if item.name.startswith(_SM) else Input.OTHER
+        return _ELEMENTS.get(item.name, unnamed)
     payload = item.payload
     return Input.BIND if payload is not None and payload.name == _BIND else Input.STANZA
 
@@ -69,3 +82,22 @@ def resource(item: Stanza) -> str | None:
         return jid.prepare_resource(wanted)
     except jid.JidError as error:
         raise StanzaError("bad-request", str(error)) from error
+
+
+def bind2_resource(tag: str, agent_id: str) -> str:
+    """Form the resource of a client that binds by Bind 2: always the same for the same two
+    (XEP-0386, section 3.2.1).
+
+    Args:
+        tag: which it asks for; left out if it is empty, too long, or has what a resource must not
+            have.
+        agent_id: of its installation; no more than a hash of it is shown.
+    """
+    digest = hashlib.sha256(agent_id.encode()).digest()
+    own = base64.b32encode(digest)[:ID_CHARACTERS].decode().lower()
+    if not 0 < len(tag.encode()) <= MAX_TAG_BYTES:
+        return own
+    try:
+        return jid.prepare_resource(f"{tag}.{own}")
+    except jid.JidError:
+        return own

@@ -1,4 +1,5 @@
-"""SASL, the server's side: SCRAM-SHA-256, SCRAM-SHA-1 (RFC 5802, RFC 7677) and PLAIN (RFC 4616).
+"""SASL, the server's side: SCRAM-SHA-256, SCRAM-SHA-1 (RFC 5802, RFC 7677), PLAIN (RFC 4616) and
+EXTERNAL (RFC 4422, appendix A).
 
 An exchange goes in steps, so that the credentials can be looked up, and a password be hashed,
 outside of it: `begin` reads the first message and names the account, the rest needs its
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
     from edge.credentials import Credentials
 
 PLAIN = "PLAIN"
+EXTERNAL = "EXTERNAL"
 SCRAM = tuple(HASHES)
-"""The mechanisms of SCRAM, best first. PLAIN comes after them, and under TLS only."""
+"""The mechanisms of SCRAM, best first. PLAIN comes after them, EXTERNAL before, both under TLS
+only."""
 
 FAILURES = frozenset(
     {
@@ -118,6 +121,17 @@ class PlainExchange:
         return f"PlainExchange({self.username!r})"
 
 
+class ExternalExchange:
+    """EXTERNAL: one message, `authzid` or nothing; who the client is was shown by TLS."""
+
+    mechanism = EXTERNAL
+
+    def __init__(self, initial: bytes) -> None:
+        self.authzid = _text(initial)
+        if "\0" in self.authzid:
+            raise SaslFailure("malformed-request")
+
+
 class ScramExchange:
     """SCRAM, after the client's first message (RFC 5802, section 5).
 
@@ -184,7 +198,7 @@ class ScramExchange:
 
 def begin(
     mechanism: str, initial: bytes, nonce: str | None = None
-) -> PlainExchange | ScramExchange:
+) -> PlainExchange | ScramExchange | ExternalExchange:
     """Begin an exchange with the client's first message.
 
     Args:
@@ -197,6 +211,8 @@ def begin(
     """
     if mechanism == PLAIN:
         return PlainExchange(initial)
+    if mechanism == EXTERNAL:
+        return ExternalExchange(initial)
     if mechanism in SCRAM:
         return ScramExchange(mechanism, initial, nonce)
     raise SaslFailure("invalid-mechanism")

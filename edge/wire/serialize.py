@@ -14,8 +14,10 @@ from edge.wire.errors import STREAM_CONDITIONS, StanzaError, UsageError
 from edge.wire.namespaces import (
     BIND,
     CLIENT,
+    LIMITS,
     SASL,
     SESSION,
+    SM,
     STANZA_ERRORS,
     STREAM_ERRORS,
     STREAMS,
@@ -101,12 +103,21 @@ def features(
     mechanisms: Iterable[str] = (),
     bind: bool = False,
     session: bool = False,
+    sm: bool = False,
+    max_bytes: int | None = None,
     extra: bytes = b"",
 ) -> bytes:
     """List what the stream offers now (RFC 6120, section 4.3.2).
 
-    `required` belongs to `starttls`; `session` is the legacy session of RFC 3921, marked optional;
-    `extra` is put in as it is.
+    Args:
+        starttls: TLS; `required` says that nothing goes on without.
+        required: see there.
+        mechanisms: of SASL, best first.
+        bind: resource binding.
+        session: the legacy session of RFC 3921, marked optional.
+        sm: stream management (XEP-0198).
+        max_bytes: the largest element that is accepted now (XEP-0478).
+        extra: put in as it is.
     """
     parts: list[bytes] = []
     if starttls:
@@ -118,6 +129,12 @@ def features(
         parts.append(tag("bind", xmlns=BIND))
     if session:
         parts.append(tag("session", content=b"<optional/>", xmlns=SESSION))
+    if sm:
+        parts.append(tag("sm", xmlns=SM))
+    if max_bytes is not None:
+        parts.append(
+            tag("limits", content=tag("max-bytes", content=b"%d" % max_bytes), xmlns=LIMITS)
+        )
     return tag("stream:features", content=b"".join(parts) + extra)
 
 

@@ -1,4 +1,4 @@
-"""The state machine of stream negotiation, as one table (RFC 6120, sections 4 to 7).
+"""The state machine of stream negotiation, as one table (RFC 6120, sections 4 to 7; XEP-0388).
 
 `TRANSITIONS` holds all that may happen on the way from a connection to a bound session: for a state
 and an input, the rule that is followed and the states that it may lead to. The rules themselves are
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """What the stream is waiting for."""
+    """What the stream is waiting for. `2` marks an exchange of XEP-0388."""
 
     CONNECTED = "connected"  # the stream's header, in the clear
     CLEAR = "clear"  # STARTTLS, or authentication if that is allowed in the clear
@@ -24,17 +24,32 @@ class State(Enum):
     ENCRYPTED = "encrypted"  # the stream's header, under TLS
     SECURE = "secure"  # authentication, under TLS
     PROMPTED = "prompted"  # the mechanism's first message
+    PROMPTED2 = "prompted2"
     LOOKING_UP = "looking_up"  # the account's credentials
+    IDENTIFYING = "identifying"  # the account of a certificate
     CHALLENGED = "challenged"  # the client's proof
+    CHALLENGED2 = "challenged2"
     VERIFYING = "verifying"  # the check of a password
+    DENIED = "denied"  # the time to tell that an attempt failed
     AUTHENTICATED = "authenticated"  # the header of the authenticated stream
-    UNBOUND = "unbound"  # a request to bind
+    UNBOUND = "unbound"  # a request to bind or to resume
+    RESUMING = "resuming"  # the session that is to be resumed
     BINDING = "binding"  # the session's registration
     BOUND = "bound"  # stanzas
     CLOSED = "closed"  # nothing
 
 
-WAITING = frozenset({State.STARTING_TLS, State.LOOKING_UP, State.VERIFYING, State.BINDING})
+WAITING = frozenset(
+    {
+        State.STARTING_TLS,
+        State.LOOKING_UP,
+        State.IDENTIFYING,
+        State.VERIFYING,
+        State.DENIED,
+        State.RESUMING,
+        State.BINDING,
+    }
+)
 """The states in which the result of an action is outstanding."""
 
 
@@ -46,7 +61,12 @@ class Input(Enum):
     AUTH = "auth"
     RESPONSE = "response"
     ABORT = "abort"
+    AUTHENTICATE = "authenticate"
+    RESPONSE2 = "response2"
+    ABORT2 = "abort2"
     BIND = "bind"
+    RESUME = "resume"
+    MANAGE = "stream management"
     STANZA = "stanza"
     OTHER = "other element"
     PEER_ERROR = "stream error"
@@ -56,8 +76,14 @@ class Input(Enum):
     TLS_ESTABLISHED = "TLS established"
     FOUND = "credentials found"
     NOT_FOUND = "look-up failed"
+    IDENTIFIED = "account of the certificate"
+    NOT_IDENTIFIED = "no account of the certificate"
+    REFUSED_ATTEMPT = "too many attempts"
     VERIFIED = "password right"
     NOT_VERIFIED = "password wrong"
+    TELL_FAILURE = "time to tell"
+    RESUMED = "session resumed"
+    NOT_RESUMED = "no session to resume"
     BIND_DONE = "session registered"
     BIND_REFUSED = "session refused"
 
@@ -74,17 +100,25 @@ class Rule(Enum):
     NO_TLS = "no_tls"  # refuse it where it is not offered
     ENCRYPT = "encrypt"  # TLS stands
     BEGIN = "begin"  # choose a mechanism, and take its first message if it came along
+    BEGIN2 = "begin2"  # the same by XEP-0388, with what is to be done after it
     FIRST = "first"  # take the first message
     CHALLENGE = "challenge"
     PROVE = "prove"  # check the client's proof
     ACCEPT = "accept"  # the password is right
-    REJECT = "reject"  # it is not
+    IDENTIFY = "identify"  # the certificate is an account's
+    REJECT = "reject"  # the password is wrong, or the certificate nobody's
     ABORT = "abort"
-    UNAVAILABLE = "unavailable"  # the credentials could not be looked up
+    UNAVAILABLE = "unavailable"  # the credentials could not be looked up, or not now
+    TELL = "tell"  # tell that the attempt failed
+    RESUME = "resume"
+    RESUMED = "resumed"
+    ANEW = "anew"  # there is no such session: bind, or let the peer bind
     BIND = "bind"
     BOUND = "bound"
     UNBOUND = "unbound"
+    UNMANAGED = "unmanaged"  # there is no session to manage yet
     ROUTE = "route"
+    MANAGE = "manage"
     CLOSE = "close"
     FAULT = "fault"
 
@@ -96,38 +130,63 @@ class Transition(NamedTuple):
     then: tuple[State, ...]
 
 
-_FAILED = (State.CLEAR, State.SECURE, State.CLOSED)
-_FIRST = (State.LOOKING_UP, *_FAILED)
-_BEGIN = (State.PROMPTED, *_FIRST)
-_PROVED = (State.AUTHENTICATED, *_FAILED)
+_FIRST = (State.LOOKING_UP, State.IDENTIFYING, State.DENIED)
+_AFTER = (State.AUTHENTICATED, State.CLOSED)
+_AFTER2 = (State.UNBOUND, State.RESUMING, State.BINDING, State.CLOSED)
+_DENIED = (State.DENIED,)
 _END = (State.CLOSED,)
 
 TRANSITIONS: dict[tuple[State, Input], Transition] = {
     (State.CONNECTED, Input.OPEN): Transition(Rule.OPEN, (State.CLEAR, State.CLOSED)),
     (State.CLEAR, Input.STARTTLS): Transition(Rule.START_TLS, (State.STARTING_TLS, State.CLOSED)),
-    (State.CLEAR, Input.AUTH): Transition(Rule.BEGIN, _BEGIN),
+    (State.CLEAR, Input.AUTH): Transition(Rule.BEGIN, (State.PROMPTED, *_FIRST)),
+    (State.CLEAR, Input.AUTHENTICATE): Transition(Rule.BEGIN2, (State.PROMPTED2, *_FIRST)),
     (State.STARTING_TLS, Input.TLS_ESTABLISHED): Transition(Rule.ENCRYPT, (State.ENCRYPTED,)),
     (State.ENCRYPTED, Input.OPEN): Transition(Rule.OPEN, (State.SECURE, State.CLOSED)),
     (State.SECURE, Input.STARTTLS): Transition(Rule.NO_TLS, _END),
-    (State.SECURE, Input.AUTH): Transition(Rule.BEGIN, _BEGIN),
+    (State.SECURE, Input.AUTH): Transition(Rule.BEGIN, (State.PROMPTED, *_FIRST)),
+    (State.SECURE, Input.AUTHENTICATE): Transition(Rule.BEGIN2, (State.PROMPTED2, *_FIRST)),
     (State.PROMPTED, Input.RESPONSE): Transition(Rule.FIRST, _FIRST),
-    (State.PROMPTED, Input.ABORT): Transition(Rule.ABORT, _FAILED),
+    (State.PROMPTED, Input.ABORT): Transition(Rule.ABORT, _DENIED),
+    (State.PROMPTED2, Input.RESPONSE2): Transition(Rule.FIRST, _FIRST),
+    (State.PROMPTED2, Input.ABORT2): Transition(Rule.ABORT, _DENIED),
     (State.LOOKING_UP, Input.FOUND): Transition(
-        Rule.CHALLENGE, (State.CHALLENGED, State.VERIFYING)
+        Rule.CHALLENGE, (State.CHALLENGED, State.CHALLENGED2, State.VERIFYING)
     ),
-    (State.LOOKING_UP, Input.NOT_FOUND): Transition(Rule.UNAVAILABLE, _FAILED),
-    (State.CHALLENGED, Input.RESPONSE): Transition(Rule.PROVE, _PROVED),
-    (State.CHALLENGED, Input.ABORT): Transition(Rule.ABORT, _FAILED),
-    (State.VERIFYING, Input.VERIFIED): Transition(Rule.ACCEPT, (State.AUTHENTICATED, State.CLOSED)),
-    (State.VERIFYING, Input.NOT_VERIFIED): Transition(Rule.REJECT, _FAILED),
+    (State.LOOKING_UP, Input.NOT_FOUND): Transition(Rule.UNAVAILABLE, _DENIED),
+    (State.LOOKING_UP, Input.REFUSED_ATTEMPT): Transition(Rule.UNAVAILABLE, _DENIED),
+    (State.IDENTIFYING, Input.IDENTIFIED): Transition(
+        Rule.IDENTIFY, (State.AUTHENTICATED, *_AFTER2, State.DENIED)
+    ),
+    (State.IDENTIFYING, Input.NOT_IDENTIFIED): Transition(Rule.REJECT, _DENIED),
+    (State.IDENTIFYING, Input.REFUSED_ATTEMPT): Transition(Rule.UNAVAILABLE, _DENIED),
+    (State.CHALLENGED, Input.RESPONSE): Transition(Rule.PROVE, (*_AFTER, State.DENIED)),
+    (State.CHALLENGED, Input.ABORT): Transition(Rule.ABORT, _DENIED),
+    (State.CHALLENGED2, Input.RESPONSE2): Transition(Rule.PROVE, (*_AFTER2, State.DENIED)),
+    (State.CHALLENGED2, Input.ABORT2): Transition(Rule.ABORT, _DENIED),
+    (State.VERIFYING, Input.VERIFIED): Transition(Rule.ACCEPT, (State.AUTHENTICATED, *_AFTER2)),
+    (State.VERIFYING, Input.NOT_VERIFIED): Transition(Rule.REJECT, _DENIED),
+    (State.DENIED, Input.TELL_FAILURE): Transition(
+        Rule.TELL, (State.CLEAR, State.SECURE, State.CLOSED)
+    ),
     (State.AUTHENTICATED, Input.OPEN): Transition(Rule.OPEN, (State.UNBOUND, State.CLOSED)),
+    (State.UNBOUND, Input.RESUME): Transition(
+        Rule.RESUME, (State.RESUMING, State.UNBOUND, State.CLOSED)
+    ),
+    (State.UNBOUND, Input.MANAGE): Transition(Rule.UNMANAGED, (State.UNBOUND, State.CLOSED)),
     (State.UNBOUND, Input.BIND): Transition(
         Rule.BIND, (State.BINDING, State.UNBOUND, State.CLOSED)
+    ),
+    (State.RESUMING, Input.RESUMED): Transition(Rule.RESUMED, (State.BOUND,)),
+    (State.RESUMING, Input.NOT_RESUMED): Transition(
+        Rule.ANEW, (State.BINDING, State.UNBOUND, State.CLOSED)
     ),
     (State.BINDING, Input.BIND_DONE): Transition(Rule.BOUND, (State.BOUND,)),
     (State.BINDING, Input.BIND_REFUSED): Transition(Rule.UNBOUND, (State.UNBOUND, State.CLOSED)),
     (State.BOUND, Input.STANZA): Transition(Rule.ROUTE, (State.BOUND,)),
     (State.BOUND, Input.BIND): Transition(Rule.ROUTE, (State.BOUND,)),
+    (State.BOUND, Input.RESUME): Transition(Rule.MANAGE, (State.BOUND,)),
+    (State.BOUND, Input.MANAGE): Transition(Rule.MANAGE, (State.BOUND,)),
 }
 for _state in State:
     if _state is not State.CLOSED:

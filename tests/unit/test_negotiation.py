@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from itertools import count, product
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
-from scramp import ScramClient
 
 from edge import credentials
-from edge.wire import negotiation
+from edge.wire import authentication, binding, negotiation
 from edge.wire.actions import (
     Action,
     Authenticated,
     Bind,
     Close,
+    Denied,
     LookUp,
     Restart,
     Route,
@@ -30,145 +29,30 @@ from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
 from edge.wire.negotiation import Negotiation
 from edge.wire.parser import StreamParser
 from edge.wire.requests import classify
-from edge.wire.stanza import Item
 from edge.wire.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
-
-HEADER = (
-    b"<?xml version='1.0'?><stream:stream to='gw.example' version='1.0' xmlns='jabber:client' "
-    b"xmlns:stream='http://etherx.jabber.org/streams'>"
+from tests.helpers.negotiation import (
+    ABORT,
+    ABORT2,
+    BIND_REQUEST,
+    ENABLE,
+    HEADER,
+    KEYS,
+    PLAIN,
+    RESUME,
+    SHA256,
+    STARTTLS,
+    Wire,
+    auth,
+    authenticate,
+    condition,
+    content,
+    failure,
+    kinds,
+    offered,
+    response,
+    response2,
+    sent,
 )
-STARTTLS = f"<starttls xmlns='{TLS}'/>".encode()
-BIND_REQUEST = (
-    f"<iq id='b' type='set'><bind xmlns='{BIND}'><resource>fw</resource></bind></iq>".encode()
-)
-KEYS = {keys.mechanism: keys for keys in credentials.derive("pencil")}
-SHA256 = KEYS["SCRAM-SHA-256"]
-
-
-def auth(mechanism: str, initial: bytes | None = None) -> bytes:
-    text = b"" if initial is None else base64.b64encode(initial) or b"="
-    return b"<auth xmlns='%b' mechanism='%b'>%b</auth>" % (SASL.encode(), mechanism.encode(), text)
-
-
-def response(message: bytes) -> bytes:
-    return b"<response xmlns='%b'>%b</response>" % (SASL.encode(), base64.b64encode(message))
-
-
-ABORT = b"<abort xmlns='%b'/>" % SASL.encode()
-PLAIN = auth("PLAIN", b"\0Pump1\0pencil")
-
-
-class Wire:
-    """A negotiation with its parser: what the session would do, without the session."""
-
-    def __init__(self, **options: Any) -> None:
-        ids = count(1)
-        self.parser = StreamParser()
-        self.negotiation = Negotiation("gw.example", stream_id=lambda: f"s{next(ids)}", **options)
-        self.scram: ScramClient | None = None
-
-    @property
-    def state(self) -> State:
-        return self.negotiation.state
-
-    def items(self, data: bytes) -> list[Item]:
-        return self.parser.feed(data)
-
-    def feed(self, data: bytes) -> list[Action]:
-        """Feed bytes; a restart resets the parser."""
-        items = self.items(data)
-        actions: list[Action] = []
-        while items:
-            item = items.pop(0)
-            more = bool(items or self.parser.pending)
-            actions += self.negotiation.receive(item, more=more)
-        return self.perform(actions)
-
-    def perform(self, actions: list[Action]) -> list[Action]:
-        if any(isinstance(action, Restart | StartTls) for action in actions):
-            self.parser.reset()
-        return actions
-
-    def first_message(self, mechanism: str = "SCRAM-SHA-256", name: str = "Pump1") -> bytes:
-        self.scram = ScramClient([mechanism], name, "pencil")
-        first: str = self.scram.get_client_first()
-        return first.encode()
-
-    def proof(self, actions: list[Action]) -> bytes:
-        """Answer a challenge."""
-        assert self.scram is not None
-        self.scram.set_server_first(content(actions).decode())
-        return response(self.scram.get_client_final().encode())
-
-    def to(self, state: State) -> Wire:
-        """Walk to a state on the shortest road."""
-        for step in ROADS[state]:
-            if step is not None:
-                self.feed(step)
-            elif self.state is State.STARTING_TLS:
-                self.negotiation.tls_established()
-            elif self.state is State.LOOKING_UP:
-                self.perform(self.negotiation.found(SHA256))
-            elif self.state is State.VERIFYING:
-                self.perform(self.negotiation.verified(True))
-            else:
-                self.negotiation.bound("pump1@gw.example/fw")
-        assert self.state is state
-        return self
-
-
-_SECURE = [HEADER, STARTTLS, None, HEADER]
-_AUTHENTICATED = [*_SECURE, PLAIN, None, None]
-ROADS: dict[State, list[bytes | None]] = {
-    State.CONNECTED: [],
-    State.CLEAR: [HEADER],
-    State.STARTING_TLS: [HEADER, STARTTLS],
-    State.ENCRYPTED: [HEADER, STARTTLS, None],
-    State.SECURE: _SECURE,
-    State.PROMPTED: [*_SECURE, auth("SCRAM-SHA-256")],
-    State.LOOKING_UP: [*_SECURE, PLAIN],
-    State.CHALLENGED: [*_SECURE, auth("SCRAM-SHA-256", b"n,,n=pump1,r=abc"), None],
-    State.VERIFYING: [*_SECURE, PLAIN, None],
-    State.AUTHENTICATED: _AUTHENTICATED,
-    State.UNBOUND: [*_AUTHENTICATED, HEADER],
-    State.BINDING: [*_AUTHENTICATED, HEADER, BIND_REQUEST],
-    State.BOUND: [*_AUTHENTICATED, HEADER, BIND_REQUEST, None],
-    State.CLOSED: [b"</stream:stream>"],
-}
-ROADS[State.CLOSED] = [HEADER, b"</stream:stream>"]
-
-
-def sent(actions: list[Action]) -> bytes:
-    return b"".join(action.data for action in actions if isinstance(action, Send))
-
-
-def kinds(actions: list[Action]) -> list[type]:
-    return [type(action) for action in actions]
-
-
-def content(actions: list[Action]) -> bytes:
-    """Decode the message in a challenge or success."""
-    match = re.search(rb"<(?:challenge|success)[^>]*>([^<]*)<", sent(actions))
-    assert match is not None
-    return base64.b64decode(match[1])
-
-
-def condition(actions: list[Action]) -> str:
-    """Return the stream error that is sent; the connection must be closed after it."""
-    assert kinds(actions)[-1] is Close
-    match = re.search(rb"<stream:error><([a-z-]+) ", sent(actions))
-    assert match is not None
-    assert sent(actions).endswith(b"</stream:error></stream:stream>")
-    return match[1].decode()
-
-
-def failure(actions: list[Action]) -> str:
-    match = re.search(
-        rb"<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><([a-z-]+)/>", sent(actions)
-    )
-    assert match is not None
-    return match[1].decode()
-
 
 # Every state with every input
 
@@ -178,11 +62,34 @@ PEER: dict[Input, bytes] = {
     Input.AUTH: PLAIN,
     Input.RESPONSE: response(b"n,,n=pump1,r=abc"),
     Input.ABORT: ABORT,
+    Input.AUTHENTICATE: authenticate("PLAIN", b"\0Pump1\0pencil"),
+    Input.RESPONSE2: response2(b"n,,n=pump1,r=abc"),
+    Input.ABORT2: ABORT2,
     Input.BIND: BIND_REQUEST,
+    Input.RESUME: RESUME,
+    Input.MANAGE: ENABLE,
     Input.STANZA: b"<message/>",
-    Input.OTHER: b"<enable xmlns='urn:xmpp:sm:3'/>",
+    Input.OTHER: b"<enable xmlns='urn:xmpp:sm:2'/>",
     Input.PEER_ERROR: b"<stream:error/>",
     Input.CLOSE: b"</stream:stream>",
+}
+
+
+TOLD: dict[Input, Callable[[Negotiation], list[Action]]] = {
+    Input.FAULT: lambda it: it.fail(StreamError("connection-timeout")),
+    Input.TLS_ESTABLISHED: lambda it: it.tls_established(),
+    Input.FOUND: lambda it: it.found(SHA256),
+    Input.NOT_FOUND: lambda it: it.found(None),
+    Input.IDENTIFIED: lambda it: it.identified("pump1"),
+    Input.NOT_IDENTIFIED: lambda it: it.identified(None),
+    Input.REFUSED_ATTEMPT: lambda it: it.refused_attempt(),
+    Input.VERIFIED: lambda it: it.verified(True),
+    Input.NOT_VERIFIED: lambda it: it.verified(False),
+    Input.TELL_FAILURE: lambda it: it.tell_failure(),
+    Input.RESUMED: lambda it: it.resumed("pump1@gw.example/fw", "p1", 3),
+    Input.NOT_RESUMED: lambda it: it.not_resumed(),
+    Input.BIND_DONE: lambda it: it.bound("pump1@gw.example/fw"),
+    Input.BIND_REFUSED: lambda it: it.refused(StanzaError("conflict")),
 }
 
 
@@ -194,23 +101,7 @@ def give(wire: Wire, event: Input) -> list[Action]:
         items = parser.feed(HEADER if event is Input.OPEN else HEADER + PEER[event])
         assert classify(items[-1]) is event
         return it.receive(items[-1])
-    match event:
-        case Input.FAULT:
-            return it.fail(StreamError("connection-timeout"))
-        case Input.TLS_ESTABLISHED:
-            return it.tls_established()
-        case Input.FOUND:
-            return it.found(SHA256)
-        case Input.NOT_FOUND:
-            return it.found(None)
-        case Input.VERIFIED:
-            return it.verified(True)
-        case Input.NOT_VERIFIED:
-            return it.verified(False)
-        case Input.BIND_DONE:
-            return it.bound("pump1@gw.example/fw")
-        case _:
-            return it.refused(StanzaError("conflict"))
+    return TOLD[event](it)
 
 
 @pytest.mark.parametrize(("state", "event"), list(product(State, Input)), ids=str)
@@ -240,7 +131,7 @@ def test_every_state_with_every_input(state: State, event: Input) -> None:
 def out_of_place(state: State, event: Input) -> str:
     if state in WAITING:
         return "policy-violation"
-    if event in (Input.STANZA, Input.BIND):
+    if event in (Input.STANZA, Input.BIND, Input.RESUME, Input.MANAGE):
         return "not-authorized"
     return "unsupported-stanza-type" if event is Input.OTHER else "policy-violation"
 
@@ -295,11 +186,7 @@ def test_the_whole_road_with_scram(mechanism: str) -> None:
     assert wire.negotiation.tls_established() == []
     assert wire.negotiation.secure
     offer = sent(wire.feed(HEADER))
-    assert re.findall(rb"<mechanism>([^<]*)<", offer) == [
-        b"SCRAM-SHA-256",
-        b"SCRAM-SHA-1",
-        b"PLAIN",
-    ]
+    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN"],) * 2
     assert b"starttls" not in offer
     assert b"id='s2'" in offer
     wanted = wire.feed(auth(mechanism, wire.first_message(mechanism)))
@@ -359,18 +246,20 @@ def test_the_first_message_may_come_after_an_empty_challenge() -> None:
 
 def test_an_empty_first_message_is_malformed() -> None:
     for road in (auth("SCRAM-SHA-256", b""), auth("PLAIN", b"")):
-        assert failure(Wire().to(State.SECURE).feed(road)) == "malformed-request"
+        wire = Wire().to(State.SECURE)
+        assert failure(wire, wire.feed(road)) == "malformed-request"
     empty = f"<response xmlns='{SASL}'/>".encode()
-    assert failure(Wire().to(State.PROMPTED).feed(empty)) == "malformed-request"
-    assert failure(Wire().to(State.CHALLENGED).feed(empty)) == "malformed-request"
+    for state in (State.PROMPTED, State.CHALLENGED):
+        wire = Wire().to(state)
+        assert failure(wire, wire.feed(empty)) == "malformed-request"
 
 
 def test_without_tls_scram_is_allowed_where_that_is_configured_and_plain_is_not() -> None:
     wire = Wire(tls=False, require_tls=False)
     offer = sent(wire.feed(HEADER))
-    assert re.findall(rb"<mechanism>([^<]*)<", offer) == [b"SCRAM-SHA-256", b"SCRAM-SHA-1"]
+    assert offered(offer) == (["SCRAM-SHA-256", "SCRAM-SHA-1"],) * 2
     assert b"starttls" not in offer
-    assert failure(wire.feed(PLAIN)) == "encryption-required"
+    assert failure(wire, wire.feed(PLAIN)) == "encryption-required"
     wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
     assert Authenticated("pump1") in wire.feed(wire.proof(wire.negotiation.found(SHA256)))
     assert b"starttls" not in sent(wire.feed(HEADER))
@@ -386,7 +275,7 @@ def test_tls_that_is_optional_is_offered_beside_the_mechanisms() -> None:
 def test_where_tls_is_required_nothing_goes_on_without() -> None:
     for attempt in (PLAIN, auth("SCRAM-SHA-256", b"n,,n=a,r=b"), auth("SCRAM-SHA-1")):
         wire = Wire().to(State.CLEAR)
-        assert failure(wire.feed(attempt)) == "encryption-required"
+        assert failure(wire, wire.feed(attempt)) == "encryption-required"
         assert wire.state is State.CLEAR
     with pytest.raises(UsageError):
         Negotiation("gw.example", tls=False)
@@ -514,13 +403,16 @@ def test_nothing_is_said_in_the_clear_during_a_handshake() -> None:
 
 def test_three_failures_end_the_stream() -> None:
     wire = Wire().to(State.SECURE)
-    for attempt in range(1, negotiation.MAX_SASL_FAILURES + 1):
+    for attempt in range(1, authentication.MAX_SASL_FAILURES + 1):
         wire.feed(PLAIN)
         wire.negotiation.found(SHA256)
         actions = wire.negotiation.verified(False)
-        assert failure(actions) == "not-authorized"
+        assert actions == [Denied("pump1", "not-authorized")]
+        assert wire.negotiation.waiting
         assert wire.negotiation.failures == attempt
-        if attempt < negotiation.MAX_SASL_FAILURES:
+        actions = wire.negotiation.tell_failure()
+        assert b"<not-authorized/></failure>" in sent(actions)
+        if attempt < authentication.MAX_SASL_FAILURES:
             assert kinds(actions) == [Send]
             assert wire.state is State.SECURE
         else:
@@ -531,7 +423,7 @@ def test_a_failure_is_forgiven() -> None:
     wire = Wire().to(State.SECURE)
     wire.feed(auth("SCRAM-SHA-256", wire.first_message()))
     wire.negotiation.found(credentials.decoy("pump1", b"s" * 16))
-    assert failure(wire.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
+    assert failure(wire, wire.feed(response(b"c=biws,r=x,p=YQ=="))) == "not-authorized"
     wire.feed(PLAIN)
     assert wire.negotiation.found(SHA256) == [Verify("pencil", SHA256)]
     assert Authenticated("pump1") in wire.negotiation.verified(True)
@@ -558,7 +450,7 @@ def test_a_failure_is_forgiven() -> None:
 )
 def test_attempts_that_are_refused_at_once(attempt: bytes, expected: str) -> None:
     wire = Wire().to(State.SECURE)
-    assert failure(wire.feed(attempt)) == expected
+    assert failure(wire, wire.feed(attempt)) == expected
     assert (wire.state, wire.negotiation.failures) == (State.SECURE, 1)
 
 
@@ -573,21 +465,22 @@ def test_acting_as_oneself_is_allowed(authzid: bytes) -> None:
 def test_an_attempt_can_be_aborted() -> None:
     for state in (State.PROMPTED, State.CHALLENGED):
         wire = Wire().to(state)
-        assert failure(wire.feed(ABORT)) == "aborted"
+        assert failure(wire, wire.feed(ABORT)) == "aborted"
         assert wire.state is State.SECURE
     wrong = f"<response xmlns='{SASL}'>!</response>".encode()
     for state in (State.PROMPTED, State.CHALLENGED):
-        assert failure(Wire().to(state).feed(wrong)) == "incorrect-encoding"
+        wire = Wire().to(state)
+        assert failure(wire, wire.feed(wrong)) == "incorrect-encoding"
 
 
 def test_a_lookup_that_fails_is_not_the_peers_fault() -> None:
     wire = Wire().to(State.LOOKING_UP)
-    assert failure(wire.negotiation.found(None)) == "temporary-auth-failure"
+    assert failure(wire, wire.negotiation.found(None)) == "temporary-auth-failure"
 
 
 def test_plain_after_scram_that_failed_is_plain() -> None:
     wire = Wire().to(State.CHALLENGED)
-    wire.feed(ABORT)
+    assert failure(wire, wire.feed(ABORT)) == "aborted"
     wire.feed(PLAIN)
     assert kinds(wire.negotiation.found(SHA256)) == [Verify]
 
@@ -636,12 +529,12 @@ def test_requests_to_bind_that_are_refused(request_: bytes) -> None:
 
 def test_the_session_may_refuse_a_few_times() -> None:
     wire = Wire().to(State.UNBOUND)
-    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
+    for attempt in range(1, binding.MAX_BIND_FAILURES + 1):
         wire.feed(BIND_REQUEST)
         actions = wire.negotiation.refused(StanzaError("resource-constraint"))
         assert b"<error type='wait'><resource-constraint " in sent(actions)
         assert b"id='b'" in sent(actions)
-        if attempt < negotiation.MAX_BIND_FAILURES:
+        if attempt < binding.MAX_BIND_FAILURES:
             assert wire.state is State.UNBOUND
         else:
             assert condition(actions) == "policy-violation"

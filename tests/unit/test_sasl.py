@@ -16,7 +16,7 @@ from edge import credentials
 from edge.credentials import Credentials
 from edge.wire import sasl
 from edge.wire.errors import UsageError
-from edge.wire.sasl import PlainExchange, SaslFailure, ScramExchange
+from edge.wire.sasl import ExternalExchange, PlainExchange, SaslFailure, ScramExchange
 
 VECTORS = {
     "SCRAM-SHA-1": (  # RFC 5802, section 5
@@ -293,7 +293,7 @@ def test_secrets_are_not_shown() -> None:
     assert "user" in repr(sasl.begin("SCRAM-SHA-1", b"n,,n=user,r=abc"))
 
 
-@pytest.mark.parametrize("mechanism", ["", "plain", "EXTERNAL", "SCRAM-SHA-256-PLUS", "DIGEST-MD5"])
+@pytest.mark.parametrize("mechanism", ["", "plain", "SCRAM-SHA-256-PLUS", "DIGEST-MD5"])
 def test_other_mechanisms(mechanism: str) -> None:
     with pytest.raises(SaslFailure, match="invalid-mechanism"):
         sasl.begin(mechanism, b"n,,n=user,r=abc")
@@ -315,3 +315,15 @@ def test_failures_that_do_not_exist_are_our_fault() -> None:
     with pytest.raises(UsageError):
         SaslFailure("bad-request")
     assert str(SaslFailure("aborted")) == "aborted"
+
+
+def test_external_carries_an_identity_or_nothing() -> None:
+    exchange = sasl.begin("EXTERNAL", b"")
+    assert isinstance(exchange, ExternalExchange)
+    assert exchange.authzid == ""
+    assert (
+        sasl.begin("EXTERNAL", "pump\u00e9@gw.example".encode()).authzid == "pump\u00e9@gw.example"
+    )
+    for wrong in (b"a\0b", b"\xff"):
+        with pytest.raises(SaslFailure, match="malformed-request"):
+            sasl.begin("EXTERNAL", wrong)
