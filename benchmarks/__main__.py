@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import commits, exchanges, machine, memory, parse, ratio, report
+from benchmarks import commits, exchanges, machine, memory, parse, ratio, reconnect, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +30,7 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "exchanges": exchanges.measure,
     "bare": ratio.measure,
     "memory": memory.measure,
+    "reconnect": reconnect.measure,
 }
 
 

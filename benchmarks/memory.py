@@ -21,15 +21,19 @@ AIM: Final = 80_000_000
 
 def measure(settings: Settings) -> Topic:
     """Measure a fresh server for each kind of session."""
+    usage.raise_descriptors()
     folder = settings.folder / "memory"
     sessions = round(settings.choose(SESSIONS, 20))
-    server.prepare(folder, sessions)
+    server.prepare(folder, 2 * sessions)
+    ca = folder / "pki" / "ca.pem"
     idle, plain = _with_sessions(folder, sessions, None)
-    _idle, encrypted = _with_sessions(folder, sessions, folder / "pki" / "ca.pem")
+    _idle, encrypted = _with_sessions(folder, sessions, ca)
+    _idle, many = _with_sessions(folder, 2 * sessions, ca)
     rows = (
         _row("idle, after start", idle, idle, sessions),
         _row(f"{sessions} plain sessions, bound, idle", plain, idle, sessions),
         _row(f"{sessions} TLS sessions, bound, idle", encrypted, idle, sessions),
+        _row(f"{2 * sessions} TLS sessions, bound, idle", many, idle, 2 * sessions),
     )
     blocks = (
         "Of the server's process, MB of a million bytes. RSS counts pages shared with other"

@@ -48,9 +48,17 @@ def device(number: int) -> str:
     return f"sensor{number:04d}"
 
 
-def login(target: Target, number: int, tls: ssl.SSLContext | None) -> socket.socket:
-    """Connect and bind `device(number)`; returns a blocking socket, raises `LoginError`."""
-    connection = connect(target)
+def login(
+    target: Target, number: int, tls: ssl.SSLContext | None, source: str = ""
+) -> socket.socket:
+    """Connect and bind `device(number)`; returns a blocking socket, raises `LoginError`.
+
+    `source` is the address to come from, if it matters.
+    """
+    try:
+        connection = connect(target, source)
+    except OSError as error:
+        raise LoginError(f"{device(number)} cannot connect: {error}") from error
     try:
         connection.sendall(HEADER)
         _until(connection, b"</stream:features>")
@@ -66,9 +74,9 @@ def login(target: Target, number: int, tls: ssl.SSLContext | None) -> socket.soc
     return connection
 
 
-def connect(target: Target) -> socket.socket:
+def connect(target: Target, source: str = "") -> socket.socket:
     """Connect, without a delay for small packets."""
-    connection = socket.create_connection((target.host, target.port), ANSWER_TIME)
+    connection = socket.create_connection((target.host, target.port), ANSWER_TIME, (source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

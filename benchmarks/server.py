@@ -52,15 +52,15 @@ def prepare(folder: Path, devices: int) -> None:
 
 
 @contextmanager
-def gateway(folder: Path) -> Iterator[Server]:
-    """Run the gateway of a folder: `fieldpost run`."""
+def gateway(folder: Path, *, cut: bool = False) -> Iterator[Server]:
+    """Run the gateway of a folder: `fieldpost run`; with `cut`, kill it at the end."""
     command = [sys.executable, "-m", "edge", "run", "--dir", str(folder)]
-    with running(command, folder / "server.log") as server:
+    with running(command, folder / "server.log", cut=cut) as server:
         yield server
 
 
 @contextmanager
-def running(command: list[str], log: Path) -> Iterator[Server]:
+def running(command: list[str], log: Path, *, cut: bool = False) -> Iterator[Server]:
     """Run a server that says `ready xmpp=HOST:PORT`, and stop it; raises `ServerError`."""
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -68,6 +68,8 @@ def running(command: list[str], log: Path) -> Iterator[Server]:
         )
     try:
         yield Server(process.pid, _ready(process, log))
+        if cut:
+            return
         process.terminate()
         status = process.wait(STOP_TIME)
         if status:
@@ -87,7 +89,7 @@ def _ready(process: subprocess.Popen[str], log: Path) -> Target:
     too_late.cancel()
     if not line.startswith("ready xmpp="):
         raise ServerError(f"the server is not ready: {line!r} {log.read_text()[-2000:]}")
-    host, _, port = line.strip().removeprefix("ready xmpp=").rpartition(":")
+    host, _, port = line.split()[1].removeprefix("xmpp=").rpartition(":")
     return Target(host, int(port))
 
 

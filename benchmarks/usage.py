@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import NamedTuple
 
 MIB = 1024 * 1024
+
+
+def raise_descriptors() -> None:
+    """Allow this process all the sockets that it can have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Processor(NamedTuple):
@@ -36,6 +43,13 @@ def processor(pid: int) -> Processor:
         else:
             others += used
     return Processor(main / 1e9, others / 1e9)
+
+
+def peak(pid: int) -> int:
+    """Read the most bytes that a process ever had resident."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    (size,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(size) * 1024
 
 
 def memory(pid: int) -> Memory:

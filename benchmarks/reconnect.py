@@ -1,0 +1,218 @@
+"""All devices at once after a power cut: how long until the last one is back, and what it costs.
+
+The gateway is killed with all sessions open, started again, and every device connects in the same
+moment, over TLS; who is turned away tries again after a random part of a growing time. Once each
+device has an address of its own, once all are behind one, and once strangers hold on to connections
+from an address of theirs without ever logging in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import peer, server, usage
+from benchmarks.payload import HEADER
+from benchmarks.report import Goal, Settings, Topic, number, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEVICES: Final = 1000
+
+STRANGERS: Final = 300
+"""Connections that somebody keeps open, or tries to: more than may be there at all."""
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 8.0
+"""Seconds that a device waits at most before it tries again: doubled each time, up to the last."""
+
+STORM_TIME: Final = 300.0
+"""Seconds after which a storm has failed."""
+
+CEILING: Final = 150_000_000
+"""Bytes that the server may have resident at its peak: a Zero 2 W has 512 MB for everything."""
+
+
+@dataclass(frozen=True)
+class Storm:
+    """Who comes: so many devices, from addresses of their own or from one; strangers with them."""
+
+    host: str
+    port: int
+    ca: str
+    devices: int
+    own_addresses: bool
+    strangers: int
+
+
+@dataclass(frozen=True)
+class Passed:
+    """How it went: seconds until half, 99 in 100 and all were in; how many attempts it took."""
+
+    half: float
+    most: float
+    all: float
+    attempts: int
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure one storm of each kind, each on a gateway that was killed before."""
+    devices = round(settings.choose(DEVICES, 20))
+    strangers = round(settings.choose(STRANGERS, 10))
+    folder = settings.folder / "reconnect"
+    server.prepare(folder, devices)
+    kinds = (
+        ("an address each", True, 0),
+        ("all behind one address", False, 0),
+        (f"an address each, and {strangers} strangers from one", True, strangers),
+    )
+    rows, peaks, last = [], [], []
+    for name, own, intruders in kinds:
+        passed, peak = _after_power_cut(folder, devices, own, intruders)
+        rows.append(_row(name, passed, peak, devices))
+        peaks.append(peak)
+        last.append(passed.all)
+    blocks = (
+        f"{devices} devices with TLS 1.3, SCRAM-SHA-256 and bind, all at once; the devices' own"
+        " work is on the same two cores, and takes the greater part of them. Who was turned away"
+        f" tried again after up to {FIRST_WAIT} s, doubled up to {LONGEST_WAIT} s.",
+        table(
+            (
+                "devices come from",
+                "half in, s",
+                "99 % in, s",
+                "all in, s",
+                "attempts a device",
+                "server's peak RSS, MB",
+            ),
+            rows,
+        ),
+    )
+    goals = [
+        Goal(f"all {devices} are in, after {number(max(last))} s at the latest", True),
+        Goal(
+            f"the server's peak is {max(peaks) / 1e6:.0f} MB (to reach: under {CEILING / 1e6:.0f})",
+            max(peaks) < CEILING,
+        ),
+    ]
+    return Topic("reconnect", "Everybody at once after a power cut", blocks, goals)
+
+
+def _after_power_cut(
+    folder: Path, devices: int, own_addresses: bool, strangers: int
+) -> tuple[Passed, int]:
+    """Kill a gateway with all devices on it, start it, and let them come back."""
+    ca = folder / "pki" / "ca.pem"
+    usage.raise_descriptors()
+    with ExitStack() as sessions, server.gateway(folder, cut=True) as gateway:
+        tls = peer.trusting(ca)
+        for count in range(devices):
+            sessions.enter_context(peer.login(gateway.address, count, tls))
+    with server.gateway(folder) as gateway:
+        host, port, _ca = gateway.address
+        storm = Storm(host, port, str(ca), devices, own_addresses, strangers)
+        command = [sys.executable, "-m", "benchmarks.reconnect", json.dumps(asdict(storm))]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=2 * STORM_TIME, check=False
+        )
+        if done.returncode:
+            raise peer.LoginError(f"not all came back: {done.stderr.strip()[-2000:]}")
+        return Passed(**json.loads(done.stdout)), usage.peak(gateway.pid)
+
+
+def _row(name: str, passed: Passed, peak: int, devices: int) -> tuple[object, ...]:
+    times = (number(seconds) for seconds in (passed.half, passed.most, passed.all))
+    return (name, *times, f"{passed.attempts / devices:.2f}", f"{peak / 1e6:.0f}")
+
+
+# In a process of its own from here on.
+
+
+def weather(storm: Storm) -> Passed:
+    """Have all devices come at once, and return how it went; raises `LoginError`."""
+    usage.raise_descriptors()
+    threading.stack_size(256 * 1024)
+    target, tls = peer.Target(storm.host, storm.port), peer.trusting(Path(storm.ca))
+    gate = threading.Barrier(storm.devices + 1)
+
+    def come(device: int) -> tuple[float, int, socket.socket]:
+        source = f"127.1.{device // 250}.{device % 250 + 1}" if storm.own_addresses else "127.0.0.1"
+        gate.wait()
+        return _until_in(target, device, tls, source)
+
+    with _strangers(storm), ThreadPoolExecutor(storm.devices) as crowd:
+        waiting = [crowd.submit(come, device) for device in range(storm.devices)]
+        gate.wait()
+        began = time.perf_counter()
+        came = [future.result() for future in waiting]
+        for _when, _attempts, connection in came:
+            connection.close()
+    times = sorted(when - began for when, _attempts, _connection in came)
+    cuts = statistics.quantiles(times, n=100)
+    attempts = sum(count for _when, count, _connection in came)
+    return Passed(cuts[49], cuts[98], times[-1], attempts)
+
+
+def _until_in(
+    target: peer.Target, device: int, tls: ssl.SSLContext, source: str
+) -> tuple[float, int, socket.socket]:
+    """Try until the device is bound; returns when it was, the attempts it took, and its socket."""
+    longest, attempts, end = FIRST_WAIT, 0, time.perf_counter() + STORM_TIME
+    while True:
+        attempts += 1
+        try:
+            connection = peer.login(target, device, tls, source)
+        except peer.LoginError:
+            if time.perf_counter() > end:
+                raise
+            time.sleep(random.uniform(0, longest))
+            longest = min(2 * longest, LONGEST_WAIT)
+        else:
+            return time.perf_counter(), attempts, connection
+
+
+@contextmanager
+def _strangers(storm: Storm) -> Iterator[None]:
+    """Keep connections open that say nothing, and open new ones for those that are ended."""
+    over = threading.Event()
+
+    def linger() -> None:
+        while not over.is_set():
+            with suppress(OSError):
+                address = (storm.host, storm.port)
+                with socket.create_connection(address, 5, ("127.2.0.1", 0)) as connection:
+                    connection.sendall(HEADER)
+                    while connection.recv(4096) and not over.is_set():
+                        pass
+            over.wait(LONGEST_WAIT / 8)
+
+    threads = [threading.Thread(target=linger, daemon=True) for _ in range(storm.strangers)]
+    for thread in threads:
+        thread.start()
+    yield
+    over.set()
+
+
+def main() -> None:
+    """Read a storm from the command line and print how it went."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reconnect")
+    parser.add_argument("storm", help="a JSON object with the fields of Storm")
+    storm = Storm(**json.loads(parser.parse_args().storm))
+    print(json.dumps(asdict(weather(storm))))
+
+
+if __name__ == "__main__":
+    main()
