@@ -83,17 +83,17 @@ def staged(place: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[]
             yield lambda: _put(making, place)
         finally:
             if making.exists():
-                shutil.rmtree(making)
+                _delete(making)
 
 
 def remove_folder(place: Path) -> None:
     """Remove a folder that `staged` made, if it is there; raises `OSError`."""
-    if not place.exists():
+    if not _is_there(place):
         return
     with _alone(place.parent):
         gone = _beside(place)
         place.rename(gone)
-        shutil.rmtree(gone)
+        _delete(gone)
         sync_folder(place.parent)
 
 
@@ -108,7 +108,7 @@ def sync_folder(folder: Path) -> None:
 
 def _put(making: Path, place: Path) -> None:
     """Rename `making` to `place`, and what is there out of the way: a folder replaces no other."""
-    old = _beside(place) if place.exists() else None
+    old = _beside(place) if _is_there(place) else None
     if old is not None:
         place.rename(old)
     try:
@@ -120,7 +120,7 @@ def _put(making: Path, place: Path) -> None:
     sync_folder(place.parent)
     sync_folder(place.parent.parent)
     if old is not None:
-        shutil.rmtree(old)
+        _delete(old)
 
 
 def _beside(path: Path) -> Path:
@@ -132,7 +132,19 @@ def _sweep(place: Path) -> None:
     left = f".{place.name}."
     for path in place.parent.iterdir():
         if path.name.startswith(left) and len(path.name) == len(left) + 8:
-            shutil.rmtree(path)
+            _delete(path)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder with all that is in it; of a link or a file in its place, that alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextmanager

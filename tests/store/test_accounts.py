@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from edge.credentials import Credentials
 from edge.errors import SetupError
 from edge.rules.access import Sender
 from edge.store import accounts, custody, events, meta, sessions
+from edge.store.accounts import Account
 from edge.store.database import Transaction
 from edge.store.events import NewEvent
 from tests.helpers.store import EPOCH, Gateway, digest_of, new_database
@@ -49,6 +50,104 @@ def test_the_keys_go_with_their_account(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.add(tx, "pump1", credentials.derive("x"), trusted=True))
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts"))
     assert gateway.count("SELECT count(*) FROM credentials") == 0
+
+
+def keys_of(gateway: Gateway, name: str = "pump1") -> Credentials | None:
+    return gateway.tx(lambda tx: accounts.credentials(tx, name, "SCRAM-SHA-256"))
+
+
+def test_keys_are_replaced(gateway: Gateway) -> None:
+    old, new = credentials.derive("old"), credentials.derive("new")
+    gateway.tx(lambda tx: accounts.add(tx, "pump1", old, trusted=True))
+    assert gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", new))
+    assert keys_of(gateway) == new[0]
+    assert not gateway.tx(lambda tx: accounts.set_credentials(tx, "pump2", new))
+    assert gateway.count("SELECT count(*) FROM credentials") == 2
+
+
+def test_a_revoked_device_looks_like_none_and_has_lost_its_password(gateway: Gateway) -> None:
+    keys = credentials.derive("x")
+    gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
+    assert [gateway.tx(lambda tx: accounts.revoke(tx, "pump1")) for _ in range(2)] == [True, False]
+    assert keys_of(gateway) is None
+    assert not gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert not gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
+    assert [gateway.tx(lambda tx: accounts.restore(tx, "pump1")) for _ in range(2)] == [True, False]
+    assert keys_of(gateway) is None
+    assert gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
+    assert keys_of(gateway) == keys[0]
+
+
+def test_keys_that_a_revoked_device_has_all_the_same_do_not_count(gateway: Gateway) -> None:
+    keys = credentials.derive("x")
+    gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
+    gateway.tx(lambda tx: tx.run("UPDATE accounts SET revoked = 1"))
+    assert keys_of(gateway) is None
+
+
+def test_nobody_is_not_usable_nor_revoked(gateway: Gateway) -> None:
+    assert not gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert not gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    assert not gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+
+
+def test_devices_are_listed_by_name(gateway: Gateway) -> None:
+    gateway.add("pump2", trusted=False)
+    gateway.tx(lambda tx: accounts.add(tx, "pump1", credentials.derive("x"), trusted=True))
+    now = gateway.clock().wall
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump2"))
+    expected = [
+        Account("pump1", True, now, None, True),
+        Account("pump2", False, now, now, False),
+    ]
+    assert gateway.tx(accounts.listed) == expected
+    assert gateway.tx(accounts.names) == ["pump1", "pump2"]
+    assert gateway.tx(lambda tx: accounts.find(tx, "pump1")) == expected[0]
+    assert gateway.tx(lambda tx: accounts.find(tx, "pump3")) is None
+
+
+def test_a_removed_device_is_forgotten_by_itself_and_by_others(gateway: Gateway) -> None:
+    for name in ("pump1", "pump2"):
+        gateway.add(name)
+    gateway.tx(lambda tx: know_each_other(tx, "pump1", "pump2@gw.example"))
+    gateway.tx(lambda tx: know_each_other(tx, "pump2", "pump1@gw.example"))
+    removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example"))
+    assert removed == 1
+    assert gateway.tx(accounts.names) == ["pump2"]
+    assert gateway.count("SELECT count(*) FROM roster") == 0
+    assert gateway.count("SELECT count(*) FROM offline") == 1
+    assert gateway.count("SELECT messages FROM offline_total") == 1
+    assert gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example")) == 0
+
+
+def know_each_other(tx: Transaction, name: str, other: str) -> None:
+    tx.run(
+        "INSERT INTO roster (account, jid, listed, subscription, ask, approved)"
+        " SELECT id, ?, 1, 'both', 0, 0 FROM accounts WHERE name = ?",
+        (other, name),
+    )
+    tx.run(
+        "INSERT INTO offline (account, stanza, sender, bytes, since)"
+        " SELECT id, x'00', ?, 1, 0.0 FROM accounts WHERE name = ?",
+        (other, name),
+    )
+
+
+@pytest.mark.parametrize("change", [accounts.revoke, accounts.restore])
+def test_what_was_known_of_senders_is_forgotten_with_a_change(
+    gateway: Gateway, change: Callable[[Transaction, str], bool]
+) -> None:
+    gateway.add("pump1")
+    if change is accounts.restore:
+        gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+
+    def unit(tx: Transaction) -> dict[str, object]:
+        tx.known["senders"] = {1: "somebody"}
+        change(tx, "pump1")
+        return dict(tx.known)
+
+    assert gateway.tx(unit) == {}
 
 
 @pytest.mark.parametrize("trusted", [True, False])

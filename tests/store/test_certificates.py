@@ -1,0 +1,154 @@
+"""Whose a certificate is, and which are revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.errors import SetupError
+from edge.store import accounts, certificates
+from edge.store.certificates import DAY, KEPT, VALID, Expiring
+from tests.helpers.store import Gateway, digest_of, new_database
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    made.add("pump1")
+    made.add("pump2")
+    yield made
+    made.close()
+
+
+def issue(gateway: Gateway, name: str, which: str, days: float = 365) -> None:
+    not_after = gateway.clock().wall + round(days * DAY)
+    gateway.tx(lambda tx: certificates.add(tx, name, digest_of(which), which, not_after))
+
+
+def owner(gateway: Gateway, which: str) -> str | None:
+    return gateway.tx(lambda tx: certificates.owner(tx, digest_of(which)))
+
+
+def expiring(gateway: Gateway, days: int = 30) -> list[str]:
+    now = gateway.clock().wall
+    return [found.name for found in gateway.tx(lambda tx: certificates.expiring(tx, now, days))]
+
+
+def test_a_certificate_is_its_devices(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "a")
+    issue(gateway, "pump1", "b")
+    issue(gateway, "pump2", "c")
+    owners = [owner(gateway, which) for which in "abcd"]
+    assert owners == ["pump1", "pump1", "pump2", None]
+
+
+def test_one_that_is_revoked_is_nobodys(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "a")
+    issue(gateway, "pump2", "b")
+    revoked = [gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) for _ in range(2)]
+    assert revoked == [1, 0]
+    assert [owner(gateway, which) for which in "ab"] == [None, "pump2"]
+    (entry,) = gateway.tx(certificates.revoked)
+    assert entry == ("a", gateway.clock().wall)
+
+
+def test_one_of_a_revoked_device_is_nobodys_until_it_is_restored(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "a")
+    assert gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    assert owner(gateway, "a") is None
+    assert gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+    assert owner(gateway, "a") == "pump1"
+
+
+def test_one_of_a_removed_device_is_nobodys_also_when_the_name_comes_again(
+    gateway: Gateway,
+) -> None:
+    issue(gateway, "pump1", "a")
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example"))
+    gateway.add("pump1")
+    assert owner(gateway, "a") is None
+    (kept,) = gateway.tx(certificates.listed)
+    assert (kept.fingerprint, kept.name, kept.serial) == (digest_of("a"), "pump1", "a")
+    assert gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) == 0
+
+
+def test_dates_are_not_looked_at(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "a", days=-1)
+    assert owner(gateway, "a") == "pump1"
+
+
+def test_who_is_not_there_gets_none(gateway: Gateway) -> None:
+    with pytest.raises(SetupError, match="device 'pump3' does not exist"):
+        issue(gateway, "pump3", "a")
+
+
+def test_a_device_has_a_bounded_number_that_are_good(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "old", days=-1)
+    for number in range(VALID):
+        issue(gateway, "pump1", str(number))
+    with pytest.raises(SetupError, match=f"has {VALID} certificates already"):
+        issue(gateway, "pump1", "more")
+    issue(gateway, "pump2", "another's")
+    gateway.tx(lambda tx: certificates.revoke(tx, "pump1"))
+    issue(gateway, "pump1", "more")
+
+
+def test_what_ran_out_long_ago_is_forgotten(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "mine", days=1)
+    issue(gateway, "pump2", "another's", days=1)
+    gateway.add("pump3")
+    issue(gateway, "pump3", "revoked", days=1)
+    gateway.tx(lambda tx: certificates.revoke(tx, "pump3"))
+    gateway.clock.wall_offset += KEPT + DAY
+    issue(gateway, "pump1", "kept")
+    assert [row.serial for row in gateway.tx(certificates.listed)] == [
+        *("mine", "kept", "another's", "revoked")
+    ]
+    gateway.clock.wall_offset += 1
+    issue(gateway, "pump1", "next")
+    left = [row.serial for row in gateway.tx(certificates.listed)]
+    assert left == ["kept", "next", "another's"], "a wrong clock takes nothing from other devices"
+
+
+def test_who_runs_out_soon(gateway: Gateway) -> None:
+    for name, days in (("pump3", 30.001), ("pump4", -0.001), ("pump5", 3.0), ("pump6", 2.0)):
+        gateway.add(name)
+        issue(gateway, name, name, days)
+    issue(gateway, "pump1", "a", days=30)
+    issue(gateway, "pump2", "old", days=1)
+    issue(gateway, "pump2", "new", days=300)
+    gateway.tx(lambda tx: certificates.revoke(tx, "pump6"))
+    assert expiring(gateway) == ["pump5", "pump1"]
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump5"))
+    assert expiring(gateway) == ["pump1"]
+    now = gateway.clock().wall
+    assert gateway.tx(lambda tx: certificates.expiring(tx, now, 30)) == [
+        Expiring("pump1", now + 30 * DAY)
+    ]
+
+
+def test_only_so_many_are_told_of_at_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "EXPIRING", 1)
+    issue(gateway, "pump1", "a", days=2)
+    issue(gateway, "pump2", "b", days=1)
+    assert expiring(gateway) == ["pump2"]
+
+
+def test_the_latest_of_each_device(gateway: Gateway) -> None:
+    issue(gateway, "pump1", "a", days=2)
+    issue(gateway, "pump1", "b", days=1)
+    assert gateway.tx(certificates.latest) == {"pump1": gateway.clock().wall + 2 * DAY}
+    gateway.tx(lambda tx: certificates.revoke(tx, "pump1"))
+    assert gateway.tx(certificates.latest) == {}
+
+
+def test_numbers_of_lists_rise(gateway: Gateway) -> None:
+    def number(least: int) -> int:
+        return gateway.tx(lambda tx: certificates.number_crl(tx, least))
+
+    numbers = [number(least) for least in (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)]
+    assert numbers == [1_700_000_000, 1_700_000_001, 1_700_000_002, 1_800_000_000]

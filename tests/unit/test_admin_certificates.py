@@ -1,0 +1,328 @@
+"""The gateway's certificates as OpenSSL sees them: devices', the server's, the list of revoked."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from edge.admin import certificates, der, devices, moment, pki, setup
+from edge.errors import SetupError
+from edge.store import certificates as issued
+from edge.store import database
+
+DAY = 24 * 3600 * 1000
+YEAR = 365 * DAY
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def provision(folder: Path, name: str = "pump1") -> Path:
+    place = devices.add(folder, name, None, trusted=True, certificate=True).certificate
+    assert place is not None
+    return place
+
+
+def read(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def crl_of(folder: Path) -> x509.CertificateRevocationList:
+    return x509.load_pem_x509_crl(pki.files(folder).crl.read_bytes())
+
+
+def server_context(folder: Path) -> ssl.SSLContext:
+    paths = pki.files(folder)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(paths.server, paths.server_key)
+    context.load_verify_locations(paths.ca)
+    context.load_verify_locations(paths.crl)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF | ssl.VERIFY_X509_STRICT
+    return context
+
+
+def shake_hands(server: ssl.SSLContext, place: Path) -> bytes | None:
+    """Shake hands in memory as the device of `place`; returns the certificate the server saw."""
+    client = ssl.create_default_context(cafile=str(place / "ca.pem"))
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    client.load_cert_chain(place / "cert.pem", place / "key.pem")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    device = client.wrap_bio(down, up, server_hostname="gw.example")
+    gateway = server.wrap_bio(up, down, server_side=True)
+    for _ in range(3):
+        for end in (device, gateway):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return gateway.getpeercert(binary_form=True)
+
+
+# What a device gets.
+
+
+def test_openssl_accepts_a_device_and_knows_its_fingerprint(folder: Path) -> None:
+    place = provision(folder)
+    seen = shake_hands(server_context(folder), place)
+    assert seen == ssl.PEM_cert_to_DER_cert((place / "cert.pem").read_text())
+
+
+def test_openssl_refuses_a_revoked_device_and_no_other(folder: Path) -> None:
+    revoked, good = provision(folder), provision(folder, "pump2")
+    devices.revoke(folder, "pump1")
+    server = server_context(folder)
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+        shake_hands(server, revoked)
+    assert shake_hands(server, good) is not None
+
+
+def test_a_list_loaded_later_counts_also_within_one_second(folder: Path) -> None:
+    places = [provision(folder, name) for name in ("pump1", "pump2", "pump3")]
+    server = server_context(folder)
+    for name, place in zip(("pump1", "pump2", "pump3"), places, strict=True):
+        assert shake_hands(server, place) is not None
+        devices.revoke(folder, name)
+        server.load_verify_locations(pki.files(folder).crl)
+        with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+            shake_hands(server, place)
+
+
+def test_another_gateways_device_is_nobody_here(folder: Path, tmp_path: Path) -> None:
+    setup.init(tmp_path / "other", "gw.example")
+    foreign = provision(tmp_path / "other")
+    (foreign / "ca.pem").write_bytes(pki.files(folder).ca.read_bytes())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server_context(folder), foreign)
+
+
+@pytest.mark.parametrize("domain", ["gw.example", f"{'a' * 60}.{'b' * 60}.example"])
+def test_a_certificate_names_the_jid_and_is_for_clients_alone(tmp_path: Path, domain: str) -> None:
+    setup.init(tmp_path / "gw", domain)
+    certificate = read(provision(tmp_path / "gw") / "cert.pem")
+    jid = f"pump1@{domain}"
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    (name,) = names
+    assert isinstance(name, x509.OtherName)
+    assert name.type_id.dotted_string == "1.3.6.1.5.5.7.8.5"
+    head = bytes((0x0C, len(jid))) if len(jid) < 128 else bytes((0x0C, 0x81, len(jid)))
+    assert name.value == head + jid.encode()
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert constraints.critical
+    assert not constraints.value.ca
+    ca = read(pki.files(tmp_path / "gw").ca)
+    certificate.verify_directly_issued_by(ca)
+    key_of_ca = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    issuer = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    assert issuer.key_identifier == key_of_ca.digest
+
+
+def test_the_longest_jid_is_encoded(folder: Path) -> None:
+    jid = f"{'x' * 64}@{'d' * 253}"
+    made = certificates.issue(pki.load(folder), jid, 1, moment.now().wall)
+    certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    (name,) = names
+    assert name.value == b"\x0c\x82\x01\x3e" + jid.encode()
+
+
+def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) -> None:
+    ca, now = pki.load(folder), moment.now().wall
+
+    def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
+        made = certificates.issue(ca, "p@gw.example", days, at)
+        certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
+        ends = certificate.not_valid_after_utc
+        assert made.not_after == round(ends.timestamp() * 1000)
+        assert made.serial == f"{certificate.serial_number:x}"
+        return certificate.not_valid_before_utc, ends
+
+    one = datetime.timedelta(days=1)
+    assert dates(30, now) == (pki.at(now) - one, pki.at(now) + 30 * one)
+    assert dates(3650, now + 15 * YEAR)[1] == ca.certificate.not_valid_after_utc
+    with pytest.raises(SetupError, match="the gateway's CA ran out on 20"):
+        certificates.issue(ca, "p@gw.example", 1, now + 21 * YEAR)
+
+
+def test_no_two_certificates_share_a_key_or_a_number(folder: Path) -> None:
+    ca, now = pki.load(folder), moment.now().wall
+    made = [certificates.issue(ca, "p@gw.example", 1, now) for _ in range(8)]
+    for part in ({one.serial for one in made}, {one.contents["key.pem"].data for one in made}):
+        assert len(part) == 8
+
+
+# The list of revoked certificates.
+
+
+def test_a_new_gateway_has_an_empty_list_that_lasts_as_long_as_its_ca(folder: Path) -> None:
+    crl, ca = crl_of(folder), read(pki.files(folder).ca)
+    assert list(crl) == []
+    assert crl.next_update_utc == ca.not_valid_after_utc
+    key = pki.load(folder).key.public_key()
+    assert crl.is_signature_valid(key)
+    assert pki.files(folder).crl.stat().st_mode & 0o777 == 0o644
+
+
+def test_the_list_names_what_is_revoked_and_counts_on(folder: Path) -> None:
+    numbers = [number_of(folder)]
+    serials = set()
+    for name in ("pump1", "pump2"):
+        serials.add(read(provision(folder, name) / "cert.pem").serial_number)
+        devices.revoke(folder, name)
+        numbers.append(number_of(folder))
+        assert {entry.serial_number for entry in crl_of(folder)} == serials
+    assert numbers == sorted(set(numbers))
+    devices.remove(folder, "pump1")
+    assert {entry.serial_number for entry in crl_of(folder)} == serials
+
+
+def number_of(folder: Path) -> int:
+    number = crl_of(folder).extensions.get_extension_for_class(x509.CRLNumber)
+    return number.value.crl_number
+
+
+def write_crl(folder: Path, now: int) -> None:
+    ca = pki.load(folder)
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()._replace(wall=now)) as tx,
+    ):
+        certificates.write_crl(tx, folder, ca)
+
+
+@pytest.mark.parametrize("shift", [-10 * YEAR, -DAY, 0, DAY, 10 * YEAR])
+def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, shift: int) -> None:
+    now = moment.now().wall
+    write_crl(folder, now + shift)
+    first = number_of(folder)
+    write_crl(folder, now)  # the clock is right again
+    assert number_of(folder) > first
+    assert crl_of(folder).last_update_utc <= pki.at(now)
+
+
+def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
+    before = pki.files(folder).crl.read_bytes()
+    with pytest.raises(SetupError, match="the gateway's CA ran out on 20"):
+        write_crl(folder, moment.now().wall + 21 * YEAR)
+    assert pki.files(folder).crl.read_bytes() == before
+
+
+# The server's certificate.
+
+
+def test_the_servers_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
+    paths, now = pki.files(folder), moment.now().wall
+    before, key = read(paths.server), paths.server_key.read_bytes()
+    assert not pki.renew_server(folder, "gw.example", now)
+    assert not pki.renew_server(folder, "gw.example", now + 3 * YEAR)
+    later = now + 4 * YEAR
+    assert pki.renew_server(folder, "gw.example", later)
+    after = read(paths.server)
+    assert paths.server_key.read_bytes() == key
+    assert after.public_key() == before.public_key()
+    assert after.serial_number != before.serial_number
+    assert after.not_valid_before_utc == before.not_valid_before_utc
+    assert after.not_valid_after_utc == pki.at(later + 5 * YEAR)
+    names = after.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["gw.example"]
+    assert paths.server.stat().st_mode & 0o777 == 0o644
+    assert not pki.renew_server(folder, "gw.example", later)
+
+
+def test_devices_accept_the_renewed_certificate(folder: Path) -> None:
+    place = provision(folder)
+    assert pki.renew_server(folder, "gw.example", moment.now().wall + 4 * YEAR)
+    assert shake_hands(server_context(folder), place) is not None
+
+
+def test_it_does_not_outlive_the_ca(folder: Path) -> None:
+    now, ca = moment.now().wall, der.read(pki.files(folder).ca)
+    for years in (4, 9, 14, 18, 19):
+        pki.renew_server(folder, "gw.example", now + years * YEAR)
+    assert der.read(pki.files(folder).server).ends == ca.ends
+    assert not pki.renew_server(folder, "gw.example", ca.ends - DAY)
+
+
+def test_a_certificate_of_another_ca_is_left_alone(folder: Path, tmp_path: Path) -> None:
+    setup.init(tmp_path / "other", "other.example")
+    foreign = pki.files(tmp_path / "other").server.read_bytes()
+    pki.files(folder).server.write_bytes(foreign)
+    assert not pki.renew_server(folder, "gw.example", moment.now().wall + 5 * YEAR)
+    assert pki.files(folder).server.read_bytes() == foreign
+
+
+def test_to_look_at_the_servers_certificate_needs_no_heavy_import(folder: Path) -> None:
+    code = (
+        "import sys, pathlib\n"
+        "from edge.admin import devices, pki, setup\n"
+        f"assert not pki.renew_server(pathlib.Path({str(folder)!r}), 'gw.example', "
+        f"{moment.now().wall})\n"
+        "assert 'cryptography' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# A CA that is not as it should be.
+
+
+def test_a_ca_that_cannot_sign_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+    paths = pki.files(folder)
+    key = paths.ca_key.read_bytes()
+    setup.init(tmp_path / "other", "gw.example")
+    paths.ca_key.write_bytes(pki.files(tmp_path / "other").ca_key.read_bytes())
+    with pytest.raises(SetupError, match=r"ca\.key is not the key of .*ca\.pem"):
+        pki.load(folder)
+    paths.ca_key.write_bytes(b"no key")
+    with pytest.raises(SetupError, match=r"ca\.key is damaged"):
+        pki.load(folder)
+    paths.ca_key.write_bytes(key)
+    paths.ca.unlink()
+    with pytest.raises(SetupError, match=r"ca\.pem cannot be read: No such file"):
+        pki.load(folder)
+
+
+def test_a_server_certificate_of_another_kind_is_told(folder: Path) -> None:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    ca, now = pki.load(folder), moment.now().wall
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(pki.common_name("gw.example"))
+        .issuer_name(ca.certificate.subject)
+        .public_key(ed25519.Ed25519PrivateKey.generate().public_key())
+        .serial_number(1)
+        .not_valid_before(pki.at(now))
+        .not_valid_after(pki.at(now + DAY))
+        .sign(ca.key, hashes.SHA256())
+    )
+    pki.files(folder).server.write_bytes(pki.pem(certificate))
+    with pytest.raises(SetupError, match="is for no elliptic-curve key"):
+        pki.renew_server(folder, "gw.example", now + DAY)
+
+
+def test_the_store_knows_what_was_issued(folder: Path) -> None:
+    place = provision(folder)
+    certificate = read(place / "cert.pem")
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        (row,) = issued.listed(tx)
+    assert row.serial == f"{certificate.serial_number:x}"
+    assert row.not_after == certificate.not_valid_after_utc.timestamp() * 1000
+    assert (row.name, row.revoked) == ("pump1", None)

@@ -1,0 +1,110 @@
+"""What is read of a certificate without cryptography, against what cryptography reads."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from edge.admin import der, moment, pki, setup
+from edge.errors import SetupError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def ms(moment: datetime.datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+def test_it_reads_what_cryptography_reads(folder: Path) -> None:
+    paths = pki.files(folder)
+    for path in (paths.ca, paths.server):
+        certificate, facts = x509.load_pem_x509_certificate(path.read_bytes()), der.read(path)
+        assert facts == (
+            certificate.issuer.public_bytes(),
+            certificate.subject.public_bytes(),
+            ms(certificate.not_valid_before_utc),
+            ms(certificate.not_valid_after_utc),
+        )
+
+
+@pytest.mark.parametrize("year", [1999, 2049, 2050, 2150])
+def test_both_kinds_of_time(folder: Path, year: int) -> None:
+    ca = pki.load(folder)
+    ends = datetime.datetime(year, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
+    begins = ends - datetime.timedelta(days=1)
+    builder = pki.builder_for(ca.key.public_key(), begins, ends)
+    name = pki.common_name("x")
+    certificate = builder.subject_name(name).issuer_name(name).sign(ca.key, hashes.SHA256())
+    path = folder / "one.pem"
+    path.write_bytes(pki.pem(certificate))
+    assert der.read(path)[2:] == (ms(begins), ms(ends))
+
+
+def test_the_first_of_a_chain_is_read(folder: Path) -> None:
+    paths = pki.files(folder)
+    expected = der.read(paths.server)
+    chain = b"Subject: gw.example\n" + paths.server.read_bytes() + paths.ca.read_bytes()
+    paths.server.write_bytes(chain)
+    assert der.read(paths.server) == expected
+
+
+def test_what_is_no_certificate_is_told(folder: Path) -> None:
+    path = pki.files(folder).server
+    lines = path.read_text().splitlines()
+    data = base64.b64decode("".join(lines[1:-1]))
+    damaged: list[bytes] = [b"", b"x", b"\xff\xfe", pki.files(folder).server_key.read_bytes()]
+    damaged += [pem(data[:size]) for size in range(0, len(data), 7)]
+    for text in damaged:
+        path.write_bytes(text)
+        with pytest.raises(SetupError, match=r"server\.pem holds no certificate"):
+            der.read(path)
+    path.unlink()
+    with pytest.raises(SetupError, match=r"server\.pem cannot be read: No such file"):
+        der.read(path)
+
+
+def test_damage_is_told_or_does_not_matter(folder: Path) -> None:
+    path = pki.files(folder).server
+    data = base64.b64decode("".join(path.read_text().splitlines()[1:-1]))
+    told = 0
+    for at in range(200):  # up to behind the dates and names
+        path.write_bytes(pem(data[:at] + bytes((data[at] ^ 0xFF,)) + data[at + 1 :]))
+        try:
+            der.read(path)
+        except SetupError:
+            told += 1
+    assert told > 20
+
+
+def test_a_certificate_of_version_1_has_no_version(folder: Path) -> None:
+    facts = der.read(pki.files(folder).server)
+    data = base64.b64decode("".join(pki.files(folder).server.read_text().splitlines()[1:-1]))
+    certificate = x509.load_der_x509_certificate(data)
+    inner = certificate.tbs_certificate_bytes
+    assert inner[4:9] == bytes.fromhex("a003020102"), "where the version stands"
+    without = inner[9:]
+    shorter = b"\x30\x82" + len(without).to_bytes(2, "big") + without
+    path = folder / "one.pem"
+    path.write_bytes(pem(b"\x30\x82" + len(shorter).to_bytes(2, "big") + shorter))
+    assert der.read(path) == facts
+
+
+def test_times_are_those_of_the_making(folder: Path) -> None:
+    facts = der.read(pki.files(folder).server)
+    now = moment.now().wall
+    assert 0 <= now - 24 * 3600 * 1000 - facts.begins < 60_000
+
+
+def pem(data: bytes) -> bytes:
+    text = base64.encodebytes(data)
+    return b"-----BEGIN CERTIFICATE-----\n%b-----END CERTIFICATE-----\n" % text

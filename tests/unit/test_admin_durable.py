@@ -1,0 +1,175 @@
+"""Files and folders appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from edge.admin import durable
+from edge.admin.durable import PRIVATE, PUBLIC, Content
+from edge.errors import SetupError
+
+OLD = {"a": Content(b"old", PRIVATE)}
+NEW = {"a": Content(b"new", PRIVATE), "b": Content(b"beside", PUBLIC)}
+
+
+def put(place: Path, contents: dict[str, Content]) -> None:
+    with durable.staged(place, contents) as put:
+        put()
+
+
+def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    durable.write_whole(path, Content(b"one", PUBLIC))
+    durable.write_whole(path, Content(b"two", PRIVATE))
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    durable.write_whole(path, Content(b"one", PUBLIC))
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="No space"):
+        durable.write_whole(path, Content(b"two", PUBLIC))
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def fails(*_args: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_new_file_replaces_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"here")
+    with pytest.raises(FileExistsError):
+        durable.write_new(tmp_path / "file", Content(b"x", PUBLIC))
+    assert (tmp_path / "file").read_bytes() == b"here"
+
+
+def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    with durable.staged(place, NEW) as put:
+        assert not place.exists()
+        put()
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == {
+            "a": b"new",
+            "b": b"beside",
+        }
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_a_folder_that_is_not_put_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    with durable.staged(place, NEW):
+        pass
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    put(place, NEW)
+    put(place, OLD)
+    assert [path.name for path in place.iterdir()] == ["a"]
+    assert list(place.parent.iterdir()) == [place]
+
+
+def test_where_a_folder_cannot_be_put_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "devices" / "pump1"
+    put(place, OLD)
+    rename = Path.rename
+
+    def once(self: Path, target: Path) -> Path:
+        if target == place:
+            monkeypatch.setattr(Path, "rename", rename)
+            fails()
+        return rename(self, target)
+
+    with durable.staged(place, NEW) as put_new:
+        monkeypatch.setattr(Path, "rename", once)
+        with pytest.raises(OSError, match="No space"):
+            put_new()
+    assert (place / "a").read_bytes() == b"old"
+    assert list(place.parent.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "broken link"])
+def test_what_is_no_folder_is_replaced_and_removed_as_what_it_is(tmp_path: Path, kind: str) -> None:
+    place, elsewhere = tmp_path / "devices" / "pump1", tmp_path / "stick"
+
+    def bar() -> None:
+        if kind == "file":
+            place.write_bytes(b"in the way")
+        else:
+            place.symlink_to(elsewhere)
+
+    place.parent.mkdir()
+    if kind == "link":
+        elsewhere.mkdir()
+        (elsewhere / "a").write_bytes(b"another's")
+    bar()
+    put(place, NEW)
+    assert not place.is_symlink()
+    assert (place / "a").read_bytes() == b"new"
+    durable.remove_folder(place)
+    bar()
+    durable.remove_folder(place)
+    assert list(place.parent.iterdir()) == []
+    assert elsewhere.exists() == (kind == "link")
+
+
+def test_what_a_power_cut_left_goes_with_the_next_attempt(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    put(place, OLD)
+    for name in (".pump1.0123abcd", ".pump1.x.0123abcd", ".pump10.0123abcd"):
+        (place.parent / name).mkdir()
+    put(place, NEW)
+    left = sorted(path.name for path in place.parent.iterdir())
+    assert left == [".pump1.x.0123abcd", ".pump10.0123abcd", "pump1"]
+
+
+def test_one_command_at_a_time(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    inside, waits = threading.Event(), threading.Event()
+
+    def other() -> None:
+        inside.wait(5)
+        waits.set()
+        put(place, NEW)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with durable.staged(place, OLD) as put_old:
+        inside.set()
+        assert waits.wait(5)
+        put_old()
+        assert (place / "a").read_bytes() == b"old"
+    thread.join(5)
+    assert (place / "a").read_bytes() == b"new"
+
+
+def test_a_folder_that_is_busy_for_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(durable, "LOCK_WAIT", 0.05)
+    place = tmp_path / "devices" / "pump1"
+    with (
+        durable.staged(place, OLD),
+        pytest.raises(SetupError, match=r"another command has been busy in .* for 0\.05 s"),
+    ):
+        put(place, NEW)
+
+
+def test_a_folder_is_removed_and_one_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
+    place = tmp_path / "devices" / "pump1"
+    durable.remove_folder(place)
+    put(place, NEW)
+    durable.remove_folder(place)
+    assert list(place.parent.iterdir()) == []
