@@ -1,0 +1,213 @@
+"""The `fieldpost device` commands: what they print, on which stream, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import credentials
+from edge.__main__ import main
+from edge.admin import moment, pki
+from edge.store import accounts, certificates, database
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    assert call(made, "init", "--domain", "gw.example").exit_code == 0
+    return made
+
+
+def call(folder: Path, *args: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
+
+
+def device(folder: Path, *args: object, text: str | None = None) -> Result:
+    return call(folder, "device", *args, text=text)
+
+
+def password_of(folder: Path, name: str = "pump1") -> credentials.Credentials | None:
+    with (
+        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now(), "BEGIN") as tx,
+    ):
+        return accounts.credentials(tx, name, "SCRAM-SHA-256")
+
+
+def listed(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in device(folder, "list", "--json").stdout.splitlines()]
+
+
+def test_a_certificate_is_named_behind_the_jid_and_can_be_loaded(folder: Path) -> None:
+    result = device(folder, "add", "pump1", "--certificate")
+    assert result.exit_code == 0
+    jid, place = result.stdout.splitlines()
+    assert (jid, place) == ("pump1@gw.example", str(folder / "devices" / "pump1"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_cert_chain(Path(place) / "cert.pem", Path(place) / "key.pem")
+    assert password_of(folder) is None
+
+
+def test_a_certificate_and_a_password_of_ones_own(folder: Path) -> None:
+    result = device(folder, "add", "pump1", "--certificate", "--password-stdin", text="secret\n")
+    assert result.stdout == f"pump1@gw.example\n{folder / 'devices' / 'pump1'}\n"
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify("secret", stored)
+
+
+def test_a_new_certificate_names_its_folder(folder: Path) -> None:
+    device(folder, "add", "pump1")
+    for option in ((), ("--revoke-old",)):
+        result = device(folder, "certificate", "pump1", *option)
+        assert result.exit_code == 0
+        assert result.stdout == f"{folder / 'devices' / 'pump1'}\n"
+        assert result.stderr == ""
+
+
+def test_a_new_password_is_printed_once_if_it_was_made_up(folder: Path) -> None:
+    device(folder, "add", "pump1", "--password", "old")
+    made_up = device(folder, "passwd", "pump1").stdout.rstrip("\n")
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify(made_up, stored)
+    for args, text in ((("--password", "new"), None), (("--password-stdin",), "newer\n")):
+        result = device(folder, "passwd", "pump1", *args, text=text)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify("newer", stored)
+
+
+def test_revoking_and_what_lifts_it(folder: Path) -> None:
+    device(folder, "add", "pump1", "--certificate")
+    for count in ("1 certificate", "0 certificates"):
+        result = device(folder, "revoke", "pump1")
+        assert (result.exit_code, result.stdout) == (0, f"pump1 is revoked, with {count}\n")
+    again = device(folder, "add", "pump1")
+    assert again.exit_code == 1
+    assert "device passwd pump1" in again.output
+    for command in (("passwd", "pump1", "--password", "x"), ("certificate", "pump1")):
+        device(folder, "revoke", "pump1")
+        result = device(folder, *command)
+        assert result.exit_code == 0
+        assert result.stderr == "pump1 was revoked, and is no longer\n"
+
+
+def test_removing_asks_and_takes_yes(folder: Path) -> None:
+    device(folder, "add", "pump1")
+    refused = device(folder, "remove", "pump1", text="n\n")
+    assert refused.exit_code == 1
+    assert len(listed(folder)) == 1
+    asked = device(folder, "remove", "pump1", text="y\n")
+    assert asked.exit_code == 0
+    assert asked.stdout.endswith("pump1 is removed, with 0 messages that waited for it\n")
+    device(folder, "add", "pump1")
+    unasked = device(folder, "remove", "pump1", "--yes")
+    assert unasked.output == "pump1 is removed, with 0 messages that waited for it\n"
+    assert listed(folder) == []
+
+
+def test_the_list_for_programs(folder: Path) -> None:
+    device(folder, "add", "pump2", "--no-trust", "--password", "x")
+    device(folder, "add", "pump1", "--certificate")
+    first, second = listed(folder)
+    now = moment.now().wall
+    created, ends = first.pop("created"), first.pop("not_after")
+    assert isinstance(created, int)
+    assert isinstance(ends, int)
+    assert 0 <= now - created < 60_000
+    assert 0 <= ends - created - 364 * certificates.DAY <= certificates.DAY
+    assert first == {
+        "name": "pump1",
+        "jid": "pump1@gw.example",
+        "trusted": True,
+        "revoked": None,
+        "password": False,
+        "days": 364,
+    }
+    second.pop("created")
+    assert second == {
+        "name": "pump2",
+        "jid": "pump2@gw.example",
+        "trusted": False,
+        "revoked": None,
+        "password": True,
+        "not_after": None,
+        "days": None,
+    }
+    device(folder, "revoke", "pump1")
+    revoked = listed(folder)[0]["revoked"]
+    assert isinstance(revoked, int)
+    assert 0 <= revoked - now < 60_000
+
+
+def test_the_list_for_people(folder: Path) -> None:
+    assert device(folder, "list").output == ""
+    device(folder, "add", "both", "--certificate", "--password", "x")
+    device(folder, "add", "gone", "--password", "x")
+    device(folder, "revoke", "gone")
+    device(folder, "add", "late", "--certificate", "--no-trust")
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
+        tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))
+    day = r"\d{4}-\d\d-\d\d"
+    patterns = (
+        rf"both  both@gw\.example  trusted  added {day}  password"
+        rf"  certificate until {day} \(1 day\)",
+        rf"gone  gone@gw\.example  trusted  added {day}  REVOKED {day}"
+        r"  no password, no certificate",
+        rf"late  late@gw\.example  not trusted  added {day}  certificate RAN OUT 1970-01-01",
+    )
+    lines = device(folder, "list").output.splitlines()
+    for line, pattern in zip(lines, patterns, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
+    device(folder, "add", "pump1")
+    pki.files(folder).ca_key.unlink()
+    failures = [
+        device(folder, "certificate", "pump2"),
+        device(folder, "passwd", "pump2"),
+        device(folder, "passwd", "pump1", "--password", "\x07"),
+        device(folder, "revoke", "pump2"),
+        device(folder, "remove", "pump2", "--yes"),
+        device(folder, "add", "pump3", "--certificate"),
+        device(folder, "certificate", "pump1"),
+        device(folder, "revoke", "pump1"),
+        device(tmp_path / "nowhere", "list"),
+    ]
+    for result in failures:
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+        assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("certificate",),
+        ("passwd",),
+        ("passwd", "pump1", "--password", ""),
+        ("passwd", "pump1", "--password", "a", "--password-stdin"),
+        ("revoke",),
+        ("remove",),
+        ("list", "--xml"),
+    ],
+)
+def test_wrong_usage_is_status_2(folder: Path, wrong: tuple[str, ...]) -> None:
+    device(folder, "add", "pump1", "--password", "old")
+    assert device(folder, *wrong).exit_code == 2
+    stored = password_of(folder)
+    assert stored is not None
+    assert credentials.verify("old", stored)
