@@ -21,9 +21,9 @@ _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _SENDER: Final = """
-SELECT s.full, s.bare, s.account, a.id IS NOT NULL, coalesce(a.trusted, 0), s.generation
-FROM temp.sessions AS s LEFT JOIN main.accounts AS a
-    ON a.name = s.account AND a.revoked IS NULL
+SELECT s.full, s.bare, s.account, a.id IS NOT NULL AND a.revoked IS NULL, coalesce(a.trusted, 0),
+    s.generation, a.revoked IS NOT NULL
+FROM temp.sessions AS s LEFT JOIN main.accounts AS a ON a.name = s.account
 WHERE s.generation = ?
 """
 _OF_ACCOUNT: Final = """
@@ -88,8 +88,9 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
     senders: dict[int, Sender] = tx.known.setdefault("senders", {})
     found = senders.get(generation)
     if found is None and (row := tx.row(_SENDER, (generation,))) is not None:
-        full, bare, account, provisioned, trusted, number = row
-        found = Sender(full, bare, account, bool(provisioned), bool(trusted), number)
+        full, bare, account, provisioned, trusted, number, revoked = row
+        known = bool(provisioned), bool(trusted), number, bool(revoked)
+        found = Sender(full, bare, account, *known)
         senders[generation] = found
     return found
 

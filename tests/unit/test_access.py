@@ -1,0 +1,172 @@
+"""The matrix of rights: who, what, on what. Every combination stands here, written by hand."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from itertools import product
+from typing import Final, get_args
+
+import pytest
+
+from edge.rules import access
+from edge.rules.access import Relation, Sender, Trust, Who
+
+TRUSTED_DOMAINS: Final = ("plant.example",)
+
+PEOPLE: Final = {
+    Who.DEVICE: Sender("a@gw.example/x", "a@gw.example", "a", True, True, 1),
+    Who.UNTRUSTED: Sender("a@gw.example/x", "a@gw.example", "a", True, False, 1),
+    Who.REVOKED: Sender("a@gw.example/x", "a@gw.example", "a", False, True, 1, True),
+    Who.REMOTE: Sender("a@plant.example/x", "a@plant.example", "a@plant.example", False, False, 1),
+    Who.STRANGER: Sender(
+        "a@other.example/x", "a@other.example", "a@other.example", False, False, 1
+    ),
+}
+
+RELATIONS: Final = (
+    Relation.OWN,
+    Relation.SHOWS,
+    Relation.LISTS,
+    Relation.OTHER,
+    Relation.NOBODY,
+)
+
+Row = tuple[str, str, str, str, str]
+
+# For each right a line for each of DEVICE, UNTRUSTED, REVOKED, REMOTE, STRANGER; in it a mark for
+# each relation: own, shows, lists, other, nobody. `x`: allowed.
+RIGHTS: Final[dict[str, Row]] = {
+    "reach, site": ("xxxx.", "xxx..", ".....", ".....", "....."),
+    "reach, roster": ("xxx..", "xxx..", ".....", ".....", "....."),
+    "see presence": ("xx...", "xx...", ".....", ".....", "....."),
+    "subscribe": (".xxx.", ".xx..", ".....", ".....", "....."),
+    "use the roster": ("x....", "x....", ".....", ".....", "....."),
+    "change the password": ("x....", "x....", ".....", ".....", "....."),
+    "discover": ("xx...", "xx...", ".....", ".....", "....."),
+}
+
+ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
+    "reach, site": lambda sender, relation: access.may_reach(sender, relation, "site"),
+    "reach, roster": lambda sender, relation: access.may_reach(sender, relation, "roster"),
+    "see presence": access.may_see_presence,
+    "subscribe": access.may_subscribe,
+    "use the roster": access.may_use_roster,
+    "change the password": access.may_change_password,
+    "discover": access.may_discover,
+}
+
+SERVICES: Final = {
+    Who.DEVICE: True,
+    Who.UNTRUSTED: False,
+    Who.REVOKED: False,
+    Who.REMOTE: True,
+    Who.STRANGER: False,
+}
+
+
+def test_the_matrix_is_complete() -> None:
+    assert list(PEOPLE) == list(Who) == list(SERVICES)
+    assert list(Relation) == list(RELATIONS)
+    assert set(get_args(Trust)) == {"site", "roster"}
+    assert set(RIGHTS) == set(ASK)
+    assert all(len(row) == len(Who) for row in RIGHTS.values())
+    assert all(len(marks) == len(RELATIONS) for row in RIGHTS.values() for marks in row)
+
+
+def test_no_right_is_left_out_of_the_matrix() -> None:
+    functions = {
+        n for n, f in vars(access).items() if n.startswith("may_") and inspect.isfunction(f)
+    }
+    assert functions == {
+        "may_use_services",
+        "may_reach",
+        "may_answer",
+        "may_see_presence",
+        "may_subscribe",
+        "may_use_roster",
+        "may_change_password",
+        "may_discover",
+        "may_resume",
+    }
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_each_right_of_everybody_to_everything(right: str) -> None:
+    for (who, row), (column, relation) in product(
+        zip(Who, RIGHTS[right], strict=True), enumerate(RELATIONS)
+    ):
+        allowed = ASK[right](PEOPLE[who], relation)
+        assert allowed is (row[column] == "x"), (right, who, relation)
+
+
+@pytest.mark.parametrize(("who", "allowed"), SERVICES.items())
+def test_services_are_for_trusted_devices_and_users_of_trusted_domains(
+    who: Who, allowed: bool
+) -> None:
+    assert access.who(PEOPLE[who], TRUSTED_DOMAINS) is who
+    assert access.may_use_services(PEOPLE[who], TRUSTED_DOMAINS) is allowed
+    assert access.may_use_services(PEOPLE[who]) is (allowed and who is not Who.REMOTE)
+
+
+@pytest.mark.parametrize("trust", get_args(Trust))
+def test_who_may_ask_is_answered_and_nobody_else(trust: Trust) -> None:
+    for who, asker, relation in product(Who, Who, RELATIONS):
+        answer = access.may_answer(PEOPLE[who], PEOPLE[asker], relation, trust)
+        asked = access.may_reach(PEOPLE[asker], relation, trust)
+        assert answer is (asked and who in (Who.DEVICE, Who.UNTRUSTED)), (who, asker, relation)
+
+
+@pytest.mark.parametrize(
+    ("own", "exists", "listed", "subscription", "expected"),
+    [
+        *((own, False, listed, s, Relation.NOBODY)
+          for own in (True, False) for listed in (True, False)
+          for s in ("none", "to", "from", "both")),
+        *((True, True, listed, s, Relation.OWN)
+          for listed in (True, False) for s in ("none", "to", "from", "both")),
+        *((False, True, listed, s, Relation.SHOWS)
+          for listed in (True, False) for s in ("from", "both")),
+        (False, True, True, "none", Relation.LISTS),
+        (False, True, True, "to", Relation.LISTS),
+        (False, True, False, "none", Relation.OTHER),
+        (False, True, False, "to", Relation.OTHER),
+    ],
+)  # fmt: skip
+def test_what_an_account_is_to_somebody(
+    own: bool, exists: bool, listed: bool, subscription: str, expected: Relation
+) -> None:
+    found = access.relation(own=own, exists=exists, listed=listed, subscription=subscription)
+    assert found is expected
+
+
+@pytest.mark.parametrize(
+    ("bare", "trusted"),
+    [
+        ("pump@plant.example", True),
+        ("plant.example", False),
+        ("@plant.example", False),
+        ("pump@sub.plant.example", False),
+        ("pump@plant.example.evil.example", False),
+        ("plant.example@evil.example", False),
+        ("", False),
+    ],
+)
+def test_a_trusted_domain_is_the_whole_domain_of_a_user(bare: str, trusted: bool) -> None:
+    assert access.trusted_domain(bare, TRUSTED_DOMAINS) is trusted
+
+
+def test_a_device_set_apart_stays_so_in_a_trusted_domain() -> None:
+    apart = PEOPLE[Who.REMOTE]._replace(provisioned=True)
+    assert access.who(apart, TRUSTED_DOMAINS) is Who.UNTRUSTED
+    assert access.who(apart._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
+        Who.REVOKED
+    )
+
+
+@pytest.mark.parametrize(
+    ("account", "owner", "allowed"),
+    [("a", "a", True), ("a", "b", False), ("a", "A", False), ("", "", False), ("a", "", False)],
+)
+def test_a_session_is_resumed_by_its_own_account(account: str, owner: str, allowed: bool) -> None:
+    assert access.may_resume(account, owner) is allowed
