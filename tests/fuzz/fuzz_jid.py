@@ -1,0 +1,67 @@
+"""Addresses: any text, also text that no Unicode encoding has.
+
+- Nothing is raised but `JidError`.
+- What is accepted is normal: parsed again it is the same, in each part and as a whole. So two
+  addresses that are different texts after preparation are two, and stay two.
+- Its parts are bounded, and hold nothing that would make them another part of an address.
+- An account's name and a resource alone are judged as they are within an address.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from edge.wire import jid
+from edge.wire.jid import Jid, JidError
+
+MAX_BYTES: Final = 4096
+
+PART_BYTES: Final = 1023
+"""RFC 7622, section 3.1: no part has more."""
+_NOT_IN_LOCAL: Final = frozenset("\"&'/:<>@ ")
+_NOT_IN_DOMAIN: Final = frozenset("/@ ")
+_NOT_TEXT: Final = frozenset({"Cc", "Cs"})
+
+
+def check(data: bytes) -> None:
+    """Parse an address in each of the ways there are."""
+    text = data.decode("utf-8", "surrogateescape")
+    _check_address(text)
+    _check_local(text)
+    _check_resource(text)
+
+
+def _check_address(text: str) -> None:
+    try:
+        address = jid.parse(text)
+    except JidError:
+        return
+    assert address.domain
+    for part in address:
+        assert len(part.encode()) <= PART_BYTES
+        assert _NOT_TEXT.isdisjoint(map(unicodedata.category, part))
+    assert _NOT_IN_LOCAL.isdisjoint(address.local)
+    assert _NOT_IN_DOMAIN.isdisjoint(address.domain)
+    assert jid.parse(address.full) == address
+    assert jid.parse(address.bare) == Jid(address.local, address.domain, "")
+
+
+def _check_local(text: str) -> None:
+    try:
+        local = jid.prepare_local(text)
+    except JidError:
+        return
+    assert jid.prepare_local(local) == local
+    assert jid.parse(f"{text}@gw.example") == Jid(local, "gw.example", "")
+    assert jid.parse(f"{local}@gw.example") == Jid(local, "gw.example", "")
+
+
+def _check_resource(text: str) -> None:
+    try:
+        resource = jid.prepare_resource(text)
+    except JidError:
+        return
+    assert resource
+    assert jid.prepare_resource(resource) == resource
+    assert jid.parse(f"gw.example/{text}") == Jid("", "gw.example", resource)

@@ -1,0 +1,120 @@
+"""The stream parser: any bytes, split anyhow.
+
+An input is what follows a good header, or a whole stream if it begins with `!`. How it is split is
+drawn from its own checksum, so that an input alone tells everything.
+
+- Nothing is raised but `StreamError`, and no more is held back than one stanza may have.
+- The split makes no difference to what comes out. (Where the bytes are not well-formed, it may make
+  one to when that is seen, never to what came out before: a quote too many hides a tag's end.)
+- Another parser (ElementTree's) finds the same stanzas in the same bytes.
+- A stanza's bytes, and each child's, stand alone: parsed again they give the same tree.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from xml.etree import ElementTree
+
+from edge.wire.errors import StreamError
+from edge.wire.parser import MAX_STANZA_BYTES, StreamParser
+from edge.wire.stanza import Child, Item, Stanza
+from tests.helpers.wire_corpus import HEADER, flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+MAX_BYTES: Final = 12 * 1024
+
+BYTEWISE_BYTES: Final = 1024
+"""Inputs up to this size are also fed byte by byte; larger ones in some random pieces."""
+
+
+def check(data: bytes) -> None:
+    """Parse a stream in several ways, and compare."""
+    stream = data[1:] if data.startswith(b"!") else HEADER + data
+    told = _run([stream])
+    others, well_formed = _by_another(stream)
+    for pieces in _splits(stream, random.Random(zlib.crc32(stream))):
+        again = _run(pieces)
+        assert [*map(flat, again.items)] == [*map(flat, told.items)], "the split made a difference"
+        assert again.fault == told.fault or not well_formed, "the split made a difference"
+    stanzas = [item for item in told.items if isinstance(item, Stanza)]
+    for stanza, other in zip(stanzas, others[: len(stanzas)], strict=True):
+        _check_bytes(stanza, other)
+
+
+class _Told(NamedTuple):
+    """What a parser told: its items, and the condition of its error, if any."""
+
+    items: list[Item]
+    fault: str | None
+
+
+def _run(pieces: list[bytes]) -> _Told:
+    parser = StreamParser()
+    items: list[Item] = []
+    fault = None
+    try:
+        for piece in pieces:
+            items += parser.feed(piece)
+            assert parser.pending < MAX_STANZA_BYTES
+    except StreamError as error:
+        items += error.items
+        fault = error.condition
+    parser.close()
+    assert fault is None or parser.pending == 0
+    return _Told(items, fault)
+
+
+def _splits(stream: bytes, rng: random.Random) -> Iterator[list[bytes]]:
+    if len(stream) <= BYTEWISE_BYTES:
+        yield [stream[at : at + 1] for at in range(len(stream))]
+    cuts = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.randrange(1, 9)))
+    yield [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+
+def _by_another(stream: bytes) -> tuple[list[Element], bool]:
+    """Find the stanzas by ElementTree, and whether all there is may be well-formed."""
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
+    depth = 0
+    found: list[Element] = []
+    parser.feed(stream)
+    try:
+        for event, element in parser.read_events():
+            depth += 1 if event == "start" else -1
+            if event == "end" and depth == 1:
+                found.append(element)
+    except ElementTree.ParseError:
+        return found, False
+    return found, True
+
+
+def _check_bytes(stanza: Stanza, expected: Element) -> None:
+    assert same(stanza.tree(), expected)
+    assert len(stanza.children) == len(expected)
+    for child, other in zip(stanza.children, expected, strict=True):
+        _check_child(child, other)
+        assert len(child.children) == len(other)
+        for grandchild, inner in zip(child.children, other, strict=True):
+            _check_child(grandchild, inner)
+
+
+def _check_child(child: Child, expected: Element) -> None:
+    assert child.name == expected.tag
+    assert child.attrs == expected.attrib
+    assert same(child.tree(), expected, tail=False)
+
+
+def same(one: Element, other: Element, *, tail: bool = False) -> bool:
+    """Tell whether two trees are equal; the text after the outermost counts if `tail`."""
+    return (
+        one.tag == other.tag
+        and one.attrib == other.attrib
+        and (one.text or "") == (other.text or "")
+        and (not tail or (one.tail or "") == (other.tail or ""))
+        and len(one) == len(other)
+        and all(same(a, b, tail=True) for a, b in zip(one, other, strict=True))
+    )

@@ -1,0 +1,94 @@
+"""What must be true of every byte that the gateway sends, whatever it was sent."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from edge.wire.errors import STANZA_CONDITIONS, STANZA_TYPES, STREAM_CONDITIONS
+from edge.wire.sasl import FAILURES
+
+CLIENT: Final = "{jabber:client}"
+STREAMS: Final = "{http://etherx.jabber.org/streams}"
+STANZA_ERRORS: Final = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
+STREAM_ERRORS: Final = "{urn:ietf:params:xml:ns:xmpp-streams}"
+SASL_ELEMENTS: Final = ("{urn:ietf:params:xml:ns:xmpp-sasl}failure", "{urn:xmpp:sasl:2}failure")
+SASL_ERRORS: Final = "{urn:ietf:params:xml:ns:xmpp-sasl}"
+
+STANZAS: Final = frozenset(CLIENT + name for name in ("iq", "message", "presence"))
+KINDS: Final = {
+    CLIENT + "iq": frozenset({"get", "set", "result", "error"}),
+    CLIENT + "message": frozenset({None, "chat", "error", "groupchat", "headline", "normal"}),
+    CLIENT + "presence": frozenset(
+        {
+            None, "error", "probe", "subscribe", "subscribed", "unavailable", "unsubscribe",
+            "unsubscribed",
+        }
+    ),
+}  # fmt: skip
+"""The types of stanzas (RFC 6120, 8.2.3; RFC 6121, 4.7.1 and 5.2.2)."""
+
+
+class Output:
+    """What is sent on one connection: one well-formed stream after the other, legal throughout."""
+
+    def __init__(self) -> None:
+        self.elements: list[Element] = []
+        self.ended = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Expect a new stream; the one before lacks nothing but its end."""
+        self._parser: Any = ElementTree.XMLPullParser(("start", "end"))
+        self._depth = 0
+
+    def take(self, data: bytes) -> None:
+        """Read what is sent: it must be well-formed, complete to the last tag, and legal."""
+        assert not self.ended or not data, "sent after the end"
+        self._parser.feed(data)
+        for event, element in self._parser.read_events():
+            self._depth += 1 if event == "start" else -1
+            if event == "end" and self._depth == 1:
+                check_element(element)
+                self.elements.append(element)
+            self.ended = event == "end" and self._depth == 0
+        assert self._depth == (0 if self.ended else 1), "an element is cut short"
+
+
+def check_element(element: Element) -> None:
+    """Check a first-level element of a stream that the gateway sends."""
+    if element.tag in STANZAS:
+        check_stanza(element)
+    elif element.tag == STREAMS + "error":
+        conditions = [child.tag.removeprefix(STREAM_ERRORS) for child in element]
+        assert conditions[0] in STREAM_CONDITIONS
+        assert len(conditions) <= 3
+    elif element.tag in SASL_ELEMENTS:
+        assert element[0].tag.removeprefix(SASL_ERRORS) in FAILURES
+
+
+def check_stanza(stanza: Element) -> None:
+    """Check a stanza's type, and its error if it is one."""
+    kind = stanza.get("type")
+    assert stanza.tag in STANZAS
+    assert kind in KINDS[stanza.tag], f"no such type: {kind}"
+    if stanza.tag == CLIENT + "iq":
+        assert "id" in stanza.attrib or kind == "error"  # of one that had none
+        assert kind == "error" or len(stanza) <= 1
+    if kind != "error":
+        return
+    error = stanza.find(CLIENT + "error")
+    assert error is not None
+    assert error.get("type") in STANZA_TYPES
+    assert error[0].tag.removeprefix(STANZA_ERRORS) in STANZA_CONDITIONS
+
+
+def one_stanza(data: bytes) -> Element:
+    """Read exactly one stanza, as the gateway hands it to a session."""
+    stream = ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % data)  # noqa: S314
+    assert len(stream) == 1
+    assert not stream.text
+    assert not stream[0].tail
+    check_stanza(stream[0])
+    return stream[0]
