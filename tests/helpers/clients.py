@@ -1,0 +1,221 @@
+"""Other people's XMPP clients as programs that tests command: one line in, one line out.
+
+A program is told `HOST PORT JID CAFILE starttls|direct MECHANISM [WORD...]` as arguments
+and the password in $CLIENT_PASSWORD; it verifies the certificate for the JID's domain. It reads:
+
+    ping | info | items | roster          ask the gateway
+    presence [TO [TYPE]]                  broadcast, or send to one
+    message TO TEXT                       chat with another
+    log NAME TEXT                         send the gateway a message with an XEP-0337 event
+    assured MSGID NAME TEXT               offer such a message for exactly one delivery
+    deliver MSGID                         ask for its delivery
+    quit                                  close the stream, and end
+
+and says what it sees, each line by a word that comes first: `online JID MECHANISM`, `managed
+resumable|not-resumable`, `cut`, `resumed JID`, `pong`, `features ...`, `items ...`, `roster
+JID:SUBSCRIPTION ...`, `message FROM TEXT`, `presence FROM TYPE`, `answered VERB MSGID [ELEMENT]`,
+`refused VERB CONDITION`, `failed WHY`. Nothing here waits without a bound.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WAIT_S = 30.0
+"""Seconds for one line, and for an end: generous for two busy cores, and bounded."""
+
+KEPT_LINES = 2_000
+"""Lines of standard error kept: enough to see why a test failed."""
+
+INTEROP = Path(__file__).parents[1] / "interop"
+PROGRAMS = INTEROP / "clients"
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""The Python that Debian's packages of Python modules are for."""
+
+
+class Login(NamedTuple):
+    """Where a program connects, and as whom."""
+
+    host: str
+    port: int
+    jid: str
+    ca: Path
+    transport: str = "starttls"
+    mechanism: str = "SCRAM-SHA-256"
+    password: str = ""
+    extra: tuple[str | Path, ...] = ()
+    """A certificate and its key, for EXTERNAL; what else a program can be told."""
+
+
+class Client:
+    """A running program. Use it as a context manager: it always ends it."""
+
+    def __init__(self, program: Sequence[str | Path], login: Login) -> None:
+        words = (login.host, login.port, login.jid, login.ca, login.transport, login.mechanism)
+        self._argv = [str(word) for word in (*program, *words, *login.extra)]
+        environment = {"CLIENT_PASSWORD": login.password, "NODE_EXTRA_CA_CERTS": str(login.ca)}
+        self._popen = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._aside: list[str] = []
+        self._said: list[str] = []
+        self.errors: deque[str] = deque(maxlen=KEPT_LINES)
+        self._readers = [
+            threading.Thread(target=self._read, args=(self._popen.stdout,), daemon=True),
+            threading.Thread(target=self._read_errors, args=(self._popen.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._popen.kill()
+        self._gone()
+
+    def tell(self, *words: str) -> None:
+        """Give it one command."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(" ".join(words) + "\n")
+        self._popen.stdin.flush()
+
+    def expect(self, *words: str) -> str:
+        """Wait for a line that begins with these words; returns the rest of it.
+
+        Lines that came before and begin otherwise stay for later calls, in their order.
+        """
+        for line in self._aside:
+            if _begins(line, words):
+                self._aside.remove(line)
+                return _rest(line, words)
+        while True:
+            line = self._next(words)
+            if _begins(line, words):
+                return _rest(line, words)
+            self._aside.append(line)
+
+    def ask(self, *words: str, answer: str) -> str:
+        """Give it a command and wait for its answer."""
+        self.tell(*words)
+        return self.expect(answer)
+
+    def unread(self, word: str) -> list[str]:
+        """The lines that came so far, were not waited for, and begin with this word."""
+        return [line for line in self._aside if _begins(line, (word,))]
+
+    def quit(self) -> int:
+        """Let it close its stream; returns its exit status, and keeps what it said at last."""
+        self.tell("quit")
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its own end; returns its exit status."""
+        status = self._gone()
+        while (line := self._lines.get(timeout=WAIT_S)) is not None:
+            self._aside.append(line)
+        self._lines.put(None)
+        return status
+
+    def _next(self, words: tuple[str, ...]) -> str:
+        try:
+            line = self._lines.get(timeout=WAIT_S)
+        except queue.Empty:
+            line = None
+        if line is None:
+            said = "\n".join([*self._said, *list(self.errors)[-60:]])
+            pytest.fail(f"{self._argv} never said {' '.join(words)!r}:\n{said}")
+        return line
+
+    def _gone(self) -> int:
+        status = self._popen.wait(WAIT_S)
+        for reader in self._readers:
+            reader.join(WAIT_S)
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+        return status
+
+    def _read(self, pipe: IO[str]) -> None:
+        for line in pipe:
+            self._said.append(line.rstrip("\n"))
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def _read_errors(self, pipe: IO[str]) -> None:
+        self.errors.extend(line.rstrip("\n") for line in pipe)
+
+
+def _begins(line: str, words: tuple[str, ...]) -> bool:
+    return line.split(" ")[: len(words)] == list(words)
+
+
+def _rest(line: str, words: tuple[str, ...]) -> str:
+    return line[len(" ".join(words)) :].lstrip(" ")
+
+
+def slixmpp() -> list[str | Path]:
+    """The program on slixmpp, under the Python that runs the tests."""
+    return [sys.executable, PROGRAMS / "slixmpp_client.py"]
+
+
+def aioxmpp() -> list[str | Path]:
+    """The program on aioxmpp, under Debian's Python; skips where Debian's package is not there."""
+    found = (
+        Path(SYSTEM_PYTHON).exists()
+        and not subprocess.run(
+            [SYSTEM_PYTHON, "-c", "import aioxmpp"],
+            capture_output=True,
+            check=False,
+            timeout=WAIT_S,
+        ).returncode
+    )
+    if not found:
+        pytest.skip("no python3-aioxmpp (make interop-packages)")
+    return [SYSTEM_PYTHON, PROGRAMS / "aioxmpp_client.py"]
+
+
+def strophe(folder: Path) -> list[str | Path]:
+    """The program on libstrophe, compiled into a folder; skips where a tool is missing."""
+    missing = [tool for tool in ("gcc", "pkg-config") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"no {' and no '.join(missing)} (make interop-packages)")
+    query = ["pkg-config", "--cflags", "--libs", "libstrophe"]
+    flags = subprocess.run(query, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    if flags.returncode:
+        pytest.skip("no libstrophe-dev (make interop-packages)")
+    program = folder / "strophe_client"
+    strict = ["-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror"]
+    source = PROGRAMS / "strophe_client.c"
+    command: list[str | Path] = ["gcc", *strict, "-o", program, source, *flags.stdout.split()]
+    subprocess.run(command, check=True, timeout=WAIT_S)
+    return [program]
+
+
+def xmppjs() -> list[str | Path]:
+    """The program on xmpp.js, under Node.js; skips where one of them is not there."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node.js (make interop-packages)")
+    if not (INTEROP / "xmppjs" / "node_modules" / "@xmpp" / "client").exists():
+        pytest.skip("no xmpp.js (make interop-npm)")
+    return [node, INTEROP / "xmppjs" / "client.js"]

@@ -1,0 +1,159 @@
+"""A TCP proxy on loopback that can be told to lose its connections, for tests of what comes after.
+
+It forwards bytes and does not look at them, so TLS goes through it from end to end. It runs in a
+thread of its own and is told from any other, so it serves tests with and without a loop. `cut`
+resets both ends at once; `freeze` is a cable that is pulled: nothing arrives, nothing is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+
+ORDER_S = 10.0
+"""Seconds for the proxy's loop to do what it is told."""
+
+CHUNK = 65536
+"""Bytes forwarded at once."""
+
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time: closing sends RST, as a peer does that has lost its state."""
+
+
+class Cutter:
+    """A proxy to one address: connect to 127.0.0.1 and `port`. Use it as a context manager."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open = asyncio.Event()
+        self._flows = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self.accepted = 0
+        """Connections that came so far; those that wait for `release` count too."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._order(self._listen())
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._order(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ORDER_S)
+        self._loop.close()
+
+    def cut(self, hold: bool = False) -> int:
+        """Reset every connection and return how many there were.
+
+        With `hold`, connections made from now on are accepted but get no further until `release`.
+        """
+        return self._order(self._cut(hold))
+
+    def hold(self) -> None:
+        """Let connections made from now on get no further until `release`."""
+        self._order(self._set(self._open, False))
+
+    def release(self) -> None:
+        """Let connections through again that `hold` or `cut` keep."""
+        self._order(self._set(self._open, True))
+
+    def freeze(self) -> None:
+        """Forward nothing until `thaw`, and close nothing: both ends believe in the connection."""
+        self._order(self._set(self._flows, False))
+
+    def thaw(self) -> None:
+        """Forward again, what has waited too."""
+        self._order(self._set(self._flows, True))
+
+    def _order(self, what: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(what, self._loop).result(ORDER_S)
+
+    async def _listen(self) -> None:
+        self._open.set()
+        self._flows.set()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._cut(hold=True)
+
+    async def _set(self, event: asyncio.Event, on: bool) -> None:
+        if on:
+            event.set()
+        else:
+            event.clear()
+
+    async def _cut(self, hold: bool) -> int:
+        if hold:
+            self._open.clear()
+        tasks = list(self._tasks)
+        for writer in self._writers:
+            _reset(writer)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return len(tasks)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        try:
+            await self._open.wait()
+            await self._forward(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass  # the connection is over: that is what this proxy is for
+        finally:
+            self._tasks.discard(task)
+            await self._end(writer)
+
+    async def _end(self, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        self._writers.discard(writer)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        self._writers.add(far_writer)
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._copy(reader, far_writer))
+                both.create_task(self._copy(far_reader, writer))
+        except* OSError:
+            pass  # one end has gone: the other learns it by the close
+        finally:
+            await self._end(far_writer)
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK):
+            await self._flows.wait()
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    sock: socket.socket | None = writer.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    writer.transport.abort()

@@ -1,0 +1,182 @@
+"""A device on slixmpp that does what it is told on its standard input, line by line.
+
+It speaks the lines of `tests/helpers/clients.py`, by slixmpp's own plugins where it has them. It
+decides nothing and tests nothing. Usage:
+
+    slixmpp_client.py HOST PORT JID CAFILE starttls|direct MECHANISM [CERTIFICATE KEY]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from slixmpp import ClientXMPP
+from slixmpp.exceptions import IqError
+from slixmpp.xmlstream import ET
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+QOS = "urn:xmpp:qos"
+LOG = "urn:xmpp:eventlog"
+WAIT_S = 20
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(str(word) for word in words) + "\n")
+    sys.stdout.flush()
+
+
+class Device:
+    """One session, and after a cut connection the same one again."""
+
+    def __init__(self, jid: str, cafile: str, transport: str, mechanism: str) -> None:
+        password = os.environ["CLIENT_PASSWORD"]
+        context = ssl.create_default_context(cafile=cafile)
+        self.xmpp: Any = ClientXMPP(jid, password, sasl_mech=mechanism, ssl_context=context)
+        self.domain = self.xmpp.requested_jid.domain
+        self.xmpp.enable_direct_tls = transport == "direct"
+        self.xmpp.enable_starttls = transport == "starttls"
+        self.xmpp.enable_plaintext = False
+        self.xmpp.auto_authorize = None
+        self.xmpp.auto_subscribe = False
+        self.ending = False
+        self.ended = asyncio.Event()
+        for plugin in ("xep_0030", "xep_0198", "xep_0199"):
+            self.xmpp.register_plugin(plugin)
+        self.plugin: Any = self.xmpp.plugin
+        self._handle_events()
+
+    def _handle_events(self) -> None:
+        on = self.xmpp.add_event_handler
+        on("session_start", self._started)
+        on("session_resumed", lambda _: say("resumed", self.xmpp.boundjid))
+        on("message", self._message)
+        for kind in ("available", "unavailable", "subscribe", "subscribed", "unsubscribed"):
+            on(f"presence_{kind}", self._presence)
+        for event in ("failed_all_auth", "ssl_invalid_chain", "stream_error"):
+            on(event, partial(self._failed, event))
+        on("disconnected", self._disconnected)
+
+    def _started(self, _event: object) -> None:
+        if "stream_management" in self.xmpp.features:
+            say("managed", "resumable" if self.plugin["xep_0198"].sm_id else "not-resumable")
+        say("online", self.xmpp.boundjid, self.plugin["feature_mechanisms"].mech.name)
+
+    def _message(self, message: Any) -> None:
+        say("message", message["from"], message["body"])
+
+    def _presence(self, presence: Any) -> None:
+        say("presence", presence["from"], presence.xml.get("type", "available"))
+
+    def _failed(self, event: str, why: Any) -> None:
+        say("failed", event, " ".join(str(why).split()))
+        self.ending = True
+        self.xmpp.abort()
+
+    async def _disconnected(self, _event: object) -> None:
+        if self.ending:
+            self.ended.set()
+        else:
+            say("cut")
+            self.xmpp.connect(*self.xmpp.custom_address)
+
+    async def ping(self) -> None:
+        await self.plugin["xep_0199"].send_ping(self.domain, timeout=WAIT_S)
+        say("pong")
+
+    async def info(self) -> None:
+        info = await self.plugin["xep_0030"].get_info(jid=self.domain, timeout=WAIT_S)
+        say("features", *sorted(info["disco_info"]["features"]))
+
+    async def items(self) -> None:
+        items = await self.plugin["xep_0030"].get_items(jid=self.domain, timeout=WAIT_S)
+        say("items", *sorted(str(jid) for jid, _node, _name in items["disco_items"]["items"]))
+
+    async def roster(self) -> None:
+        answer = await self.xmpp.get_roster(timeout=WAIT_S)
+        items = answer["roster"]["items"].items()
+        say("roster", *sorted(f"{jid}:{item['subscription']}" for jid, item in items))
+
+    async def presence(self, to: str = "", kind: str = "") -> None:
+        self.xmpp.send_presence(pto=to or None, ptype=kind or None)
+
+    async def message(self, to: str, *text: str) -> None:
+        self.xmpp.send_message(mto=to, mbody=" ".join(text), mtype="chat")
+
+    async def log(self, name: str, *text: str) -> None:
+        message = self.xmpp.make_message(mto=self.domain, mtype="normal")
+        message.append(_log(name, " ".join(text)))
+        message.send()
+
+    async def assured(self, msg_id: str, name: str, *text: str) -> None:
+        message = ET.Element("{jabber:client}message")
+        message.append(_log(name, " ".join(text)))
+        await self._exchange("assured", msg_id, message)
+
+    async def deliver(self, msg_id: str) -> None:
+        await self._exchange("deliver", msg_id)
+
+    async def _exchange(self, verb: str, msg_id: str, *content: Any) -> None:
+        iq = self.xmpp.make_iq_set(ito=self.domain)
+        payload = ET.Element(f"{{{QOS}}}{verb}", msgId=msg_id)
+        payload.extend(content)
+        iq.append(payload)
+        result = await iq.send(timeout=WAIT_S)
+        say("answered", verb, msg_id, *(child.tag.rpartition("}")[2] for child in result.xml))
+
+    async def quit(self) -> None:
+        self.ending = True
+        await self.xmpp.disconnect()
+
+
+def _log(name: str, text: str) -> Any:
+    log = ET.Element(f"{{{LOG}}}log", id=name)
+    ET.SubElement(log, f"{{{LOG}}}message").text = text
+    return log
+
+
+async def obey(device: Device, reader: asyncio.StreamReader) -> None:
+    commands: dict[str, Callable[..., Awaitable[None]]] = {
+        "ping": device.ping,
+        "info": device.info,
+        "items": device.items,
+        "roster": device.roster,
+        "presence": device.presence,
+        "message": device.message,
+        "log": device.log,
+        "assured": device.assured,
+        "deliver": device.deliver,
+        "quit": device.quit,
+    }
+    while line := await reader.readline():
+        verb, *words = line.decode().split()
+        try:
+            await commands[verb](*words)
+        except IqError as error:
+            say("refused", verb, error.condition)
+    device.ended.set()
+
+
+async def main(host: str, port: str, jid: str, cafile: str, transport: str, *words: str) -> None:
+    mechanism, *credentials = words
+    device = Device(jid, cafile, transport, mechanism)
+    if credentials:
+        device.xmpp.certfile, device.xmpp.keyfile = credentials
+        device.xmpp.credentials["authzid"] = b""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    device.xmpp.connect(host, int(port))
+    obeying = asyncio.create_task(obey(device, reader))
+    await device.ended.wait()
+    obeying.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""One gateway for all interop tests, and other people's clients to connect to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edge.admin import devices
+from tests.helpers import clients
+from tests.helpers.clients import Client, Login
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.helpers.processes import Process
+
+
+class Site:
+    """A running gateway, and programs that connect to it as devices.
+
+    Each device is provisioned when it is first named, while the gateway runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._devices: set[str] = set()
+        self._strophe: Sequence[str | Path] | None = None
+        self.gateway = Gateway(folder / "gw")
+        self.process: Process = self.gateway.run()
+
+    def login(self, device: str, mechanism: str, transport: str = "starttls") -> Login:
+        """How a device connects; `_replace` what a test wants otherwise."""
+        if device not in self._devices:
+            devices.add(self.gateway.folder, device, PASSWORD, trusted=True)
+            self._devices.add(device)
+        host, port = self.process.host_port("xmpps" if transport == "direct" else "xmpp")
+        jid = f"{device}@{DOMAIN}/fw"
+        return Login(host, port, jid, self.gateway.ca, transport, mechanism, PASSWORD)
+
+    def start(self, program: str, login: Login) -> Client:
+        """Start a program by its name; use what is returned as a context manager."""
+        if program == "strophe":
+            self._strophe = self._strophe or clients.strophe(self._folder)
+            return Client(self._strophe, login)
+        return Client(getattr(clients, program)(), login)
+
+    def events(self, jid: str, kind: str = "log") -> list[dict[str, Any]]:
+        """The events of one source and kind, oldest first."""
+        return [
+            event
+            for event in self.gateway.events()
+            if (event["source"], event["kind"]) == (jid, kind)
+        ]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("interop"))
+    with made.process:
+        yield made
+        assert made.process.terminate() == 0

@@ -1,0 +1,96 @@
+"""Other people's clients, each by every mechanism and over every transport that it has.
+
+They verify the gateway's certificate, log in, discover, ping, and send events: a plain one, and an
+assured one in an exchange that is made twice, as after a lost answer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from tests.helpers.gateway import Gateway
+from tests.interop.conftest import Site
+
+QOS = "urn:xmpp:qos"
+FEATURES = {QOS, "urn:xmpp:ping", "urn:xmpp:eventlog", "http://jabber.org/protocol/disco#info"}
+TEXT = "dry <run> & 'flow' of pump 1 \N{DEGREE SIGN}"
+
+
+class Way(NamedTuple):
+    """A client, and how it is to connect."""
+
+    program: str
+    transport: str
+    mechanism: str
+
+    @property
+    def device(self) -> str:
+        return "-".join(self).lower()
+
+
+WAYS = [
+    Way("slixmpp", "starttls", "SCRAM-SHA-256"),
+    Way("slixmpp", "starttls", "SCRAM-SHA-1"),
+    Way("slixmpp", "starttls", "PLAIN"),
+    Way("aioxmpp", "starttls", "SCRAM-SHA-256"),
+    Way("aioxmpp", "starttls", "SCRAM-SHA-1"),
+    Way("aioxmpp", "starttls", "PLAIN"),
+    Way("xmppjs", "starttls", "SCRAM-SHA-1"),
+    Way("xmppjs", "starttls", "PLAIN"),
+    # libstrophe takes the strongest that is offered.
+    Way("strophe", "starttls", "SCRAM-SHA-256"),
+]
+PROGRAMS = {
+    "slixmpp": "SCRAM-SHA-256",
+    "aioxmpp": "SCRAM-SHA-256",
+    "xmppjs": "SCRAM-SHA-1",
+    "strophe": "SCRAM-SHA-256",
+}
+
+
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_it_logs_in_discovers_pings_and_its_events_arrive_once(site: Site, way: Way) -> None:
+    login = site.login(way.device, way.mechanism, way.transport)
+    # xmpp.js says nothing of what it was bound to by Bind 2, but its tag: see test_sasl2.
+    login = login._replace(extra=("sasl1",) if way.program == "xmppjs" else ())
+    with site.start(way.program, login) as client:
+        assert client.expect("online") == f"{login.jid} {way.mechanism}"
+        client.tell("ping")
+        client.expect("pong")
+        assert set(client.ask("info", answer="features").split()) >= FEATURES
+        client.ask("items", answer="items")
+        for _ in range(2):
+            client.tell("assured", "m1", "Entered", TEXT)
+            assert client.expect("answered", "assured", "m1") == "received"
+        for _ in range(2):
+            client.tell("deliver", "m1")
+            assert client.expect("answered", "deliver", "m1") == ""
+        client.tell("log", "Left", TEXT)
+        client.ask("ping", answer="pong")
+        assert client.quit() == 0
+        assert client.unread("failed") == []
+    events = [(event["name"], event["text"], event["qos"]) for event in site.events(login.jid)]
+    assert events == [("Entered", TEXT, 2), ("Left", TEXT, 0)]
+
+
+@pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
+def test_a_wrong_password_binds_nothing(site: Site, program: str, mechanism: str) -> None:
+    login = site.login("guessed", mechanism)._replace(password="not this one")
+    with site.start(program, login) as client:
+        assert "auth" in client.expect("failed").lower()
+        client.ended()
+        assert client.unread("online") == []
+
+
+@pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
+def test_it_refuses_a_gateway_of_another_authority(
+    site: Site, program: str, mechanism: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = Gateway(tmp_path_factory.mktemp("other") / "gw")
+    login = site.login("cautious", mechanism)._replace(ca=other.ca)
+    with site.start(program, login) as client:
+        client.expect("failed")
+        client.ended()
+        assert client.unread("online") == []

@@ -1,0 +1,152 @@
+// A device on xmpp.js that does what it is told on its standard input, line by line.
+//
+// It speaks the lines of tests/helpers/clients.py. It decides nothing and tests nothing. xmpp.js has
+// SCRAM-SHA-1 and PLAIN, and no EXTERNAL. Where the gateway offers SASL2 (XEP-0388), it uses that,
+// and Bind 2 (XEP-0386) with it: then `jid`'s resource is only the tag, and `sasl2` is said before
+// `online`. It trusts the certificate in $NODE_EXTRA_CA_CERTS. Usage:
+//
+//     client.js HOST PORT JID CAFILE starttls|direct MECHANISM [sasl1]
+//
+// With `sasl1` it leaves SASL2 alone.
+
+import { createInterface } from "node:readline";
+import { client, jid, xml } from "@xmpp/client";
+
+const QOS = "urn:xmpp:qos";
+const LOG = "urn:xmpp:eventlog";
+const RECONNECT_MS = 50;
+const AGENT_ID = "d4565fa7-4d72-4749-b3d3-740edbf87770"; // stable, as XEP-0388 2.2 wants it
+
+const [host, port, address, , transport, mechanism, profile] = process.argv.slice(2);
+const me = jid(address);
+const domain = me.domain;
+let online = false;
+let ending = false;
+
+function say(...words) {
+  process.stdout.write(words.join(" ") + "\n");
+}
+
+async function credentials(authenticate, mechanisms, fast, entity, userAgent) {
+  if (!mechanisms.includes(mechanism)) throw new Error(`no ${mechanism} offered`);
+  const agent = userAgent ?? xml("user-agent", { id: AGENT_ID }, xml("software", {}, "xmpp.js"));
+  await authenticate({ username: me.local, password: process.env.CLIENT_PASSWORD }, mechanism, agent);
+}
+
+const xmpp = client({
+  service: `${transport === "direct" ? "xmpps" : "xmpp"}://${host}:${port}`,
+  domain,
+  resource: me.resource,
+  credentials,
+});
+xmpp.reconnect.delay = RECONNECT_MS;
+if (profile === "sasl1") hideSasl2();
+
+// xmpp.js has no switch for it: what the features say of SASL2 is taken out before it is read.
+function hideSasl2() {
+  xmpp.middleware.use(({ stanza }, next) => next());
+  xmpp.prependListener("element", (element) => {
+    if (element.name !== "stream:features") return;
+    const offer = element.getChild("authentication", "urn:xmpp:sasl:2");
+    if (offer) element.children = element.children.filter((child) => child !== offer);
+  });
+}
+
+function log(name, text) {
+  return xml("log", { xmlns: LOG, id: name }, xml("message", {}, text));
+}
+
+async function request(type, payload, to) {
+  return xmpp.iqCaller.request(xml("iq", to ? { type, to } : { type }, payload));
+}
+
+async function exchange(verb, msgId, ...content) {
+  const answer = await request("set", xml(verb, { xmlns: QOS, msgId }, ...content), domain);
+  say("answered", verb, msgId, ...answer.getChildElements().map((child) => child.name));
+}
+
+async function query(namespace, child, attribute) {
+  const answer = await request("get", xml("query", { xmlns: namespace }), domain);
+  const found = answer.getChild("query").getChildren(child);
+  return found.map((element) => element.attrs[attribute]).sort();
+}
+
+const commands = {
+  async ping() {
+    await request("get", xml("ping", { xmlns: "urn:xmpp:ping" }), domain);
+    say("pong");
+  },
+  async info() {
+    say("features", ...(await query("http://jabber.org/protocol/disco#info", "feature", "var")));
+  },
+  async items() {
+    say("items", ...(await query("http://jabber.org/protocol/disco#items", "item", "jid")));
+  },
+  async roster() {
+    const answer = await request("get", xml("query", { xmlns: "jabber:iq:roster" }));
+    const items = answer.getChild("query").getChildren("item");
+    say("roster", ...items.map(({ attrs }) => `${attrs.jid}:${attrs.subscription}`).sort());
+  },
+  async presence(to, type) {
+    await xmpp.send(xml("presence", { ...(to && { to }), ...(type && { type }) }));
+  },
+  async message(to, ...text) {
+    await xmpp.send(xml("message", { to, type: "chat" }, xml("body", {}, text.join(" "))));
+  },
+  async log(name, ...text) {
+    await xmpp.send(xml("message", { to: domain, type: "normal" }, log(name, text.join(" "))));
+  },
+  async assured(msgId, name, ...text) {
+    const message = xml("message", { xmlns: "jabber:client" }, log(name, text.join(" ")));
+    await exchange("assured", msgId, message);
+  },
+  async deliver(msgId) {
+    await exchange("deliver", msgId);
+  },
+  async quit() {
+    ending = true;
+    await xmpp.stop();
+  },
+};
+
+xmpp.on("nonza", (element) => {
+  if (element.is("success", "urn:xmpp:sasl:2")) say("sasl2");
+});
+// xmpp.js enables stream management after it has said `online`, when it was not bound by Bind 2.
+xmpp.on("nonza", (element) => {
+  const enabled = element.is("enabled", "urn:xmpp:sm:3");
+  if (enabled) say("managed", element.attrs.id ? "resumable" : "not-resumable");
+});
+xmpp.on("online", (bound) => {
+  online = true;
+  say("online", bound, mechanism);
+});
+xmpp.streamManagement.on("resumed", () => say("resumed", xmpp.jid));
+xmpp.on("disconnect", () => {
+  if (online && !ending) say("cut");
+});
+xmpp.on("error", (error) => {
+  if (online && !error.condition) return; // of the socket that was cut; it connects again
+  say("failed", error.name, error.condition ?? error.code ?? "", error.message);
+  ending = true;
+  xmpp.reconnect.stop();
+  xmpp.disconnect().catch(() => {}).then(() => process.exit(1));
+});
+xmpp.on("offline", () => process.exit(0));
+xmpp.on("stanza", (stanza) => {
+  const { from, type } = stanza.attrs;
+  if (stanza.is("message")) say("message", from, stanza.getChildText("body") ?? "");
+  if (stanza.is("presence")) say("presence", from, type ?? "available");
+});
+
+const lines = createInterface({ input: process.stdin });
+lines.on("line", async (line) => {
+  const [verb, ...words] = line.trim().split(/\s+/);
+  try {
+    await commands[verb](...words);
+  } catch (error) {
+    say("refused", verb, error.condition ?? error.message);
+  }
+});
+lines.on("close", () => process.exit(1));
+xmpp.start().catch(() => {}); // said by the `error` event
