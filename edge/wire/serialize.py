@@ -8,12 +8,14 @@ by the parser. Nothing here sends anything.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from edge.wire.errors import STREAM_CONDITIONS, StanzaError, UsageError
 from edge.wire.namespaces import (
     BIND,
     CLIENT,
+    DELAY,
     LIMITS,
     SASL,
     SESSION,
@@ -161,6 +163,41 @@ def iq_result(
     return _stanza("iq", "result", id, to, from_, payload)
 
 
+def iq_set(id: str, to: str | None, from_: str | None, payload: bytes) -> bytes:
+    """Ask for a change, or push one."""
+    return _stanza("iq", "set", id, to, from_, payload)
+
+
+def message(
+    kind: str | None, from_: str | None, to: str | None, content: bytes, id: str | None = None
+) -> bytes:
+    """Make a message of a type; None is `normal` (RFC 6121, section 5.2.2)."""
+    return _stanza("message", kind, id, to, from_, content)
+
+
+def presence(
+    kind: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    content: bytes = b"",
+    id: str | None = None,
+) -> bytes:
+    """Make a presence stanza of a type; None is available (RFC 6121, section 4.7.1)."""
+    return _stanza("presence", kind, id, to, from_, content)
+
+
+def timestamp(wall: int) -> str:
+    """Write a moment as XEP-0082 has it, in UTC. `wall` is in milliseconds since 1970."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=wall)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def delay(from_: str, wall: int) -> bytes:
+    """Tell that `from_`, a JID, has had a stanza since `wall`, milliseconds since 1970
+    (XEP-0203)."""
+    return tag("delay", {"from": from_, "stamp": timestamp(wall)}, xmlns=DELAY)
+
+
 def iq_error(
     request: Stanza,
     error: StanzaError,
@@ -208,10 +245,10 @@ def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
 
 
 def _stanza(
-    name: str, kind: str, id: str | None, to: str | None, from_: str | None, content: bytes
+    name: str, kind: str | None, id: str | None, to: str | None, from_: str | None, content: bytes
 ) -> bytes:
-    addresses = _attribute("id", id) + _attribute("to", to) + _attribute("from", from_)
-    return _element(name, f" type='{kind}'{addresses}", content)
+    attributes = (("type", kind), ("id", id), ("to", to), ("from", from_))
+    return _element(name, "".join(_attribute(key, value) for key, value in attributes), content)
 
 
 def _element(name: str, attributes: str, content: bytes) -> bytes:

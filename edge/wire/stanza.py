@@ -17,7 +17,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from xml.parsers import expat
 
-from edge.wire.errors import FragmentError
+from edge.wire.errors import FragmentError, UsageError
 from edge.wire.names import SEPARATOR
 from edge.wire.namespaces import CLIENT
 from edge.wire.serialize import attribute
@@ -39,6 +39,7 @@ TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
 _ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
 _NAME = re.compile(rb"<[^\s/>]+")
+_ATTRIBUTE = re.compile(rb"""\s+([^\s=<>/]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _DECLARES_DEFAULT = re.compile(
     rb"""<[^\s/>]+(?:\s+(?!xmlns[\s=])[^\s=<>/]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s+xmlns\s*="""
 )
@@ -187,6 +188,37 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
     if len(envelope) != 1 or envelope.text or envelope[0].tail:
         raise FragmentError("not exactly one element")
     return envelope[0]
+
+
+def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
+    """Return a stanza's bytes with another sender (RFC 6120, section 8.1.2.1), else as they came.
+
+    Args:
+        stanza: a stanza, or its bytes as `raw` gives them.
+        from_: the JID that it is from, whatever it says.
+        to: the JID that it is for; None leaves that as it is.
+    """
+    raw = stanza if isinstance(stanza, bytes) else stanza.raw
+    first, name = TAG.match(raw), _NAME.match(raw)
+    if first is None or name is None:
+        raise UsageError("no stanza")
+    replaced = (b"from",) if to is None else (b"from", b"to")
+    kept = _ATTRIBUTE.sub(
+        lambda match: b"" if match[1] in replaced else match[0], raw[name.end() : first.end()]
+    )
+    addresses = attribute("from", from_) + attribute("to", to)
+    return b"%b%b%b%b" % (name[0], addresses, kept, raw[first.end() :])
+
+
+def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | None = None) -> bytes:
+    """Return a stanza's bytes as `stamped` does, with a child more, at the end: `extra`, which must
+    stand alone, such as the stamp of a delay."""
+    raw = stamped(stanza, from_, to)
+    name, first = _NAME.match(raw), TAG.fullmatch(raw)
+    if name is not None and first is not None:  # it was empty
+        return b"%b>%b</%b>" % (raw[:-2], extra, name[0][1:])
+    end = raw.rindex(b"</")
+    return b"%b%b%b" % (raw[:end], extra, raw[end:])
 
 
 def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
