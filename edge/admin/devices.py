@@ -167,8 +167,10 @@ def remove(folder: Path, name: str) -> int:
         issued_certificates.revoke(tx, name)
         waiting = accounts.remove(tx, name, jid)
         _log(tx, jid, "removed", level="Warning", value=float(waiting), unit="messages")
-    durable.remove_folder(certificates.place(folder, name))
-    _publish(folder, f"{jid} is removed")
+    try:
+        _publish(folder, f"{jid} is removed")
+    finally:
+        durable.remove_folder(certificates.place(folder, name))
     return waiting
 
 

@@ -44,6 +44,7 @@ def write_new(path: Path, content: Content) -> None:
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, content.mode), "wb") as file:
+        os.fchmod(file.fileno(), content.mode)  # whatever the umask: who runs this is not who reads
         file.write(content.data)
         file.flush()
         os.fsync(file.fileno())

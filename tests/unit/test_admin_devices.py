@@ -338,6 +338,18 @@ def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) 
     assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
 
 
+def test_what_is_removed_is_gone_even_if_the_list_cannot_be_written(folder: Path) -> None:
+    place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
+    assert place is not None
+    certificate = (place / "cert.pem").read_bytes()
+    pki.files(folder).ca_key.unlink()
+    with pytest.raises(SetupError, match="is removed, but"):
+        devices.remove(folder, "pump1")
+    assert not place.exists()
+    assert devices.listed(folder) == []
+    assert owner(folder, certificate) is None
+
+
 def test_a_name_that_comes_again_is_another_device(folder: Path) -> None:
     place = devices.add(folder, "pump1", "old", trusted=True, certificate=True).certificate
     assert place is not None

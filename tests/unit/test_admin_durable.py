@@ -31,6 +31,15 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        durable.write_whole(tmp_path / "file", Content(b"one", PUBLIC))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
     durable.write_whole(path, Content(b"one", PUBLIC))
