@@ -1,0 +1,219 @@
+"""The table of subscriptions against the tables of RFC 6121, written out again from appendix A."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from edge.rules import roster
+from edge.rules.roster import FIELDS, STATES, TABLE, Decision, Fields, Kind, State, Way, decide
+
+# Appendix A.2 and A.3: for each existing state, is it routed or delivered, and the new state ("-"
+# is no change). A star is an answer of type "subscribed" in the account's name.
+APPENDIX = """
+A.2.1 out subscribe
+None                   yes  None + Pending Out
+None + Pending Out     yes  -
+None + Pending In      yes  None + Pending Out+In
+None + Pending Out+In  yes  -
+To                     yes  -
+To + Pending In        yes  -
+From                   yes  From + Pending Out
+From + Pending Out     yes  -
+Both                   yes  -
+
+A.2.2 out unsubscribe
+None                   yes  -
+None + Pending Out     yes  None
+None + Pending In      yes  -
+None + Pending Out+In  yes  None + Pending In
+To                     yes  None
+To + Pending In        yes  None + Pending In
+From                   yes  -
+From + Pending Out     yes  From
+Both                   yes  From
+
+A.2.3 out subscribed
+None                   no   None, approved
+None + Pending Out     no   None + Pending Out, approved
+None + Pending In      yes  From
+None + Pending Out+In  yes  From + Pending Out
+To                     no   To, approved
+To + Pending In        yes  Both
+From                   no   -
+From + Pending Out     no   -
+Both                   no   -
+
+A.2.4 out unsubscribed
+None                   no   -
+None + Pending Out     no   -
+None + Pending In      yes  None
+None + Pending Out+In  yes  None + Pending Out
+To                     no   -
+To + Pending In        yes  To
+From                   yes  None
+From + Pending Out     yes  None + Pending Out
+Both                   yes  To
+
+A.3.1 in subscribe
+None                   yes  None + Pending In
+None + Pending Out     yes  None + Pending Out+In
+None + Pending In      no   -
+None + Pending Out+In  no   -
+To                     yes  To + Pending In
+To + Pending In        no   -
+From                   no*  -
+From + Pending Out     no*  -
+Both                   no*  -
+
+A.3.2 in unsubscribe
+None                   no   -
+None + Pending Out     no   -
+None + Pending In      yes  None
+None + Pending Out+In  yes  None + Pending Out
+To                     no   -
+To + Pending In        yes  To
+From                   yes  None
+From + Pending Out     yes  None + Pending Out
+Both                   yes  To
+
+A.3.3 in subscribed
+None                   no   -
+None + Pending Out     yes  To
+None + Pending In      no   -
+None + Pending Out+In  yes  To + Pending In
+To                     no   -
+To + Pending In        no   -
+From                   no   -
+From + Pending Out     yes  Both
+Both                   no   -
+
+A.3.4 in unsubscribed
+None                   no   -
+None + Pending Out     yes  None
+None + Pending In      no   -
+None + Pending Out+In  yes  None + Pending In
+To                     yes  None
+To + Pending In        yes  None + Pending In
+From                   no   -
+From + Pending Out     yes  From
+Both                   yes  From
+"""
+
+# Section 3.4: with the approval given before the request. It is withdrawn without being told, uses
+# itself up when the request comes, and is not touched by the rest.
+APPROVED = """
+3.4 out subscribe
+None, approved                yes  None + Pending Out, approved
+None + Pending Out, approved  yes  -
+To, approved                  yes  -
+
+3.4 out unsubscribe
+None, approved                yes  -
+None + Pending Out, approved  yes  None, approved
+To, approved                  yes  None, approved
+
+3.4 out subscribed
+None, approved                no   -
+None + Pending Out, approved  no   -
+To, approved                  no   -
+
+3.4 out unsubscribed
+None, approved                no   None
+None + Pending Out, approved  no   None + Pending Out
+To, approved                  no   To
+
+3.4 in subscribe
+None, approved                no*  From
+None + Pending Out, approved  no*  From + Pending Out
+To, approved                  no*  Both
+
+3.4 in unsubscribe
+None, approved                no   -
+None + Pending Out, approved  no   -
+To, approved                  no   -
+
+3.4 in subscribed
+None, approved                no   -
+None + Pending Out, approved  yes  To, approved
+To, approved                  no   -
+
+3.4 in unsubscribed
+None, approved                no   -
+None + Pending Out, approved  yes  None, approved
+To, approved                  yes  None, approved
+"""
+
+Row = tuple[Way, Kind, State, Decision]
+
+
+def rows(text: str) -> list[Row]:
+    found: list[Row] = []
+    for block in text.strip().split("\n\n"):
+        head, *lines = block.splitlines()
+        _, way, kind = head.split()
+        for line in lines:
+            existing, passes, new = (part.strip() for part in line.split("  ") if part.strip())
+            state = State(existing)
+            decision = Decision(
+                state if new == "-" else State(new),
+                passes == "yes",
+                Kind.SUBSCRIBED if passes == "no*" else None,
+            )
+            found.append((Way[way.upper()], Kind(kind), state, decision))
+    return found
+
+
+ROWS = rows(APPENDIX) + rows(APPROVED)
+
+
+@pytest.mark.parametrize(
+    "row", ROWS, ids=lambda row: f"{row[0].name} {row[1].value} in {row[2].value}"
+)
+def test_each_stanza_does_in_each_state_what_the_specification_says(row: Row) -> None:
+    way, kind, state, decision = row
+    assert decide(way, kind, state) == decision
+
+
+def test_the_specifications_tables_are_whole_and_the_table_has_no_other_row() -> None:
+    written = [(way, kind, state) for way, kind, state, _ in ROWS]
+    assert len(written) == len(set(written))
+    assert set(written) == set(product(Way, Kind, State))
+    assert {(*key, state) for key, states in TABLE.items() for state in states} == set(written)
+
+
+def test_a_state_and_its_fields_tell_the_same() -> None:
+    assert set(FIELDS) == set(State)
+    assert all(STATES[FIELDS[state]] is state for state in State)
+    assert len(STATES) == len(State)
+
+
+@pytest.mark.parametrize("state", State)
+def test_the_fields_are_what_the_states_name_says(state: State) -> None:
+    name, _, pending = state.value.removesuffix(", approved").partition(" + Pending ")
+    assert FIELDS[state] == Fields(
+        name.lower(), "Out" in pending, "In" in pending, state.value.endswith(", approved")
+    )
+    assert roster.shows(state) is name.startswith(("From", "Both"))
+
+
+def test_somebody_who_merely_asks_is_not_in_the_roster() -> None:
+    unlisted = {state for state in State if not roster.lists(state)}
+    assert unlisted == {State.NONE, State.NONE_IN}
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_comes_in_never_puts_somebody_into_the_roster(kind: Kind) -> None:
+    assert not any(
+        roster.lists(decide(Way.IN, kind, state).state)
+        for state in State
+        if not roster.lists(state)
+    )
+
+
+@pytest.mark.parametrize("state", State)
+def test_saying_it_twice_changes_nothing_more(state: State) -> None:
+    for way, kind in TABLE:
+        once = decide(way, kind, state).state
+        assert decide(way, kind, once).state is once
