@@ -86,9 +86,15 @@ def check_stanza(stanza: Element) -> None:
 
 def one_stanza(data: bytes) -> Element:
     """Read exactly one stanza, as the gateway hands it to a session."""
+    stanza = one_element(data)
+    check_stanza(stanza)
+    return stanza
+
+
+def one_element(data: bytes) -> Element:
+    """Read exactly one first-level element."""
     stream = ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % data)  # noqa: S314
     assert len(stream) == 1
     assert not stream.text
     assert not stream[0].tail
-    check_stanza(stream[0])
     return stream[0]
