@@ -24,7 +24,7 @@ from edge.wire.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, el
 from edge.wire.namespaces import STREAMS, clark
 from edge.wire.prelude import MAX_DECLARATION, declaration
 from edge.wire.scanner import Scanner
-from edge.wire.stanza import TAG, Child, Header, Item, Stanza, StreamClose, StreamOpen, Whole
+from edge.wire.stanza import TAG, Bulky, Child, Header, Item, Stanza, StreamClose, StreamOpen, Whole
 
 MAX_STANZA_BYTES = 10 * 1024
 """Bytes of one stanza before authentication; RFC 6120, section 13.12 wants at least 10,000."""
@@ -54,13 +54,14 @@ class StreamParser:
         max_depth: elements within each other in a stanza.
         max_elements: elements in a stanza.
         max_attributes: attributes of an element.
+        tolerant: yield a stanza with too much of the latter three as `Bulky`; the stream goes on.
     """
 
     __slots__ = (
-        "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth",
+        "_base", "_buffer", "_child", "_count", "_declarations", "_declared", "_depth", "_excess",
         "_expat", "_failed", "_fed", "_grandchild", "_header", "_items", "_mark", "_max_attributes",
         "_max_bytes", "_max_elements", "_max_open", "_origin", "_ready", "_rebuild_at", "_scanner",
-        "_stanza", "_whole",
+        "_stanza", "_tolerant", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -69,11 +70,14 @@ class StreamParser:
         max_depth: int = MAX_DEPTH,
         max_elements: int = MAX_ELEMENTS,
         max_attributes: int = MAX_ATTRIBUTES,
+        *,
+        tolerant: bool = False,
     ) -> None:
         self._max_bytes = max_stanza_bytes
         self._max_open = max_depth + 1  # with the stream itself
         self._max_elements = max_elements
         self._max_attributes = max_attributes
+        self._tolerant = tolerant
         self.reset()
 
     def reset(self) -> None:
@@ -87,7 +91,7 @@ class StreamParser:
         self._base = 0  # expat's own index of the buffer's first byte
         self._mark = 0  # where the stanza began, or the last one ended
         self._depth = 0  # elements that are open
-        self._count = 0  # elements in the stanza
+        self._count, self._excess = 0, ""  # elements in the stanza; what it has too much of
         self._origin = 0  # expat's own index of the stanza's first byte
         self._header = Header(b"", ())
         self._declarations: dict[str | None, str] = {}
@@ -251,8 +255,8 @@ class StreamParser:
             or depth > self._max_open
             or len(attrs) > self._max_attributes
         ):
-            raise self._too_much(attrs)
-        if depth > 4:
+            self._exceed(attrs)
+        if depth > 4 or (self._excess and depth > 2):
             return
         plain = ELEMENTS.get(name) or element_name(name)
         if attrs and not ATTRIBUTES.issuperset(attrs):
@@ -268,6 +272,14 @@ class StreamParser:
             self._begin(plain, attrs, at)
         else:
             self._open(plain, attrs, at)
+
+    def _exceed(self, attrs: dict[str, str]) -> None:
+        if not self._excess:
+            error = self._too_much(attrs)
+            if not self._tolerant or self._depth == 1:
+                raise error
+            self._excess = error.text
+            self._child = self._grandchild = Child("", {}, self._whole)  # for `_end` to close
 
     def _too_much(self, attrs: dict[str, str]) -> StreamError:
         """Say which limit an element exceeds."""
@@ -321,7 +333,8 @@ class StreamParser:
             self._whole.raw = bytes(buffer[start:stop])
             self._mark = stop
             self._count = 0
-            self._items.append(self._stanza)
+            excess, self._excess = self._excess, ""
+            self._items.append(Bulky(self._stanza, excess) if excess else self._stanza)
         else:
             self._close(at - self._base)
 

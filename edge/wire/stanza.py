@@ -135,6 +135,16 @@ class Stanza(Child):
         return self._standalone(self._whole.raw)
 
 
+class Bulky(Stanza):
+    """A stanza that has too much of something, as `text` says: its first tag, and no children."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, stanza: Stanza, text: str) -> None:
+        super().__init__(stanza.name, stanza.attrs, stanza._whole)
+        self.text = text
+
+
 class StreamOpen:
     """The stream's header.
 

@@ -1,0 +1,78 @@
+"""A tolerant parser: a stanza with too much in it costs its sender an error, and others nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.wire.errors import StreamError
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Bulky, Stanza
+
+HEADER = (
+    b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='1'>"
+)
+BEFORE = b"<iq id='before' to='gw'><a xmlns='urn:a'><b>1</b></a></iq>"
+AFTER = b"<iq id='after' to='gw'><a xmlns='urn:a'><b>2</b></a></iq>"
+ATTRIBUTES = b"".join(b" a%d=''" % number for number in range(10))
+
+TOO_MUCH = {
+    "elements": (b"<message id='m' to='gw'>%b</message>" % (b"<x/>" * 20), "elements"),
+    "elements in a child": (
+        b"<message id='m' to='gw'><y>%b</y><z/></message>" % (b"<x><w/></x>" * 9),
+        "elements",
+    ),
+    "levels": (b"<message id='m' to='gw'>%b%b</message>" % (b"<x>" * 9, b"</x>" * 9), "levels"),
+    "attributes of its own": (
+        b"<message id='m' to='gw'%b><x><y/></x></message>" % ATTRIBUTES,
+        "at",
+    ),
+    "attributes of a child": (
+        b"<message id='m' to='gw'><x%b><y/></x><x><y/></x></message>" % ATTRIBUTES,
+        "attributes",
+    ),
+    "attributes of a grandchild": (
+        b"<message id='m' to='gw'><x><y%b/></x></message>" % ATTRIBUTES,
+        "attributes",
+    ),
+    "no children": (b"<message id='m' to='gw'%b/>" % ATTRIBUTES, "attributes"),
+}
+
+
+def parser(*, tolerant: bool = True) -> StreamParser:
+    made = StreamParser(4096, 6, 12, 8, tolerant=tolerant)
+    made.feed(HEADER)
+    return made
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_the_stanza_is_told_as_bulky_and_its_neighbours_are_whole(name: str, size: int) -> None:
+    bulky, what = TOO_MUCH[name]
+    made, found = parser(), []
+    data = BEFORE + bulky + AFTER
+    for start in range(0, len(data), size):
+        found += made.feed(data[start : start + size])
+    before, told, after = found
+    assert isinstance(told, Bulky)
+    assert what in told.text
+    assert (told.name, told.attrs["id"], told.attrs["to"]) == ("{jabber:client}message", "m", "gw")
+    assert told.children == []
+    assert told.size == len(bulky)
+    for stanza, raw in ((before, BEFORE), (after, AFTER)):
+        assert type(stanza) is Stanza
+        assert stanza.raw == raw
+        assert stanza.children[0].raw == raw[raw.index(b"<a") : -5]
+        assert stanza.children[0].children[0].tree().text == ("1" if raw == BEFORE else "2")
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_parser_that_is_not_tolerant_gives_up_the_stream(name: str) -> None:
+    with pytest.raises(StreamError, match="policy-violation"):
+        parser(tolerant=False).feed(TOO_MUCH[name][0])
+
+
+def test_bytes_and_the_header_are_bounded_as_ever() -> None:
+    with pytest.raises(StreamError, match="more than 4096 bytes"):
+        parser().feed(b"<message>%b</message>" % (b"x" * 5000))
+    with pytest.raises(StreamError, match="attributes"):
+        StreamParser(4096, 6, 12, 8, tolerant=True).feed(HEADER[:-1] + ATTRIBUTES + b">")
