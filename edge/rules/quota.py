@@ -1,4 +1,5 @@
-"""How much a source may have in custody, and who makes room when it is full.
+"""How much a source may have in custody, and who makes room when it is full; how much is stored for
+an account that is away.
 
 Messages are charged with the bytes of their body and their key. An eighth of the total is kept for
 sources that hold few messages, so that some who fill everything cannot shut out the others. Source:
@@ -92,12 +93,35 @@ def over_total(size: int, source: Usage, total: Usage, limits: Limits) -> Over |
 
     A source that holds few messages may use what is reserved for such.
     """
-    messages, room = limits.total
-    if source.messages >= FEW:
-        messages -= messages // RESERVED_SHARE
-        room -= room // RESERVED_SHARE
+    messages, room = _open_to(source, limits.total)
     if total.messages + 1 > messages:
         return Over("held_messages", messages)
     if total.bytes + size > room:
         return Over("held_bytes", room)
     return None
+
+
+def over_offline(size: int, account: Usage, total: Usage, limits: Limits) -> Over | None:
+    """Tell which limit a further plain message of `size` bytes for an account would exceed.
+
+    `account` is what is stored for it, `total` what is stored for all; `limits.source` is the most
+    for one account. Nothing makes room: what was stored first is kept (XEP-0160, section 2).
+    """
+    messages, room = _open_to(account, limits.total)
+    checks = (
+        Over("offline_messages", limits.source.messages),
+        Over("offline_bytes", limits.source.bytes),
+        Over("offline_total_messages", messages),
+        Over("offline_total_bytes", room),
+    )
+    wanted = (account.messages + 1, account.bytes + size, total.messages + 1, total.bytes + size)
+    over = (check for check, most in zip(checks, wanted, strict=True) if most > check.figure)
+    return next(over, None)
+
+
+def _open_to(one: Usage, total: Usage) -> Usage:
+    """Return what of the total is open to one: all of it to those who hold few messages."""
+    if one.messages < FEW:
+        return total
+    messages, room = total
+    return Usage(messages - messages // RESERVED_SHARE, room - room // RESERVED_SHARE)

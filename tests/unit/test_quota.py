@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.quota import FEW, RESERVED_SHARE, Limits, Oldest, Over, Plan, Usage, plan
+from edge.rules.quota import (
+    FEW,
+    RESERVED_SHARE,
+    Limits,
+    Oldest,
+    Over,
+    Plan,
+    Usage,
+    over_offline,
+    plan,
+)
 
 GRACE = 3600.0
 LIMITS = Limits(source=Usage(4, 1000), total=Usage(16, 4000))
@@ -146,3 +156,28 @@ def test_a_source_below_its_limit_loses_nothing(
     messages = held(*mine)
     wide = Limits(Usage(9, 10_000), Usage(24, 500))
     assert decide(size, messages, Usage(others, 0), wide).evict == ()
+
+
+OFFLINE = Limits(Usage(10, 1000), Usage(80, 8000))
+
+
+@pytest.mark.parametrize(
+    ("size", "account", "total", "over"),
+    [
+        (100, Usage(), Usage(), None),
+        (100, Usage(9, 900), Usage(9, 900), None),
+        (1, Usage(10, 10), Usage(10, 10), Over("offline_messages", 10)),
+        (101, Usage(9, 900), Usage(9, 900), Over("offline_bytes", 1000)),
+        (1, Usage(4, 4), Usage(69, 69), None),
+        (1, Usage(4, 4), Usage(70, 70), Over("offline_total_messages", 70)),
+        (1, Usage(3, 3), Usage(79, 70), None),
+        (1, Usage(3, 3), Usage(80, 70), Over("offline_total_messages", 80)),
+        (1, Usage(4, 4), Usage(5, 7000), Over("offline_total_bytes", 7000)),
+        (1000, Usage(), Usage(5, 7000), None),
+        (1000, Usage(), Usage(5, 7001), Over("offline_total_bytes", 8000)),
+    ],
+)
+def test_what_is_stored_for_an_account_is_bounded(
+    size: int, account: Usage, total: Usage, over: Over | None
+) -> None:
+    assert over_offline(size, account, total, OFFLINE) == over

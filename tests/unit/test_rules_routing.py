@@ -1,0 +1,207 @@
+"""Routing of messages: Table 1 of RFC 6121, transcribed by hand, and which sessions are chosen."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final, NamedTuple
+
+import pytest
+
+from edge.rules import routing
+from edge.rules.routing import Address, Kind, Outcome, Route, There
+
+
+class Session(NamedTuple):
+    full: str
+    available: bool = True
+    priority: int = 0
+    detached: bool = False
+    generation: int = 1
+
+
+FULL: Final = "pump1@gw.example/fw"
+OTHER: Final = "pump1@gw.example/other"
+ELSEWHERE: Final = "pump1@gw.example/elsewhere"
+
+# RFC 6121, section 8.5.4: A all non-negative, D deliver, E error, M most available, O offline or
+# error, S silently ignored or (by the sections' text, which may answer an error as well) refused.
+TABLE_1: Final = """
+account does not exist
+    bare            S S E S
+    full            S S S S
+account exists, but no active resources
+    bare            O O E S
+    full no match   S O S S
+1+ negative resources but zero non-negative resources
+    bare            O O E S
+    full match      D D D D
+    full no match   S O S S
+1 non-negative resource
+    bare            D D E D
+    full match      D D D D
+    full no match   S D S S
+1+ non-negative resources
+    bare            M M E A
+    full match      D D D D
+    full no match   S M S S
+"""
+
+ALLOWED: Final = {
+    "A": {Outcome.ALL},
+    "D": {Outcome.DELIVER, Outcome.BEST, Outcome.ALL},
+    "E": {Outcome.REFUSE},
+    "M": {Outcome.BEST},
+    "O": {Outcome.STORE},
+    "S": {Outcome.REFUSE, Outcome.IGNORE},
+}
+
+SITUATIONS: Final[dict[str, tuple[bool, list[Session]]]] = {
+    "account does not exist": (False, []),
+    "account exists, but no active resources": (True, []),
+    "1+ negative resources but zero non-negative resources": (
+        True,
+        [Session(FULL, priority=-1), Session(OTHER, priority=-128)],
+    ),
+    "1 non-negative resource": (True, [Session(FULL)]),
+    "1+ non-negative resources": (True, [Session(FULL), Session(OTHER, priority=0)]),
+}
+
+TYPES: Final = (Kind.NORMAL, Kind.CHAT, Kind.GROUPCHAT, Kind.HEADLINE)
+
+
+def cells() -> list[tuple[str, str, Kind, str]]:
+    found, situation = [], ""
+    for line in TABLE_1.strip().splitlines():
+        if not line.startswith(" "):
+            situation = line
+            continue
+        words = line.split()
+        marks, address = words[-4:], " ".join(words[:-4])
+        found += [(situation, address, kind, mark) for kind, mark in zip(TYPES, marks, strict=True)]
+    return found
+
+
+def test_the_table_has_all_its_rows() -> None:
+    assert len(cells()) == 13 * 4
+    assert {cell[0] for cell in cells()} == set(SITUATIONS)
+
+
+@pytest.mark.parametrize(("situation", "address", "kind", "mark"), cells())
+def test_messages_go_where_table_1_sends_them(
+    situation: str, address: str, kind: Kind, mark: str
+) -> None:
+    exists, sessions = SITUATIONS[situation]
+    full = {"bare": None, "full": FULL, "full match": FULL, "full no match": ELSEWHERE}[address]
+    route = routing.message(kind, sessions, full, exists=exists)
+    assert route.outcome in ALLOWED[mark]
+    everybody = [session.full for session in sessions]
+    if mark == "D":
+        assert [session.full for session in route.to] == [FULL]
+    elif mark == "A":
+        assert [session.full for session in route.to] == everybody
+    elif mark == "M":
+        assert [session.full for session in route.to] == [FULL]
+    else:
+        assert route.to == ()
+
+
+MUST_BE_SILENT: Final = [
+    "account exists, but no active resources",
+    "1+ negative resources but zero non-negative resources",
+]
+
+
+@pytest.mark.parametrize("situation", MUST_BE_SILENT)
+def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
+    exists, sessions = SITUATIONS[situation]
+    route = routing.message(Kind.HEADLINE, sessions, None, exists=exists)
+    assert route == Route(Outcome.IGNORE)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_error_goes_to_the_session_it_names_or_nowhere(situation: str) -> None:
+    exists, sessions = SITUATIONS[situation]
+    for full in (None, ELSEWHERE):
+        assert routing.message(Kind.ERROR, sessions, full, exists=exists) == Route(Outcome.IGNORE)
+    matched = routing.message(Kind.ERROR, sessions, FULL, exists=exists)
+    assert matched.outcome is (Outcome.DELIVER if sessions else Outcome.IGNORE)
+
+
+def test_the_table_is_complete() -> None:
+    assert set(routing.TABLE) == set(product(Address, There, Kind))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(kind: Kind) -> None:
+    there = [Session(FULL), Session(OTHER)]
+    for full in (None, FULL, ELSEWHERE):
+        assert routing.message(kind, there, full, exists=False) == routing.message(
+            kind, [], full, exists=False
+        )
+
+
+@pytest.mark.parametrize("kind", [Kind.NORMAL, Kind.CHAT, Kind.GROUPCHAT, Kind.HEADLINE])
+def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: Kind) -> None:
+    silent = [Session(FULL, available=False)]
+    assert routing.message(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
+    assert routing.message(kind, silent, None, exists=True).to == ()
+
+
+def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
+    sessions = [Session(FULL, priority=1), Session(OTHER, priority=-1), Session("x", False, 5)]
+    for kind in (Kind.NORMAL, Kind.CHAT, Kind.HEADLINE):
+        route = routing.message(kind, sessions, None, exists=True)
+        assert [session.full for session in route.to] == [FULL]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "chosen"),
+    [
+        ([], None),
+        ([Session("a", False, 9)], None),
+        ([Session("a", priority=-1)], None),
+        ([Session("a"), Session("b")], "a"),
+        ([Session("a"), Session("b", priority=1)], "b"),
+        ([Session("a", priority=9, detached=True), Session("b")], "b"),
+        ([Session("a", detached=True), Session("b", priority=-1)], "a"),
+        ([Session("a", detached=True), Session("b", priority=1, detached=True)], "b"),
+    ],
+)
+def test_the_most_available_session(sessions: list[Session], chosen: str | None) -> None:
+    found = routing.best(sessions)
+    assert (None if found is None else found.full) == chosen
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcomes"),
+    [
+        (Kind.NORMAL, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
+        (Kind.CHAT, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
+        (Kind.GROUPCHAT, (Outcome.REFUSE, Outcome.REFUSE, Outcome.REFUSE)),
+        (Kind.HEADLINE, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
+        (Kind.ERROR, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
+    ],
+)
+def test_what_comes_back_goes_to_the_account(kind: Kind, outcomes: tuple[Outcome, ...]) -> None:
+    situations: list[tuple[bool, list[Session]]] = [
+        (False, []),
+        (True, [Session(FULL, priority=-1)]),
+        (True, [Session(OTHER)]),
+    ]
+    found = tuple(
+        routing.returned(kind, sessions, exists=exists).outcome for exists, sessions in situations
+    )
+    assert found == outcomes
+
+
+@pytest.mark.parametrize(
+    ("type_", "kind"),
+    [
+        (None, Kind.NORMAL),
+        ("", Kind.NORMAL),
+        ("urgent", Kind.NORMAL),
+        *((kind.value, kind) for kind in Kind),
+    ],
+)
+def test_types_that_are_not_known_are_normal(type_: str | None, kind: Kind) -> None:
+    assert routing.kind(type_) is kind
