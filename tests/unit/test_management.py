@@ -1,0 +1,174 @@
+"""Stream management: counting, bounds, and the elements that are read and made."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from edge.wire import management
+from edge.wire.errors import StanzaError, StreamError
+from edge.wire.management import WRAP, EnableRequest, Management, ResumeRequest, Unacknowledged
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Stanza
+from tests.helpers.wire_corpus import HEADER
+
+
+def element(raw: str) -> Stanza:
+    item = StreamParser().feed(HEADER + raw.replace("/>", " xmlns='urn:xmpp:sm:3'/>").encode())[-1]
+    assert isinstance(item, Stanza)
+    return item
+
+
+def filled(count: int, start: int = 0) -> Management[int]:
+    it: Management[int] = Management(100, 10_000, start=start)
+    for number in range(count):
+        assert it.send(b"<m%d/>" % number, number)
+    return it
+
+
+def test_what_is_sent_waits_in_order_until_it_is_acknowledged() -> None:
+    it = filled(5)
+    assert it.unacknowledged[0] == Unacknowledged(b"<m0/>", 0)
+    assert (it.sent, it.bytes) == (5, 25)
+    assert it.acknowledge(0) == []
+    assert it.acknowledge(2) == [0, 1]
+    assert it.acknowledge(2) == []
+    assert [token for _, token in it.unacknowledged] == [2, 3, 4]
+    assert it.bytes == 15
+    assert it.acknowledge(5) == [2, 3, 4]
+    assert (it.unacknowledged, it.bytes, it.sent) == ((), 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("start", "h", "sent"),
+    [(0, 6, 5), (0, WRAP - 1, 5), (WRAP - 3, 3, 2), (WRAP - 3, WRAP - 4, 2), (7, 6, 12)],
+)
+def test_what_was_not_sent_cannot_be_acknowledged(start: int, h: int, sent: int) -> None:
+    it = filled(5, start)
+    with pytest.raises(StreamError) as caught:
+        it.acknowledge(h)
+    assert caught.value.condition == "undefined-condition"
+    assert caught.value.application == (
+        f"<handled-count-too-high xmlns='urn:xmpp:sm:3' h='{h}' send-count='{sent}'/>".encode()
+    )
+    assert len(it.unacknowledged) == 5
+
+
+@pytest.mark.parametrize("start", [WRAP - 5, WRAP - 3, WRAP - 1])
+def test_counters_go_round(start: int) -> None:
+    it = filled(5, start)
+    assert it.sent == start + 5 - WRAP
+    for number in range(5):
+        assert it.acknowledge((start + number + 1) % WRAP) == [number]
+    for _ in range(5):
+        it.handled()
+    assert it.h == start + 5 - WRAP
+    assert it.answer() == b"<a xmlns='urn:xmpp:sm:3' h='%d'/>" % it.h
+
+
+def test_both_bounds() -> None:
+    by_count: Management[None] = Management(2, 1000)
+    assert by_count.send(b"<m/>", None)
+    assert by_count.send(b"<m/>", None)
+    assert not by_count.send(b"<m/>", None)
+    assert len(by_count.unacknowledged) == 3
+    by_count.acknowledge(3)
+    assert by_count.send(b"<m/>", None)
+    by_bytes: Management[None] = Management(100, 8)
+    assert by_bytes.send(b"<m/>", None)
+    assert by_bytes.send(b"<m/>", None)
+    assert not by_bytes.send(b"<", None)
+    assert by_bytes.bytes == 9
+
+
+def test_acknowledgement_is_asked_for_now_and_then() -> None:
+    it = filled(management.REQUEST_STANZAS - 1)
+    assert not it.wants_request()
+    it.send(b"<m/>", 0)
+    assert it.wants_request()
+    assert it.request() == b"<r xmlns='urn:xmpp:sm:3'/>"
+    assert not it.wants_request()
+    it.send(b"x" * (management.REQUEST_BYTES - 1), 0)
+    assert not it.wants_request()
+    it.send(b"x", 0)
+    assert it.wants_request()
+    it.request()
+    assert not it.wants_request()
+
+
+def test_what_is_made() -> None:
+    assert management.enabled() == b"<enabled xmlns='urn:xmpp:sm:3'/>"
+    assert management.enabled("i", 300) == (
+        b"<enabled xmlns='urn:xmpp:sm:3' id='i' resume='true' max='300'/>"
+    )
+    assert management.enabled("i") == b"<enabled xmlns='urn:xmpp:sm:3' id='i' resume='true'/>"
+    assert management.resumed("i", 3) == b"<resumed xmlns='urn:xmpp:sm:3' previd='i' h='3'/>"
+    gone = b"<item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>"
+    assert management.failed("item-not-found", 0) == (
+        b"<failed xmlns='urn:xmpp:sm:3' h='0'>%b</failed>" % gone
+    )
+    assert b" h=" not in management.failed("item-not-found")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ("<enable/>", EnableRequest(False, None)),
+        ("<enable resume='true'/>", EnableRequest(True, None)),
+        ("<enable resume='1' max='0'/>", EnableRequest(True, 0)),
+        ("<enable resume='false' max='4294967295'/>", EnableRequest(False, WRAP - 1)),
+        ("<enable resume='0'/>", EnableRequest(False, None)),
+    ],
+)
+def test_requests_to_enable(raw: str, expected: EnableRequest) -> None:
+    item = element(raw)
+    assert item.name == management.ENABLE
+    assert management.read_enable(item) == expected
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "<enable resume='yes'/>",
+        "<enable resume=''/>",
+        "<enable max=''/>",
+        "<enable max='-1'/>",
+        "<enable max='4294967296'/>",
+        "<enable max='1.5'/>",
+        "<enable max='\u0661'/>",
+        "<enable max='99999999999999999999'/>",
+    ],
+)
+def test_requests_to_enable_that_are_wrong(raw: str) -> None:
+    with pytest.raises(StanzaError) as caught:
+        management.read_enable(element(raw))
+    assert caught.value.condition == "bad-request"
+
+
+def test_requests_to_resume() -> None:
+    item = element("<resume previd='x&amp;y' h='4294967295'/>")
+    assert item.name == management.RESUME
+    assert management.read_resume(item) == ResumeRequest("x&y", WRAP - 1)
+    longest = "x" * management.MAX_ID
+    assert management.read_resume(element(f"<resume previd='{longest}' h='0'/>")).h == 0
+    for wrong in (
+        "<resume h='1'/>",
+        "<resume previd='' h='1'/>",
+        f"<resume previd='{longest}x' h='1'/>",
+        "<resume previd='x'/>",
+        "<resume previd='x' h='a'/>",
+        "<resume previd='x' h='4294967296'/>",
+    ):
+        with pytest.raises(StanzaError, match=re.escape("modify/bad-request")):
+            management.read_resume(element(wrong))
+
+
+def test_acknowledgements() -> None:
+    assert element("<r/>").name == management.REQUEST
+    assert element("<a/>").name == management.ACK
+    assert management.read_ack(element("<a h='0'/>")) == 0
+    assert management.read_ack(element("<a h='4294967295'/>")) == WRAP - 1
+    for wrong in ("<a/>", "<a h=''/>", "<a h='-1'/>", "<a h='4294967296'/>", "<a h=' 1'/>"):
+        with pytest.raises(StreamError, match="bad-format"):
+            management.read_ack(element(wrong))
