@@ -1,0 +1,112 @@
+"""Presence: what each session shows, to whom it showed itself of its own, and who sees whom.
+
+Rows of sessions come and go in `sessions`; who may see what is decided in `rules.access`, from
+what the rows here tell. Source: RFC 6121, section 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+_SHOW: Final = """
+UPDATE temp.sessions SET available = 1, priority = ?, presence = ? WHERE generation = ?
+"""
+_HIDE: Final = """
+UPDATE temp.sessions SET available = 0, priority = 0, presence = NULL WHERE generation = ?
+"""
+_INTERESTED: Final = "UPDATE temp.sessions SET interested = 1 WHERE generation = ?"
+_AUDIENCE: Final = """
+SELECT s.generation, s.bare, r.subscription
+FROM main.roster AS r JOIN temp.sessions AS s ON s.bare = r.jid
+WHERE r.account = ? AND r.listed = 1 AND r.subscription IN ('from', 'both') AND s.available = 1
+ORDER BY s.generation
+"""
+_VISIBLE: Final = """
+SELECT s.presence, s.full, theirs.subscription, a.revoked IS NULL
+FROM main.roster AS mine
+JOIN temp.sessions AS s ON s.bare = mine.jid AND s.available = 1
+JOIN main.accounts AS a ON a.name = s.account
+JOIN main.roster AS theirs ON theirs.account = a.id AND theirs.jid = ? AND theirs.listed = 1
+WHERE mine.account = ? AND mine.subscription IN ('to', 'both')
+ORDER BY s.generation
+"""
+_DIRECT: Final = """
+INSERT INTO temp.directed (generation, target) VALUES (?, ?) ON CONFLICT DO NOTHING
+"""
+_UNDIRECT: Final = "DELETE FROM temp.directed WHERE generation = ? AND target = ?"
+_UNDIRECT_ALL: Final = "DELETE FROM temp.directed WHERE generation = ?"
+_DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER BY target"
+
+
+class Listener(NamedTuple):
+    """A session that hears an account's broadcasts: `subscription` is what the account's own roster
+    says of it."""
+
+    generation: int
+    bare: str
+    subscription: str
+
+
+class Visible(NamedTuple):
+    """A contact's session that an account asked to see: its last presence (raw, stamped).
+
+    `subscription` is what the contact's roster says of the account; `usable` tells that the contact
+    is not revoked.
+    """
+
+    presence: bytes
+    full: str
+    subscription: str
+    usable: bool
+
+
+def show(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
+    """Keep what a session broadcasts: it is available now."""
+    tx.run(_SHOW, (priority, presence, generation))
+
+
+def hide(tx: Transaction, generation: int) -> None:
+    """Note that a session is not available any more."""
+    tx.run(_HIDE, (generation,))
+
+
+def set_interested(tx: Transaction, generation: int) -> None:
+    """Note that a session has asked for its roster, and hears of its changes."""
+    tx.run(_INTERESTED, (generation,))
+
+
+def audience(tx: Transaction, account: int) -> list[Listener]:
+    """Return the available sessions of all whom an account shows its presence."""
+    return [Listener(*row) for row in tx.rows(_AUDIENCE, (account,))]
+
+
+def visible(tx: Transaction, account: int, bare: str) -> list[Visible]:
+    """Return the available sessions of all contacts whose presence an account has asked for.
+
+    `account` and `bare` are the same one's.
+    """
+    rows = tx.rows(_VISIBLE, (bare, account))
+    return [Visible(bytes(raw), full, sub, bool(usable)) for raw, full, sub, usable in rows]
+
+
+def direct(tx: Transaction, generation: int, target: str) -> None:
+    """Note that a session has shown itself to an address of its own."""
+    tx.run(_DIRECT, (generation, target))
+
+
+def undirect(tx: Transaction, generation: int, target: str) -> None:
+    """Note that a session has told an address itself that it is gone."""
+    tx.run(_UNDIRECT, (generation, target))
+
+
+def undirect_all(tx: Transaction, generation: int) -> None:
+    """Forget to whom a session has shown itself."""
+    tx.run(_UNDIRECT_ALL, (generation,))
+
+
+def directed(tx: Transaction, generation: int) -> list[str]:
+    """Return to whom a session has shown itself: at most `limits.directed_presences`."""
+    return [str(row[0]) for row in tx.rows(_DIRECTED, (generation,))]

@@ -1,0 +1,230 @@
+"""Rows of rosters and of presence: what is kept, what is counted, and who is found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from edge.rules.access import Relation, Sender
+from edge.rules.roster import State
+from edge.store import accounts, presence, roster, sessions
+from edge.store.database import Transaction
+from edge.store.presence import Listener, Visible
+from edge.store.roster import Contact
+from tests.helpers.store import Gateway, new_database
+
+T = TypeVar("T")
+
+PUMP = "pump1@gw.example"
+PANEL = "panel@gw.example"
+VALVE = "valve@gw.example"
+WAITING = {State.NONE_IN, State.NONE_OUT_IN, State.TO_IN}
+REQUEST = b"<presence type='subscribe'/>"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    for name in ("pump1", "panel", "valve"):
+        made.add(name)
+    yield made
+    made.close()
+
+
+def of(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:
+    def run(tx: Transaction) -> T:
+        found = roster.account(tx, name)
+        assert found is not None
+        return unit(tx, found)
+
+    return gateway.tx(run)
+
+
+def put(gateway: Gateway, name: str, contact: Contact) -> None:
+    of(gateway, name, lambda tx, account: roster.put(tx, account, contact))
+
+
+def known(gateway: Gateway, name: str, jid: str, state: State) -> None:
+    request = REQUEST if state in WAITING else None
+    put(gateway, name, Contact(jid, listed=True, state=state, request=request))
+
+
+def find(gateway: Gateway, name: str, jid: str) -> Contact:
+    return of(gateway, name, lambda tx, account: roster.find(tx, account, jid))
+
+
+def sender(name: str) -> Sender:
+    bare = f"{name}@gw.example"
+    return Sender(f"{bare}/x", bare, name, True, True, 1)
+
+
+# Rows.
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize(("name", "groups"), [(None, ()), ("Pump 1", ("Plant", 'a "b" é'))])
+def test_a_contact_is_found_as_it_was_put(
+    gateway: Gateway, state: State, name: str | None, groups: tuple[str, ...]
+) -> None:
+    request = REQUEST if state in WAITING else None
+    contact = Contact(PUMP, True, state, request, name, groups)
+    put(gateway, "panel", Contact(PUMP, listed=True))
+    put(gateway, "panel", contact)
+    assert find(gateway, "panel", PUMP) == contact
+    assert of(gateway, "panel", roster.listed) == [contact]
+
+
+def test_who_is_not_there_is_nobodys_contact(gateway: Gateway) -> None:
+    assert find(gateway, "panel", PUMP) == Contact(PUMP)
+    assert gateway.tx(lambda tx: roster.account(tx, "nobody")) is None
+
+
+def test_a_row_that_says_nothing_is_not_kept(gateway: Gateway) -> None:
+    put(gateway, "panel", Contact(PUMP, False, State.NONE_IN, REQUEST))
+    put(gateway, "panel", Contact(PUMP))
+    assert gateway.count("SELECT count(*) FROM roster") == 0
+
+
+def test_contacts_and_those_who_merely_ask_are_counted_apart(gateway: Gateway) -> None:
+    known(gateway, "panel", PUMP, State.TO)
+    known(gateway, "panel", "x@gw.example", State.NONE)
+    put(gateway, "panel", Contact(VALVE, False, State.NONE_IN, REQUEST))
+
+    def count(listed: bool) -> int:
+        return of(gateway, "panel", lambda tx, a: roster.count(tx, a, listed=listed))
+
+    assert (count(True), count(False)) == (2, 1)
+    assert [c.jid for c in of(gateway, "panel", roster.listed)] == [PUMP, "x@gw.example"]
+    assert of(gateway, "panel", roster.requests) == [REQUEST]
+    of(gateway, "panel", lambda tx, account: roster.remove(tx, account, PUMP))
+    assert count(True) == 1
+
+
+def test_the_first_request_is_kept_until_it_is_answered() -> None:
+    asked = Contact(PUMP).into(State.NONE_IN, b"first")
+    assert asked == Contact(PUMP, False, State.NONE_IN, b"first")
+    assert asked.into(State.NONE_IN, b"second").request == b"first"
+    answered = asked.into(State.FROM, b"x")
+    assert answered == Contact(PUMP, True, State.FROM, None)
+    assert answered.into(State.NONE, b"x").listed
+
+
+def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
+    listed = Contact(PUMP, listed=True)
+    assert Contact(PUMP).shown is None
+    assert Contact(PUMP, False, State.NONE_IN, REQUEST).shown is None
+    assert listed.into(State.NONE_IN, REQUEST).shown == listed.shown
+    assert listed.into(State.NONE_OUT, b"").shown != listed.shown
+    assert listed.into(State.NONE_APPROVED, b"").shown != listed.shown
+    assert listed._replace(name="P").shown != listed.shown
+    assert listed._replace(groups=("P",)).shown != listed.shown
+
+
+# What an account is to somebody.
+
+
+@pytest.mark.parametrize(
+    ("contact", "relation"),
+    [
+        (None, Relation.OTHER),
+        (Contact(PUMP, False, State.NONE_IN, REQUEST), Relation.OTHER),
+        (Contact(PUMP, True, State.NONE), Relation.LISTS),
+        (Contact(PUMP, True, State.TO), Relation.LISTS),
+        (Contact(PUMP, True, State.FROM), Relation.SHOWS),
+        (Contact(PUMP, True, State.BOTH), Relation.SHOWS),
+    ],
+)
+def test_an_account_is_to_somebody_what_its_roster_says(
+    gateway: Gateway, contact: Contact | None, relation: Relation
+) -> None:
+    if contact is not None:
+        put(gateway, "panel", contact)
+
+    def tell(name: str) -> Relation:
+        return gateway.tx(lambda tx: roster.relation(tx, sender("pump1"), name))
+
+    assert tell("panel") is relation
+    assert tell("pump1") is Relation.OWN
+    assert tell("nobody") is Relation.NOBODY
+    gateway.tx(lambda tx: accounts.revoke(tx, "panel"))
+    assert tell("panel") is Relation.NOBODY
+
+
+# Presence.
+
+
+def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
+    generation = gateway.bind(f"{PUMP}/fw")
+    gateway.tx(lambda tx: presence.show(tx, generation, b"<presence/>", -3))
+    found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
+    assert found is not None
+    assert (found.available, found.priority, found.presence) == (True, -3, b"<presence/>")
+    assert not found.interested
+    gateway.tx(lambda tx: presence.hide(tx, generation))
+    gateway.tx(lambda tx: presence.set_interested(tx, generation))
+    found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
+    assert found is not None
+    assert (found.available, found.priority, found.presence) == (False, 0, None)
+    assert found.interested
+
+
+@pytest.mark.parametrize("state", [state for state in State if state not in WAITING])
+def test_a_broadcast_is_heard_by_those_whom_the_account_shows_itself(
+    gateway: Gateway, state: State
+) -> None:
+    known(gateway, "pump1", PANEL, state)
+    there, away = gateway.bind(f"{PANEL}/a"), gateway.bind(f"{PANEL}/b")
+    gateway.bind(f"{VALVE}/a")
+    gateway.tx(lambda tx: presence.show(tx, there, b"<presence/>", 0))
+    heard = of(gateway, "pump1", presence.audience)
+    shown = state in (State.FROM, State.FROM_OUT, State.BOTH)
+    subscription = "both" if state is State.BOTH else "from"
+    assert heard == ([Listener(there, PANEL, subscription)] if shown else [])
+    assert away not in [listener.generation for listener in heard]
+
+
+@pytest.mark.parametrize("mine", [State.NONE, State.TO, State.FROM, State.BOTH])
+@pytest.mark.parametrize("theirs", [State.NONE, State.TO, State.FROM, State.BOTH])
+def test_who_is_seen_is_told_with_what_the_contacts_own_roster_says(
+    gateway: Gateway, mine: State, theirs: State
+) -> None:
+    known(gateway, "panel", PUMP, mine)
+    known(gateway, "pump1", PANEL, theirs)
+    there = gateway.bind(f"{PUMP}/fw")
+    gateway.bind(f"{PUMP}/other")
+    gateway.tx(lambda tx: presence.show(tx, there, b"<presence/>", 0))
+    seen = of(gateway, "panel", lambda tx, account: presence.visible(tx, account, PANEL))
+    expected = Visible(b"<presence/>", f"{PUMP}/fw", theirs.value.lower(), True)
+    assert seen == ([expected] if mine in (State.TO, State.BOTH) else [])
+
+
+def test_addresses_that_a_session_has_shown_itself_to_are_known_once(gateway: Gateway) -> None:
+    one, two = gateway.bind(f"{PUMP}/fw"), gateway.bind(f"{PANEL}/a")
+
+    def directed(generation: int) -> list[str]:
+        return gateway.tx(lambda tx: presence.directed(tx, generation))
+
+    def direct(target: str) -> None:
+        gateway.tx(lambda tx: presence.direct(tx, one, target))
+
+    for target in (VALVE, f"{VALVE}/a", VALVE):
+        direct(target)
+    gateway.tx(lambda tx: presence.direct(tx, two, VALVE))
+    assert directed(one) == [VALVE, f"{VALVE}/a"]
+    gateway.tx(lambda tx: presence.undirect(tx, one, VALVE))
+    assert directed(one) == [f"{VALVE}/a"]
+    gateway.tx(lambda tx: presence.undirect_all(tx, one))
+    assert (directed(one), directed(two)) == ([], [VALVE])
+    gateway.leave(f"{PANEL}/a")
+    assert gateway.count("SELECT count(*) FROM temp.directed") == 0
+
+
+def test_looking_for_listeners_reads_no_table_from_end_to_end(gateway: Gateway) -> None:
+    for sql in (presence._AUDIENCE, presence._VISIBLE):
+        values = (1,) * sql.count("?")
+        plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+        steps = [str(row[3]) for row in plan]
+        assert not [step for step in steps if step.startswith("SCAN")], steps
