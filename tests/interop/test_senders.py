@@ -1,0 +1,103 @@
+"""Debian's tools that send one message and end: go-sendxmpp and sendxmpp, in scripts everywhere.
+
+Both log in by PLAIN under TLS whatever else is offered, verify the certificate, bind and send. They
+receive nothing, so what they sent is looked for in the event log.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.clients import Login
+from tests.helpers.gateway import DOMAIN, Gateway
+from tests.interop.conftest import Site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECONDS = 60
+EVENT = (
+    f"<message to='{DOMAIN}'><log xmlns='urn:xmpp:eventlog' id='Sent'>"
+    "<message>by a script</message></log></message>"
+)
+WAYS = [("go-sendxmpp", "starttls"), ("sendxmpp", "starttls")]
+
+
+def command(tool: str, login: Login) -> list[str]:
+    """The words that send raw XML from standard input."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} (make interop-packages)")
+    user, _, domain = login.jid.partition("/")[0].partition("@")
+    server = f"{login.host}:{login.port}"
+    direct = login.transport == "direct"
+    if tool == "go-sendxmpp":
+        words = ["-u", f"{user}@{domain}", "-j", server, *(["-t"] if direct else [])]
+    else:
+        words = ["-u", user, "-o", domain, "-j", server, "-e" if direct else "-t"]
+        words += ["-a", str(login.ca), "-d", "-d"]
+    return [tool, "--raw", "-p", login.password, *words]
+
+
+def send(tool: str, login: Login, home: Path) -> subprocess.CompletedProcess[str]:
+    # Without a home that has a configuration file; Go takes its authorities from $SSL_CERT_FILE.
+    environment = {"HOME": str(home), "SSL_CERT_FILE": str(login.ca)}
+    return subprocess.run(
+        command(tool, login),
+        input=EVENT,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SECONDS,
+        env={**os.environ, **environment},
+    )
+
+
+def events_of(site: Site, login: Login) -> list[tuple[str, str]]:
+    """The sender's tool chooses its resource, so that only the account is known."""
+    account = login.jid.partition("/")[0]
+    return [
+        (event["name"], event["text"])
+        for event in site.gateway.events("logs")
+        if event["source"].partition("/")[0] == account
+    ]
+
+
+@pytest.mark.parametrize(("tool", "transport"), WAYS)
+def test_what_it_sends_becomes_an_event(
+    site: Site, tool: str, transport: str, tmp_path: Path
+) -> None:
+    login = site.login(f"{tool}-{transport}", "PLAIN", transport)
+    done = send(tool, login, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    if tool == "sendxmpp":
+        assert "mechanism='PLAIN'" in done.stderr
+    assert events_of(site, login) == [("Sent", "by a script")]
+
+
+@pytest.mark.parametrize(("tool", "transport"), WAYS)
+def test_a_wrong_password_sends_nothing(
+    site: Site, tool: str, transport: str, tmp_path: Path
+) -> None:
+    login = site.login(f"{tool}-{transport}-guessed", "PLAIN", transport)
+    done = send(tool, login._replace(password="not this one"), tmp_path)
+    assert done.returncode != 0
+    assert "not-authorized" in done.stdout + done.stderr
+    assert events_of(site, login) == []
+
+
+@pytest.mark.parametrize(("tool", "transport"), WAYS)
+def test_it_refuses_a_gateway_of_another_authority(
+    site: Site, tool: str, transport: str, tmp_path: Path
+) -> None:
+    login = site.login(f"{tool}-{transport}-careful", "PLAIN", transport)
+    other = Gateway(tmp_path / "other")
+    done = send(tool, login._replace(ca=other.ca), tmp_path)
+    assert done.returncode != 0
+    assert "mechanism='PLAIN'" not in done.stderr
+    assert events_of(site, login) == []
