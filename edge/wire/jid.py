@@ -22,6 +22,8 @@ _PLAIN = re.compile(
     r"((?!.*xn--)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*)"
     r"(?:/([\x21-\x7e]{1,1023}))?"
 )
+_FULL_STOPS = re.compile("[\u3002\uff0e\uff61]")
+"""What separates labels beside the full stop (RFC 3490, section 3.1); slixmpp knows one of them."""
 
 
 class JidError(StanzaError):
@@ -88,6 +90,8 @@ def prepare_resource(text: str) -> str:
 
 def _prepare(text: str) -> Jid:
     bare, slash, resource = text.partition("/")
+    local, at, domain = bare.rpartition("@")
+    bare = local + at + _FULL_STOPS.sub(".", domain)
     text = bare.removesuffix(".") + slash + resource  # RFC 7622, section 3.2; slixmpp errs there
     if not text or bare.endswith(".."):
         raise JidError("no domain")
