@@ -26,6 +26,8 @@ INPUT_S: Final = 10
 """Seconds that one input may take; the slowest takes some 0.05 s."""
 MEMORY_MIB: Final = 512
 """Resident, all in all: five times what a search takes at its end."""
+TOLD_LINES: Final = 40
+"""Of the log of a search that found something: its last, with the traceback."""
 GRACE_S: Final = 120.0
 """Seconds for a search to begin and end, beyond its time."""
 NO_ATHERIS: Final = """\
@@ -98,7 +100,8 @@ def report(target: Target, outcome: Outcome) -> bool:
     for name in outcome.findings:
         print(f"  kept: {targets.FINDINGS / target.name / name}")
     if not well:
-        print("\n".join(f"  {line[:300]}" for line in outcome.log.splitlines()[-40:]))
+        lines = (line for line in outcome.log.splitlines() if not line.lstrip().startswith("#"))
+        print("\n".join(f"  {line[:300]}" for line in list(lines)[-TOLD_LINES:]))
     return well
 
 
