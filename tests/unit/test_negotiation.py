@@ -24,6 +24,7 @@ from edge.wire.actions import (
     StartTls,
     Verify,
 )
+from edge.wire.attempt import FIRST, Attempt
 from edge.wire.errors import StanzaError, StreamError, UsageError
 from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
 from edge.wire.negotiation import Negotiation
@@ -545,3 +546,8 @@ def test_ids_of_streams_are_random() -> None:
     made = {sent(Negotiation("gw.example").receive(header)) for _ in range(20)}
     assert len(made) == 20
     assert CLIENT in next(iter(made)).decode()
+
+
+def test_nothing_but_scram_is_challenged() -> None:
+    with pytest.raises(UsageError):
+        Attempt(FIRST, "PLAIN", "gw.example", None).prove(b"")

@@ -1,0 +1,250 @@
+"""Clients that send anything of the vocabulary in any order, and a session that answers at random.
+
+Whatever comes, negotiation answers by its table: it raises nothing, sends well-formed streams,
+authenticates nobody who has not proved it, and ends after a few failures.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge import credentials
+from edge.wire import actions, management
+from edge.wire.actions import Action
+from edge.wire.authentication import MAX_SASL_FAILURES
+from edge.wire.binding import MAX_BIND_FAILURES
+from edge.wire.errors import StanzaError, StreamError
+from edge.wire.negotiation import Negotiation
+from edge.wire.parser import StreamParser
+from edge.wire.states import State
+from tests.helpers.negotiation import (
+    ABORT,
+    ABORT2,
+    BIND_REQUEST,
+    ENABLE,
+    HEADER,
+    KEYS,
+    PLAIN,
+    RESUME,
+    STARTTLS,
+    Wire,
+    auth,
+    authenticate,
+    response,
+    response2,
+    sent,
+)
+
+EXAMPLES = 5000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 200
+SECRET = b"\0Pump1\0pencil"
+BIND2 = b"<bind xmlns='urn:xmpp:bind:0'><tag>fw</tag>" + ENABLE + b"</bind>"
+VOCABULARY = [
+    HEADER,
+    HEADER.replace(b"to=", b"from='pump1@gw.example' to="),
+    HEADER.replace(b"gw.example", b"other.example"),
+    STARTTLS,
+    PLAIN,
+    auth("EXTERNAL", b""),
+    auth("EXTERNAL", b"other"),
+    auth("SCRAM-SHA-256"),
+    auth("SCRAM-SHA-256", b"n,,n=pump1,r=abc"),
+    auth("X"),
+    response(b"n,,n=pump1,r=abc"),
+    response(b"c=biws,r=abc,p=YQ=="),
+    ABORT,
+    authenticate("PLAIN", SECRET),
+    authenticate("PLAIN", SECRET, BIND2 + RESUME),
+    authenticate("EXTERNAL", b"", BIND2),
+    authenticate("SCRAM-SHA-1"),
+    authenticate("SCRAM-SHA-1", b"n,,n=pump1,r=abc", RESUME),
+    response2(b"n,,n=pump1,r=abc"),
+    response2(b"c=biws,r=abc,p=YQ=="),
+    ABORT2,
+    BIND_REQUEST,
+    BIND_REQUEST.replace(b"'set'", b"'get'"),
+    RESUME,
+    RESUME.replace(b"'7'", b"'x'"),
+    ENABLE,
+    b"<presence/>",
+    b"<x xmlns='u:x'/>",
+    b" ",
+]
+END = b"</stream:stream>"
+GOOD = [
+    [HEADER, STARTTLS, HEADER, PLAIN, HEADER, BIND_REQUEST],
+    [HEADER, STARTTLS, HEADER, authenticate("PLAIN", SECRET, BIND2 + RESUME)],
+    [HEADER, STARTTLS, HEADER, auth("EXTERNAL", b""), HEADER, RESUME, BIND_REQUEST],
+]
+
+
+class Session:
+    """Carries out what negotiation asks for, with answers of chance."""
+
+    def __init__(self, choose: Callable[[int], int], *, secure: bool = False) -> None:
+        self.negotiation = Negotiation(
+            "gw.example", limits=(10_000, 60_000), secure=secure, certificate=secure
+        )
+        self.parser = StreamParser()
+        self.client = StreamParser(1_000_000)  # reads what is sent
+        self.choose = choose
+        self.proved = False
+        self.authenticated = 0
+        self.refusals = 0
+
+    def feed(self, data: bytes) -> None:
+        if self.negotiation.state is State.CLOSED:
+            return
+        try:
+            items = self.parser.feed(data)
+        except StreamError as error:
+            for item in error.items:
+                self.perform(self.negotiation.receive(item))
+            self.perform(self.negotiation.fail(error))
+            return
+        for item in items:
+            self.perform(self.negotiation.receive(item))
+
+    def perform(self, wanted: list[Action]) -> None:
+        assert (actions.Close() in wanted) <= (self.negotiation.state is State.CLOSED)
+        for action in wanted:
+            self.do(action)
+
+    def do(self, action: Action) -> None:
+        match action:
+            case actions.Send(data):
+                self.read(data)
+            case actions.Restart() | actions.StartTls():
+                self.parser.reset()
+                self.client.reset()
+                if action == actions.StartTls():
+                    certificate = bool(self.choose(2))
+                    self.perform(self.negotiation.tls_established(certificate=certificate))
+            case actions.Authenticated(username):
+                assert self.proved
+                assert username == self.negotiation.username == "pump1"
+                self.authenticated += 1
+            case _:
+                assert not isinstance(action, actions.Route | actions.Manage) or self.authenticated
+                self.answer(action)
+
+    def read(self, data: bytes) -> None:
+        """The client reads whole elements, and no more after the end."""
+        if data.startswith(b"<success ") and b"sasl:2" in data:
+            assert self.authenticated
+        self.client.feed(data)
+        assert self.client.pending == 0
+
+    def answer(self, action: Action) -> None:
+        it = self.negotiation
+        luck = self.choose(3)
+        self.proved |= luck == 0 and isinstance(action, actions.Verify | actions.Identify)
+        match action:
+            case actions.LookUp(_, mechanism):
+                keys = KEYS.get(mechanism, KEYS["SCRAM-SHA-256"])
+                decoy = credentials.decoy("pump1", b"s" * 16, keys.mechanism)
+                wanted = [lambda: it.found(keys), lambda: it.found(decoy), it.refused_attempt]
+                self.perform(wanted[luck]())
+            case actions.Identify():
+                wanted = [lambda: it.identified("pump1"), lambda: it.identified(None)]
+                self.perform((wanted[luck] if luck < 2 else it.refused_attempt)())
+            case actions.Verify():
+                self.perform(it.verified(luck == 0))
+            case actions.Denied():
+                self.refusals += 1
+                assert it.failures == self.refusals <= MAX_SASL_FAILURES
+                self.perform(it.tell_failure())
+            case actions.Bind(resource, enable):
+                made = management.failed("resource-constraint") if enable else b""
+                full = f"pump1@gw.example/{resource}"
+                refusal = StanzaError("resource-constraint")
+                self.perform(it.bound(full, made) if luck else it.refused(refusal))
+            case actions.Resume(previd, _):
+                full = "pump1@gw.example/fw"
+                self.perform(it.not_resumed() if luck else it.resumed(full, previd, 3))
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[bytes]:
+    """A good road, with a few things put in, left out or repeated."""
+    road = list(draw(st.sampled_from(GOOD)))
+    for _ in range(draw(st.integers(0, 6))):
+        at = draw(st.integers(0, len(road)))
+        if draw(st.booleans()):
+            road.insert(at, draw(st.sampled_from(VOCABULARY)))
+        else:
+            road[at : at + 1] = []
+    return [*road, *draw(st.lists(st.sampled_from([*VOCABULARY, END]), max_size=8))]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    road=st.one_of(streams(), st.lists(st.sampled_from(VOCABULARY), max_size=12)),
+    secure=st.booleans(),
+    data=st.data(),
+)
+def test_any_client(road: list[bytes], secure: bool, data: st.DataObject) -> None:
+    def choose(count: int) -> int:
+        return data.draw(st.integers(0, count - 1))
+
+    session = Session(choose, secure=secure)
+    for piece in road:
+        session.feed(piece)
+        assert not session.negotiation.waiting
+    it = session.negotiation
+    assert session.authenticated <= 1
+    assert (it.state is State.BOUND) <= (session.authenticated == 1)
+    assert (it.username != "") == (session.authenticated == 1)
+    session.perform(it.fail(StreamError("system-shutdown")))
+    assert it.state is State.CLOSED
+
+
+@pytest.mark.parametrize(
+    ("road", "answers", "expected"),
+    [
+        (GOOD[0], [1, 0, 0, 1], State.BOUND),
+        (GOOD[0], [1, 0, 0, 0], State.UNBOUND),
+        (GOOD[1], [1, 0, 0, 0], State.BOUND),  # resumed
+        (GOOD[1], [1, 0, 0, 1, 1], State.BOUND),  # bound
+        (GOOD[1], [1, 0, 0, 1, 0], State.UNBOUND),
+        (GOOD[2], [1, 0, 1, 1], State.BOUND),
+        (GOOD[2][:-1], [1, 0, 0], State.BOUND),
+    ],
+)
+def test_the_good_roads_lead_to_a_session(
+    road: list[bytes], answers: list[int], expected: State
+) -> None:
+    """So what is random above is random around something."""
+    given = iter(answers)
+    session = Session(lambda _count: next(given))
+    for piece in road:
+        session.feed(piece)
+    assert session.negotiation.state is expected
+    assert session.authenticated == 1
+    assert list(given) == []
+
+
+@settings(max_examples=EXAMPLES // 4, deadline=None)
+@given(road=st.lists(st.sampled_from([RESUME, ENABLE, BIND_REQUEST]), min_size=8, max_size=8))
+def test_requests_that_go_on_for_ever_are_ended(road: list[bytes]) -> None:
+    """Each is refused, and a few refusals are enough."""
+    refusals = 0
+    it = Wire().to(State.UNBOUND)
+    for piece in road:
+        wanted = it.feed(piece)
+        match wanted:
+            case [actions.Resume()]:
+                wanted = it.negotiation.not_resumed()
+            case [actions.Bind()]:
+                wanted = it.negotiation.refused(StanzaError("conflict"))
+        refusals += 1
+        assert re.match(rb"<failed |<iq type='error'", sent(wanted))
+        assert (actions.Close() in wanted) == (refusals == MAX_BIND_FAILURES)
+        if it.state is State.CLOSED:
+            break
+    assert refusals == MAX_BIND_FAILURES
