@@ -35,7 +35,6 @@ STREAM_CONDITIONS = frozenset(
         "reset",
         "resource-constraint",
         "restricted-xml",
-        "see-other-host",
         "system-shutdown",
         "undefined-condition",
         "unsupported-encoding",
@@ -44,7 +43,8 @@ STREAM_CONDITIONS = frozenset(
         "unsupported-version",
     }
 )
-"""The stream error conditions of RFC 6120, section 4.9.3."""
+"""The stream error conditions of RFC 6120, section 4.9.3, but for `see-other-host`: no client is
+ever sent elsewhere."""
 
 STANZA_CONDITIONS = {
     "bad-request": "modify",

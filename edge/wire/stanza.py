@@ -39,7 +39,7 @@ TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
 _ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
 _NAME = re.compile(rb"<[^\s/>]+")
-_ATTRIBUTE = re.compile(rb"""\s+([^\s=<>/]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
+_ATTRIBUTE = re.compile(rb"""(?<!\s)\s+([^\s=<>/]+)\s*=\s*(?:"[^"]*"|'[^']*')""")
 _DECLARES_DEFAULT = re.compile(
     rb"""<[^\s/>]+(?:\s+(?!xmlns[\s=])[^\s=<>/]+\s*=\s*(?:"[^"]*"|'[^']*'))*\s+xmlns\s*="""
 )

@@ -126,6 +126,25 @@ def test_any_values(attrs: dict[str, str]) -> None:
     assert tree[0].attrib == {"from": "b"}
 
 
+def test_blanks_cost_no_more_than_they_are() -> None:
+    """In time that grows with their square, this would take minutes."""
+    blanks = b" " * 60_000
+    for raw in (
+        b"<message%b/>" % blanks,
+        b"<message a='b'%bfrom='x'%bc='d'%b></message>" % (blanks, blanks, blanks),
+        b"<message><body>%b</body%b></message%b>" % (blanks, blanks, blanks),
+    ):
+        tree = parse_fragment(stamped_with(stanza_of(raw), ME, EXTRA))
+        assert tree.attrib["from"] == ME
+        assert tree[-1].tag == "{u:extra}x"
+
+
+def stanza_of(raw: bytes) -> Stanza:
+    item = StreamParser(1_000_000).feed(HEADER + raw)[-1]
+    assert isinstance(item, Stanza)
+    return item
+
+
 def test_what_is_no_stanza_is_our_fault() -> None:
     with pytest.raises(UsageError):
         stamped(b"text", ME)
