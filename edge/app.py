@@ -24,7 +24,6 @@ from edge.net import systemd
 from edge.net.alarm import Alarm
 from edge.net.clock import Clock, boot_id
 from edge.net.listener import Listener
-from edge.net.registry import Registry
 from edge.net.tally import Tally
 from edge.store import database, due, events, meta
 from edge.store.commit import Bounds, Store
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.config import Config
+    from edge.net.front import Front
     from edge.options import Limits
     from edge.store.database import Transaction
 
@@ -137,20 +137,17 @@ class App:
         boot = boot_id()
         await store.run(lambda tx: _begin(tx, settings, boot))
 
-        registry = Registry(limits)
+        tally = Tally()
         router = Router(settings.gateway.domain, limits, settings.xmpp)
-        listener = Listener(self._folder, settings, store, registry, router)
-        store.on_room = registry.read_on
+        front: Front = Listener(self._folder, settings, store, router, tally)
         store.on_flush = sealer.wake
-        address = await listener.start()
-        stack.push_async_callback(self._end, store, sealer, backlog, listener.tally)
-        stack.push_async_callback(listener.stop, STOP_TIME)
-        self._drive(
-            stack, _heartbeats(store, settings.uplink.heartbeat, listener.tally), "heartbeats"
-        )
+        places = await front.start()
+        stack.push_async_callback(self._end, store, sealer, backlog, tally)
+        stack.push_async_callback(front.stop, STOP_TIME)
+        self._drive(stack, _heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
-        ready(f"ready xmpp={address}")
+        ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 
     async def _start_uplink(

@@ -1,121 +1,211 @@
-"""What negotiation needs of others: TLS, credentials, a hash, a binding.
+"""What negotiation asks for, done: credentials, a hash, a certificate's owner, a session.
 
-What takes a `then` calls it on the event loop with what came of it.
+Each answer goes back into the negotiation on the event loop, in whichever order of steps
+`wire.states` allows. Failures are delayed and limited by `rules.throttle`. What is bound then is
+`session`'s.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+import secrets
+from typing import TYPE_CHECKING, Final
 
 from edge import credentials
-from edge.errors import StoreBusy, StoreError, StoreFull
-from edge.store import accounts
+from edge.errors import StoreError
+from edge.net.refusals import stanza_error
+from edge.net.session import Session
+from edge.store import accounts, certificates
+from edge.wire import actions, sasl
 from edge.wire.errors import StanzaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
 
     from edge.credentials import Credentials
+    from edge.net.connection import Connection
     from edge.net.shared import Shared
     from edge.store.database import Transaction
+    from edge.wire.actions import Action
+    from edge.wire.negotiation import Negotiation
 
 FINGERPRINT: Final = "SCRAM-SHA-256"
 """The credentials that PLAIN is checked against."""
 
-
-LINGER: Final = 5.0
-"""Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
-
-TURN: Final = 0.5
-"""Seconds for which a handshake holds others back: one that takes longer waits for its peer."""
+TRIED: Final = "not-authorized"
+"""The failure that counts as an attempt on a password; others are a client's mistakes."""
 
 
-class Binding(NamedTuple):
-    """A session to be bound: its socket's generation, its account, and its JIDs."""
+class Login:
+    """One connection's way to a session.
 
-    generation: int
-    account: str
-    bare: str
-    full: str
+    Args:
+        shared: what all share.
+        connection: whose way it is.
+        negotiation: the connection's.
+        source: its address, as `throttle.source` gives it.
+        fingerprint: of the certificate that its peer has shown and TLS verified.
+    """
 
+    def __init__(
+        self,
+        shared: Shared,
+        connection: Connection,
+        negotiation: Negotiation,
+        source: str,
+        fingerprint: bytes | None = None,
+    ) -> None:
+        self._shared = shared
+        self._connection = connection
+        self._negotiation = negotiation
+        self._source = source
+        self._began = 0.0
+        self._telling: asyncio.TimerHandle | None = None
+        self._fingerprint = fingerprint
 
-async def secure(
-    shared: Shared, session: asyncio.BaseProtocol, plain: asyncio.Transport
-) -> asyncio.Transport | None:
-    """Do the TLS handshake on a connection; `None` where it failed."""
-    limits = shared.settings.limits
-    async with shared.handshakes:
-        if plain.is_closing():  # it was lost while it waited: TLS on it would never end
-            return None
-        handshake = shared.loop.create_task(
-            shared.loop.start_tls(
-                plain,
-                session,
-                shared.tls,
-                server_side=True,
-                ssl_handshake_timeout=limits.authenticate_time,
-                ssl_shutdown_timeout=LINGER,
-            )
-        )
-        await asyncio.wait({handshake}, timeout=TURN)
-    try:
-        return await handshake
-    except OSError:  # TLS's errors and time-outs among them
-        return None
+    def heard(self) -> None:
+        """Note that the peer has sent something: the time to its answer counts from here."""
+        self._began = self._shared.loop.time()
 
+    def stop(self) -> None:
+        """Tell nothing more: the connection is over."""
+        if self._telling is not None:
+            self._telling.cancel()
 
-def look_up(
-    shared: Shared, username: str, mechanism: str, then: Callable[[Credentials | None], None]
-) -> None:
-    """Find the credentials of an account, or make some up; `None` if the store could not."""
-    wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
+    def do(self, action: Action) -> None:
+        """Do what negotiation needs the result of, or tells."""
+        match action:
+            case actions.LookUp(username, mechanism):
+                self._look_up(username, mechanism)
+            case actions.Identify():
+                self._identify()
+            case actions.Verify(password, keys):
+                self._verify(password, keys)
+            case actions.Denied(username, condition):
+                self._deny(username, condition)
+            case actions.Authenticated(username):
+                self._welcome(username)
+            case actions.Resume(previd, h):
+                self._resume(previd, h)
+            case actions.Bind():
+                self._bind(action)
 
-    def answer(outcome: Credentials | StoreError | None) -> None:
-        if outcome is None:
-            then(credentials.decoy(username, shared.decoy, wanted))
-        else:
-            then(None if isinstance(outcome, StoreError) else outcome)
+    def _go_on(self, wanted: list[Action]) -> None:
+        self._connection.go_on(wanted)
 
-    shared.store.submit(lambda tx: accounts.credentials(tx, username, wanted), answer)
+    # Who it is
 
-
-def verify(shared: Shared, password: str, keys: Credentials, then: Callable[[bool], None]) -> None:
-    """Check a password beside the event loop: hashing it takes milliseconds."""
-
-    def answer(done: asyncio.Future[bool]) -> None:
-        then(not done.cancelled() and done.exception() is None and done.result())
-
-    checked = shared.loop.run_in_executor(shared.hashing, credentials.verify, password, keys)
-    checked.add_done_callback(answer)
-
-
-def bind(shared: Shared, binding: Binding, then: Callable[[StanzaError | None], None]) -> None:
-    """Bind a session; the one that had its address before is ended."""
-
-    def unit(tx: Transaction) -> int | None:
-        return shared.lifecycle.enter(tx, *binding)
-
-    def answer(outcome: int | StoreError | None) -> None:
-        if isinstance(outcome, StoreError):
-            then(stanza_error(outcome))
+    def _look_up(self, username: str, mechanism: str) -> None:
+        """Find the credentials of an account, or make some up."""
+        shared, negotiation = self._shared, self._negotiation
+        if not shared.throttle.allows(self._source, username, shared.loop.time()):
+            shared.tally.add("authentication_limit")
+            self._go_on(negotiation.refused_attempt())
             return
-        if outcome is not None:
-            shared.registry.end(outcome, "conflict", "replaced by a new session")
-        then(None)
+        wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
 
-    shared.store.submit(unit, answer)
+        def answer(outcome: Credentials | StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                self._go_on(negotiation.found(None))
+            else:
+                keys = outcome or credentials.decoy(username, shared.decoy, wanted)
+                self._go_on(negotiation.found(keys))
 
+        shared.store.submit(lambda tx: accounts.credentials(tx, username, wanted), answer)
 
-def unbind(shared: Shared, generation: int) -> None:
-    """Forget a session; if that fails, its row ends with the process."""
-    shared.store.submit(
-        lambda tx: shared.lifecycle.leave(tx, generation, ()), lambda _outcome: None
-    )
+    def _identify(self) -> None:
+        """Find whose certificate it is: not limited, since none can be guessed."""
+        shared, negotiation, fingerprint = self._shared, self._negotiation, self._fingerprint
 
+        def answer(outcome: str | StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                self._go_on(negotiation.refused_attempt())
+            else:
+                self._go_on(negotiation.identified(outcome, more=self._connection.more))
 
-def stanza_error(error: StoreError) -> StanzaError:
-    """Tell what the store could not do as an error that the peer may retry after."""
-    if isinstance(error, StoreFull | StoreBusy):
-        return StanzaError("resource-constraint", "the gateway's disk has no room just now")
-    return StanzaError("internal-server-error", type="wait")
+        shared.store.submit(
+            lambda tx: None if fingerprint is None else certificates.owner(tx, fingerprint), answer
+        )
+
+    def _verify(self, password: str, keys: Credentials) -> None:
+        """Check a password beside the event loop: hashing it takes milliseconds."""
+
+        def answer(done: asyncio.Future[bool]) -> None:
+            right = not done.cancelled() and done.exception() is None and done.result()
+            self._go_on(self._negotiation.verified(right, more=self._connection.more))
+
+        shared = self._shared
+        checked = shared.loop.run_in_executor(shared.hashing, credentials.verify, password, keys)
+        checked.add_done_callback(answer)
+
+    def _deny(self, username: str, condition: str) -> None:
+        """Tell a failure when it is time, by the throttle: not sooner for who is unknown."""
+        shared, now = self._shared, self._shared.loop.time()
+        throttle = shared.throttle
+        if condition == TRIED and self._negotiation.mechanism != sasl.EXTERNAL:
+            delay = throttle.failed(self._source, username, now)
+        else:
+            delay = throttle.delay(self._source, username, now)
+        wait = max(self._began + delay - now, 0.0)
+        self._telling = shared.loop.call_later(wait, self._tell)
+
+    def _tell(self) -> None:
+        self._go_on(self._negotiation.tell_failure())
+
+    def _welcome(self, username: str) -> None:
+        shared = self._shared
+        if self._negotiation.mechanism != sasl.EXTERNAL:
+            shared.throttle.succeeded(self._source, username, shared.loop.time())
+        self._connection.known()
+
+    # Which session
+
+    def _bind(self, wanted: actions.Bind) -> None:
+        """Bind a session; the one that had its address before is ended."""
+        shared, negotiation, account = self._shared, self._negotiation, self._negotiation.username
+        resource = wanted.resource or secrets.token_hex(8)
+        session = Session(shared, account, f"{account}@{negotiation.domain}/{resource}")
+        if not shared.registry.admit(session):
+            shared.tally.add("sessions")
+            error = StanzaError("resource-constraint", "too many sessions")
+            self._go_on(negotiation.refused(error))
+            return
+        enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
+
+        def unit(tx: Transaction) -> int | None:
+            return shared.lifecycle.enter(
+                tx, session.generation, account, session.bare, session.full
+            )
+
+        def answer(outcome: int | StoreError | None) -> None:
+            if isinstance(outcome, StoreError):
+                session.finish()
+                self._go_on(negotiation.refused(stanza_error(outcome)))
+                return
+            if outcome is not None:
+                shared.registry.replaced(outcome)
+            if self._connection.over or session.over:  # lost, or ended, meanwhile
+                session.finish()
+                self._connection.end("resource-constraint")
+                return
+            self._connection.begin(session, negotiation.bound(session.full, enabled))
+
+        shared.store.submit(unit, answer)
+
+    def _resume(self, previd: str, h: int) -> None:
+        """Resume a session of this account."""
+        registry, negotiation = self._shared.registry, self._negotiation
+        session = registry.find(previd)
+        if session is None or session.account != negotiation.username:
+            handled = registry.handled_before(previd, negotiation.username)
+            self._go_on(negotiation.not_resumed(handled))
+            return
+
+        def then(found: bool) -> None:
+            if found:
+                wanted = negotiation.resumed(session.full, previd, session.handled)
+                self._connection.begin(session, wanted)
+            else:
+                handled = registry.handled_before(previd, negotiation.username)
+                self._go_on(negotiation.not_resumed(handled))
+
+        session.resume(self._connection, h, then)

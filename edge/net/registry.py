@@ -1,64 +1,189 @@
-"""Which sockets there are: generation to session, and how many may be.
+"""Who is connected and which sessions there are, and how many may be.
 
-Who is bound and who is present is not known here: that is in the store.
+A connection is a socket; a session is what is bound, and may wait for its connection to come back
+(XEP-0198). Who is present is not known here: that is in the store, whose sends find their session
+by its generation.
 """
 
 from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from edge.net.strangers import Strangers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edge.net.session import Session
     from edge.options import Limits
+    from edge.store.database import Send
+
+REMEMBERED: Final = 256
+"""Sessions that are over of which it is known how many stanzas they had handled: a peer that wants
+to resume one learns which of its stanzas not to send again."""
 
 
-class Connection(Protocol):
-    """What the registry can ask of a session."""
+class Connected(Protocol):
+    """What the registry can ask of a connection."""
 
-    def end(self, condition: str, text: str = "") -> None:
-        """Send a stream error and close."""
+    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
+        """Send a stream error and close; `at_once`, without waiting for the peer."""
 
     def read_on(self) -> None:
-        """Read again, if nothing else holds the session back."""
+        """Read again, if nothing else holds the connection back."""
+
+
+class Handled:
+    """How many stanzas a session had handled when it was over, of whose account."""
+
+    __slots__ = ("account", "h")
+
+    def __init__(self, account: str, h: int) -> None:
+        self.account = account
+        self.h = h
 
 
 class Registry:
-    """The sessions of the process, bounded in number."""
+    """The connections and the sessions of the process, bounded in number."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._generations = count(1)
-        self._sessions: dict[int, Connection] = {}
-        self._strangers: set[int] = set()
+        self._connections: dict[Connected, None] = {}
+        self._strangers: Strangers[Connected] = Strangers(limits)
+        self._sessions: dict[int, Session] = {}
+        self._bound: dict[str, dict[int, Session]] = {}
+        self._tokens: dict[str, Session] = {}
+        self._detached: dict[int, Session] = {}
+        self._over: dict[str, Handled] = {}
+        self.unacknowledged = 0
         self.empty = asyncio.Event()
         self.empty.set()
 
-    def __len__(self) -> int:
-        return len(self._sessions)
+    # Connections
 
-    def add(self, session: Connection) -> int | None:
-        """Take a new connection in; returns its generation, or `None` if there are too many."""
-        if len(self._sessions) >= self._limits.sessions:
-            return None
-        if len(self._strangers) >= self._limits.unauthenticated:
-            return None
-        generation = next(self._generations)
-        self._sessions[generation] = session
-        self.empty.clear()
-        self._strangers.add(generation)
-        return generation
+    def add(self, connection: Connected, source: str, now: float) -> bool:
+        """Take a new connection in; false if there are too many.
 
-    def known(self, generation: int) -> None:
+        Args:
+            connection: the new one.
+            source: its address, as `throttle.source` gives it.
+            now: the present second.
+        """
+        if len(self._connections) >= self._limits.sessions:
+            return False
+        stays, goes = self._strangers.admit(connection, source, now)
+        if goes is not None:
+            goes.end("resource-constraint", "made room for a newcomer", at_once=True)
+        if stays:
+            self._connections[connection] = None
+            self.empty.clear()
+        return stays
+
+    def known(self, connection: Connected) -> None:
         """Note that this one has logged in."""
-        self._strangers.discard(generation)
+        self._strangers.remove(connection)
 
-    def remove(self, generation: int) -> None:
+    def remove(self, connection: Connected) -> None:
         """Forget a connection."""
-        self._sessions.pop(generation, None)
-        self._strangers.discard(generation)
-        if not self._sessions:
+        self._connections.pop(connection, None)
+        self._strangers.remove(connection)
+        if not self._connections:
             self.empty.set()
+
+    def read_on(self) -> None:
+        """Let all connections read again."""
+        for connection in list(self._connections):
+            connection.read_on()
+
+    # Sessions
+
+    def generation(self) -> int:
+        """Return the number of the next session."""
+        return next(self._generations)
+
+    def admit(self, session: Session) -> bool:
+        """Take a session in that is about to be bound; false if there are too many.
+
+        Where there are too many, one that waits to be resumed makes room: of its account where the
+        account has too many, the one that has waited longest. One of the same address does not
+        count: the new session replaces it.
+        """
+        others = [
+            s for s in self._bound.get(session.account, {}).values() if s.full != session.full
+        ]
+        if len(others) >= self._limits.sessions_per_account:
+            waiting = [s for s in self._detached.values() if s in others]
+            if not waiting:
+                return False
+            waiting[0].end("resource-constraint")
+        if len(self._sessions) >= self._limits.sessions:
+            if not self._detached:
+                return False
+            next(iter(self._detached.values())).end("resource-constraint")
+        self._sessions[session.generation] = session
+        self._bound.setdefault(session.account, {})[session.generation] = session
+        return True
+
+    def resumable(self, session: Session) -> None:
+        """Let a session be found by its token."""
+        self._tokens[session.token] = session
+
+    def find(self, token: str) -> Session | None:
+        """Return the session that can be resumed by this token."""
+        return self._tokens.get(token)
+
+    def detached(self, session: Session) -> None:
+        """Note that a session waits to be resumed."""
+        self._detached[session.generation] = session
+
+    def attached(self, session: Session) -> None:
+        """Note that a session has a connection again."""
+        self._detached.pop(session.generation, None)
+
+    def over(self, session: Session) -> None:
+        """Note that a session is over; sends still find it until it has left the store."""
+        generation, account = session.generation, session.account
+        self._detached.pop(generation, None)
+        of_account = self._bound.get(account, {})
+        of_account.pop(generation, None)
+        if not of_account:
+            self._bound.pop(account, None)
+        if self._tokens.pop(session.token, None) is not None:
+            self._over[session.token] = Handled(account, session.handled)
+            if len(self._over) > REMEMBERED:
+                del self._over[next(iter(self._over))]
+
+    def handled(self, token: str, h: int) -> None:
+        """Note that a session that is over has handled more."""
+        if (remembered := self._over.get(token)) is not None:
+            remembered.h = h
+
+    def handled_before(self, token: str, account: str) -> int | None:
+        """Tell how many stanzas a session of an account had handled that is over, if known."""
+        remembered = self._over.get(token)
+        return remembered.h if remembered is not None and remembered.account == account else None
+
+    def forget(self, generation: int) -> None:
+        """Forget a session that has left the store."""
+        self._sessions.pop(generation, None)
+
+    def deliver(self, sends: Iterable[Send]) -> None:
+        """Hand stanzas over to their sessions; one that has left has given its rows back."""
+        for generation, stanza, receipt in sends:
+            if (session := self._sessions.get(generation)) is not None:
+                session.deliver(stanza, receipt)
+
+    def relieve(self) -> None:
+        """End the session that holds most of what is not acknowledged: there is too much of it."""
+        max(self._sessions.values(), key=_held).end("resource-constraint")
+
+    def replaced(self, generation: int) -> None:
+        """End a session whose address another has now."""
+        if (session := self._sessions.get(generation)) is not None:
+            session.replaced()
 
     def end(self, generation: int, condition: str, text: str = "") -> None:
         """End a session with a stream error, if it is still there."""
@@ -66,11 +191,12 @@ class Registry:
             session.end(condition, text)
 
     def end_all(self, condition: str) -> None:
-        """End every session."""
+        """End every connection, and every session."""
+        for connection in list(self._connections):
+            connection.end(condition)
         for session in list(self._sessions.values()):
             session.end(condition)
 
-    def read_on(self) -> None:
-        """Let all sessions read again."""
-        for session in list(self._sessions.values()):
-            session.read_on()
+
+def _held(session: Session) -> int:
+    return 0 if session.over else session.held

@@ -7,18 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.handlers.lifecycle import Lifecycle
+from edge.rules.throttle import Bounds, Throttle
 
 if TYPE_CHECKING:
-    import ssl
-
     from edge.config import Config
     from edge.handlers.router import Router
     from edge.net.registry import Registry
     from edge.net.tally import Tally
+    from edge.net.tls import Contexts
     from edge.store.commit import Store
 
 READ_BYTES: Final = 32 * 1024
 """Bytes that are read at once; asyncio's own buffer for each read of each socket is 256 KiB."""
+
+LOOK: Final = 1.0
+"""Seconds between two looks at the sessions that wait for their peers."""
 
 
 class Flushable(Protocol):
@@ -26,6 +29,13 @@ class Flushable(Protocol):
 
     def flush(self) -> None:
         """Write it."""
+
+
+class Watched(Protocol):
+    """Somebody whose peer has to be looked after."""
+
+    def look(self) -> bool:
+        """See how it stands; false when there is no more need to look."""
 
 
 class Shared:
@@ -37,10 +47,11 @@ class Shared:
         store: Store,
         registry: Registry,
         router: Router,
-        tls: ssl.SSLContext,
+        tls: Contexts,
         decoy: bytes,
         tally: Tally,
     ) -> None:
+        limits = settings.limits
         self.settings = settings
         self.store = store
         self.registry = registry
@@ -51,9 +62,16 @@ class Shared:
         self.tally = tally
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self.handshakes = asyncio.Semaphore(settings.limits.handshakes)
+        self.handshakes = asyncio.Semaphore(limits.handshakes)
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
+        self.throttle = Throttle(
+            Bounds(
+                limits.authenticate_failures, limits.authenticate_again, limits.authenticate_delay
+            )
+        )
         self._to_flush: list[Flushable] = []
+        self._watched: dict[Watched, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     def will_flush(self, session: Flushable) -> None:
         """Let a session write in the next round of the event loop."""
@@ -65,3 +83,23 @@ class Shared:
         sessions, self._to_flush = self._to_flush, []
         for session in sessions:
             session.flush()
+
+    def watch(self, session: Watched) -> None:
+        """Look at a session each second, until it says that there is no more need to."""
+        self._watched[session] = None
+        if self._timer is None:
+            self._timer = self.loop.call_later(LOOK, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        watched, self._watched = self._watched, {}
+        for session in watched:
+            if session.look():
+                self.watch(session)
+
+    def close(self) -> None:
+        """Look at nobody any more."""
+        self._watched.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.hashing.shutdown(wait=False, cancel_futures=True)

@@ -36,6 +36,8 @@ class Process:
         self.argv = argv
         self._closed = False
         self.addresses: dict[str, str] = {}
+        """Where it is reached, by name: the first address of each."""
+        self._named: list[tuple[str, str]] = []
         self._ready = threading.Event()
         self._out: deque[str] = deque(maxlen=KEPT_LINES)
         self._err: deque[str] = deque(maxlen=KEPT_LINES)
@@ -70,8 +72,11 @@ class Process:
 
     def host_port(self, name: str) -> tuple[str, int]:
         """The address that the `ready` line gave under `name`."""
-        host, _, port = self.addresses[name].rpartition(":")
-        return host.strip("[]"), int(port)
+        return _host_port(self.addresses[name])
+
+    def hosts(self, name: str) -> list[tuple[str, int]]:
+        """All addresses that the `ready` line gave under `name`."""
+        return [_host_port(address) for given, address in self._named if given == name]
 
     def wait_ready(self, seconds: float = READY_S) -> None:
         """Wait for the `ready` line; fail with the process's output when it does not come."""
@@ -138,9 +143,15 @@ class Process:
             kept.append(line)
             if kept is self._out and line.startswith("ready") and not self.addresses:
                 words = (word.partition("=") for word in line.split()[1:])
-                self.addresses = {name: address for name, _, address in words}
+                self._named = [(name, address) for name, _, address in words]
+                self.addresses = dict(reversed(self._named))
                 self._ready.set()
         self._ready.set()
+
+
+def _host_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def start(*argv: str | Path, ready: bool = True, env: dict[str, str] | None = None) -> Process:

@@ -56,7 +56,10 @@ async def test_a_wrong_password_and_an_unknown_name_are_answered_alike(
 async def test_nothing_but_starttls_is_offered_in_the_clear(port: int) -> None:
     async with await Client.connect(port) as client:
         features = await client.element()
-        assert [child.tag for child in features] == ["{urn:ietf:params:xml:ns:xmpp-tls}starttls"]
+        assert [child.tag for child in features] == [
+            "{urn:ietf:params:xml:ns:xmpp-tls}starttls",
+            "{urn:xmpp:stream-limits:0}limits",
+        ]
         assert await client.authenticate("PLAIN", "cam1", PASSWORD) == "encryption-required"
 
 

@@ -1,0 +1,416 @@
+"""One socket: TLS, bytes in to stanzas, the turns that it has, and bytes out.
+
+It carries out what `wire.negotiation` asks for until a session is bound, and hands stanzas to the
+session from then on. It is not read while it has to wait: for a result that negotiation needs, for
+its own stanzas to be committed, for the store to have room, or for its peer to take what is sent.
+White space that keeps a connection alive is taken; none is sent, since TCP looks after that. What
+a stanza means is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from edge.net import tls
+from edge.net.keepalive import keep_alive
+from edge.net.login import Login
+from edge.rules import throttle
+from edge.wire import actions, management
+from edge.wire.errors import StreamError
+from edge.wire.negotiation import Negotiation
+from edge.wire.parser import StreamParser
+from edge.wire.requests import STANZAS
+from edge.wire.stanza import Stanza
+
+if TYPE_CHECKING:
+    from edge.net.session import Session
+    from edge.net.shared import Shared
+    from edge.wire.actions import Action
+    from edge.wire.stanza import Item
+
+SLICE: Final = 4096
+"""Bytes that are parsed at once: as stanzas they take up to 80 times as much. What more was read
+waits as it came."""
+
+IN_TURN: Final = frozenset((management.REQUEST, management.ACK))
+"""What does not wait for the stanzas before it, of all that is no stanza."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A device's connection; `direct` if it speaks TLS from the first byte (XEP-0368)."""
+
+    def __init__(self, shared: Shared, *, direct: bool = False) -> None:
+        limits = shared.settings.limits
+        self._shared = shared
+        self._limits = limits
+        self._direct = direct
+        self._parser = StreamParser(
+            limits.stranger_stanza_bytes,
+            limits.stanza_depth,
+            limits.stanza_elements,
+            limits.stanza_attributes,
+        )
+        self._source = ""
+        self._securing = direct  # TLS is being made: nothing can be said
+        self._negotiation = self._negotiate()
+        self._login: Login | None = None
+        self._session: Session | None = None
+        self._transport: asyncio.Transport | None = None
+        self._plain: asyncio.Transport | None = None
+        self._items: deque[Item | StreamError] = deque()
+        self._unread = b""
+        self._out: list[bytes] = []
+        self._next_turn: asyncio.Handle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._writable = True
+        self._timer: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self.over = False
+        self.written = 0
+
+    def _negotiate(self, *, certificate: bool = False) -> Negotiation:
+        settings, limits = self._shared.settings, self._limits
+        return Negotiation(
+            settings.gateway.domain,
+            require_tls=settings.xmpp.require_tls,
+            secure=self._direct,
+            certificate=certificate,
+            limits=(limits.stranger_stanza_bytes, limits.stanza_bytes),
+        )
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; a connection too many is told so and closed."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101
+        self._plain = transport
+        self._adopt(transport)
+        keep_alive(transport)
+        peer = transport.get_extra_info("peername")
+        self._source = throttle.source(peer[0] if peer else "")
+        if not self._shared.registry.add(self, self._source, self._shared.loop.time()):
+            self._shared.tally.add("connections")
+            self.end("resource-constraint", "too many connections")
+            return
+        self._timer = self._shared.loop.call_later(self._limits.authenticate_time, self._time_out)
+        if self._direct:
+            transport.pause_reading()
+            self._reading = False
+            self._start_tls()
+        else:
+            self._login = Login(self._shared, self, self._negotiation, self._source)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Read into the buffer that all sessions share: it is used up before the next read."""
+        return self._shared.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        if self.over:
+            return
+        if nbytes > SLICE:
+            self._unread = bytes(self._shared.buffer[SLICE:nbytes])
+            nbytes = SLICE
+        self._feed(self._shared.buffer[:nbytes])
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """Let the transport close: who stops sending is not heard any more."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop reading: the peer does not take what it is sent."""
+        self._writable = False
+        self._settle()
+        if self._transport is not None:
+            self._stalled = self._shared.loop.call_later(
+                self._limits.stalled_time, self._transport.abort
+            )
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        self._writable = True
+        if self._stalled is not None:
+            self._stalled.cancel()
+        self._pump()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """Forget the connection; its session may wait for another."""
+        if self._transport is None:
+            return
+        self._transport = self._plain = None
+        self._stop()
+        self._parser.close()
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        if failures := self._negotiation.failures:
+            self._shared.tally.add("authentication", failures)
+        self._shared.registry.remove(self)
+        if (session := self._session) is not None:
+            self._session = None
+            session.lost()
+
+    # What others ask of a connection.
+
+    def end(self, condition: str, text: str = "", *, at_once: bool = False) -> None:
+        """Send a stream error and close; `at_once`, without waiting for the peer."""
+        self.fail(StreamError(condition, text))
+        if at_once and self._transport is not None:
+            self._transport.abort()
+
+    def fail(self, error: StreamError) -> None:
+        """Send a stream error and close."""
+        self._items.clear()
+        self._unread = b""
+        if self._securing:  # nothing can be said
+            self._close()
+        else:
+            self._perform(self._negotiation.fail(error))
+
+    def dismiss(self, condition: str, text: str) -> None:
+        """End, without the session: it goes on with another connection."""
+        self._session = None
+        self.end(condition, text)
+
+    def read_on(self) -> None:
+        """Go on, if nothing else holds the connection back."""
+        if self._items or not self._reading:
+            self._pump()
+
+    def send(self, data: bytes) -> None:
+        """Send in the next round of the event loop, together with what else there is by then."""
+        if self.over or not data:
+            return
+        if not self._out:
+            self._shared.will_flush(self)
+        self._out.append(data)
+
+    def flush(self) -> None:
+        """Write what was to be sent."""
+        transport, out = self._transport, self._out
+        if transport is not None and out:
+            session = self._session
+            tracking = session is not None and session.tracking
+            if session is not None and tracking:
+                session.flushing(out)
+            data = b"".join(out)
+            out.clear()
+            self.written += len(data)
+            transport.write(data)
+            if session is not None and tracking:
+                session.flushed(self)
+        out.clear()
+
+    def backlog(self) -> int:
+        """Return how many bytes are in the transport's buffers: after `connection_lost`, none."""
+        transport, plain = self._transport, self._plain
+        if transport is None or plain is None:
+            return 0
+        waiting = transport.get_write_buffer_size()
+        return waiting if plain is transport else waiting + plain.get_write_buffer_size()
+
+    @property
+    def more(self) -> bool:
+        """Whether the peer has sent more than what was handled."""
+        return bool(self._items or self._unread or self._parser.pending)
+
+    # How it goes on.
+
+    def _time_out(self) -> None:
+        self._shared.tally.add("authenticate_time")
+        self.end("connection-timeout", "not bound in time")
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._pump()
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        try:
+            self._items += self._parser.feed(data)
+        except StreamError as error:
+            self._unread = b""
+            self._items += error.items
+            self._items.append(error)
+
+    def _pump(self) -> None:
+        """Handle what was read, until something has to be waited for, or others have a turn."""
+        items = self._items
+        left = self._limits.session_units
+        while not self._held_back():
+            if not items:
+                if not self._unread:
+                    break
+                data, self._unread = self._unread[:SLICE], self._unread[SLICE:]
+                self._feed(data)
+                continue
+            if left == 0:
+                self._next_turn = self._shared.loop.call_soon(self._take_turn)
+                break
+            left -= 1
+            session = self._session
+            if session is None:
+                self._negotiated(items.popleft())
+                continue
+            item = items[0]
+            if isinstance(item, Stanza) and item.name in STANZAS:
+                sender = item.attrs.get("from")
+                if sender is None or session.is_sender(sender):
+                    items.popleft()
+                    session.take(item)
+                else:
+                    items[0] = StreamError("invalid-from")
+            elif session.in_flight and not (isinstance(item, Stanza) and item.name in IN_TURN):
+                break  # what ends the stream comes after the answers to what came before it
+            else:
+                self._negotiated(items.popleft())
+        self._settle()
+
+    def _negotiated(self, item: Item | StreamError) -> None:
+        if self._login is not None:
+            self._login.heard()
+        if isinstance(item, StreamError):
+            self._shared.tally.add(item.condition)
+            self._perform(self._negotiation.fail(item))
+        else:
+            self._perform(self._negotiation.receive(item, more=self.more))
+
+    def _held_back(self) -> bool:
+        session = self._session
+        if session is None:
+            waits = self._securing or self._negotiation.waiting
+        else:
+            waits = (
+                session.in_flight >= self._limits.session_units
+                or session.in_flight_bytes >= self._limits.session_bytes
+                or session.slow
+            )
+        return (
+            waits
+            or self.over
+            or not self._writable
+            or self._next_turn is not None
+            or self._shared.store.full
+        )
+
+    def _settle(self) -> None:
+        """Read or do not read, as it is now."""
+        wanted = not (self._items or self._unread or self._held_back())
+        if self._transport is None or wanted is self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # What negotiation asks for.
+
+    def go_on(self, wanted: list[Action]) -> None:
+        """Do what negotiation asks for, and then what was held back meanwhile."""
+        self._perform(wanted)
+        self._pump()
+
+    def begin(self, session: Session, wanted: list[Action]) -> None:
+        """Go on with a session that is bound or resumed."""
+        self._session = session
+        self._login = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._perform(wanted)
+        session.attach(self)
+        self._pump()
+
+    def known(self) -> None:
+        """Take larger stanzas: the peer has logged in."""
+        self._parser.limit(self._limits.stanza_bytes)
+        self._shared.registry.known(self)
+
+    def _perform(self, wanted: list[Action]) -> None:
+        for action in wanted:
+            match action:
+                case actions.Send(data):
+                    self.send(data)
+                case actions.Restart():
+                    self._parser.reset()
+                case actions.StartTls():
+                    self._parser.reset()
+                    self.flush()
+                    self._start_tls()
+                case actions.Close():
+                    self._close()
+                case actions.Route(stanza) if self._session is not None:
+                    self._session.take(stanza)
+                case actions.Manage(item) if self._session is not None:
+                    self._manage(self._session, item)
+                case _ if self._login is not None:
+                    self._login.do(action)
+
+    def _manage(self, session: Session, item: Stanza) -> None:
+        try:
+            session.manage(item)
+        except StreamError as error:
+            self._shared.tally.add(error.condition)
+            self.fail(error)
+
+    def _start_tls(self) -> None:
+        self._securing = True
+        self._handshake = self._shared.loop.create_task(self._secure())
+
+    async def _secure(self) -> None:
+        plain = self._transport
+        if plain is None:
+            return
+        transport = await tls.secure(self._shared, self, plain, direct=self._direct)
+        if transport is None or self._transport is None:
+            plain.abort()
+            self.connection_lost(None)  # asyncio does not call it during a handshake
+            return
+        self._securing = False
+        self._adopt(transport)
+        self._secured(tls.fingerprint(transport))
+
+    def _secured(self, fingerprint: bytes | None) -> None:
+        """Go on under TLS; `fingerprint` is that of the certificate which the peer has shown."""
+        wanted: list[Action] = []
+        shown = fingerprint is not None
+        if self._direct:
+            self._negotiation = self._negotiate(certificate=shown)
+        else:
+            wanted = self._negotiation.tls_established(certificate=shown)
+        self._login = Login(self._shared, self, self._negotiation, self._source, fingerprint)
+        self.go_on(wanted)
+
+    def _adopt(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._reading = True
+        transport.set_write_buffer_limits(high=self._limits.send_buffer)
+
+    def _stop(self) -> None:
+        self.over = True
+        self._items.clear()
+        self._unread = b""
+        if self._login is not None:
+            self._login.stop()
+
+    def _close(self) -> None:
+        """Write what was to be sent and close; the session, if there is one, is over."""
+        session = self._session
+        self._session = None
+        self._stop()
+        if session is not None:
+            session.finish()
+        transport = self._transport
+        if transport is None:
+            return
+        self.flush()
+        if self._securing:
+            transport.abort()
+            return
+        transport.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._shared.loop.call_later(tls.LINGER, transport.abort)

@@ -1,0 +1,183 @@
+"""What a session sends: answers, and what others have for it, until its peer has got them.
+
+With stream management (XEP-0198), all of it is kept until it is acknowledged, within bounds, also
+while there is no connection. Without, what others sent is kept until it is written. A session that
+goes over a bound is ended: to drop a stanza would be to lose it.
+
+When a session begins and ends is told in `net.session`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.net.written import Written
+
+if TYPE_CHECKING:
+    from edge.errors import StoreError
+    from edge.net.connection import Connection
+    from edge.net.shared import Shared
+    from edge.store.database import Receipt
+    from edge.wire.management import Management
+
+KEPT: Final = 128
+"""Bytes that a stanza which is kept costs beside its own: objects, and its place in a queue."""
+
+BACKLOG: Final = 4
+"""What others sent to a peer that does not read, in units of `limits.send_buffer`: its answers fill
+one, and then it is not read; what others send has no such brake."""
+
+
+class Sending:
+    """What a session of `full` sends, on its connection while it has one."""
+
+    __slots__ = (
+        "_asked", "_late", "_shared", "_to_confirm", "_urgent", "_written", "account", "bare",
+        "connection", "full", "generation", "held", "management", "over", "tracking",
+    )  # fmt: skip
+
+    def __init__(self, shared: Shared, account: str, full: str) -> None:
+        self._shared = shared
+        self.generation = shared.registry.generation()
+        self.account = account
+        self.full = full
+        self.bare = full.partition("/")[0]
+        self.connection: Connection | None = None
+        self.over = False
+        self.management: Management[Receipt | None] | None = None
+        self.held = 0  # bytes of what is not acknowledged, as they are counted for all sessions
+        self.tracking = False  # the connection's writing has to be followed
+        self._written = Written()
+        self._asked = False  # for an acknowledgement that has not come
+        self._urgent = False  # a row waits for an acknowledgement that was not asked for
+        self._to_confirm: list[Receipt] = []
+        self._late: list[bytes] = []  # came while the session was leaving
+
+    def answer(self, answer: bytes) -> None:
+        """Send the answer to a stanza of the peer's."""
+        if self.over or not answer:
+            return
+        if self.management is None or self._keep(answer, None):
+            self._write(answer)
+
+    def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
+        """Send what another unit of work has for this session.
+
+        What does not fit ends the session, and goes back with the rest.
+        """
+        if self.over:
+            if receipt is None:
+                self._late.append(stanza)
+        elif self.management is not None:
+            self._urgent = self._urgent or receipt is not None
+            if self._keep(stanza, receipt):
+                self._write(stanza)
+        else:
+            self.tracking = True
+            self._written.add(stanza, receipt)
+            if self._written.bytes > BACKLOG * self._shared.settings.limits.send_buffer:
+                self._overflow("too much is not read")
+            else:
+                self._write(stanza)
+
+    def _write(self, stanza: bytes) -> None:
+        if self.connection is not None:
+            self.connection.send(stanza)
+
+    def _keep(self, stanza: bytes, receipt: Receipt | None) -> bool:
+        """Keep a stanza until it is acknowledged; false if that was too much."""
+        assert self.management is not None  # noqa: S101
+        registry, size = self._shared.registry, len(stanza) + KEPT
+        self.held += size
+        registry.unacknowledged += size
+        if not self.management.send(stanza, receipt):
+            self._overflow("too much is not acknowledged")
+        elif registry.unacknowledged > self._shared.settings.limits.unacknowledged_total_bytes:
+            registry.relieve()
+        return not self.over
+
+    def flushing(self, out: list[bytes]) -> None:
+        """Add to what is about to be written the question whether it arrived, if it is time."""
+        if self.management is None:
+            return
+        if self._urgent or self.management.wants_request():
+            out.append(self._request(self.management))
+        elif self.management.bytes and not self._asked:
+            self._shared.watch(self)
+
+    def flushed(self, connection: Connection) -> None:
+        """Note that all that was to be sent is in the connection's buffers."""
+        self._written.flushed(connection.written)
+        self._see_written(connection)
+
+    def look(self) -> bool:
+        """See what the peer has taken, ask what it has got, and try again what failed."""
+        if self.over:
+            return False
+        if self._to_confirm:
+            receipts, self._to_confirm = self._to_confirm, []
+            self._confirm(receipts)
+        if self.connection is not None:
+            if self._written.bytes:
+                self._see_written(self.connection)
+            if self.management is not None and self.management.bytes and not self._asked:
+                self.connection.send(self._request(self.management))
+        return bool(self._written.bytes or self._to_confirm)
+
+    def _request(self, managed: Management[Receipt | None]) -> bytes:
+        self._asked = True
+        self._urgent = False
+        return managed.request()
+
+    def _see_written(self, connection: Connection) -> None:
+        self._confirm(self._written.left(connection.written - connection.backlog()))
+        if self._written.bytes:
+            self._shared.watch(self)
+        else:
+            self.tracking = self.management is not None
+
+    def _confirm(self, receipts: list[Receipt]) -> None:
+        """Tell the store which rows' stanzas have arrived; what it cannot note is told again."""
+
+        def answer(outcome: StoreError | None) -> None:
+            if outcome is not None:
+                self._to_confirm += receipts
+                self._shared.watch(self)
+
+        if receipts:
+            confirm, generation = self._shared.lifecycle.confirm, self.generation
+            self._shared.store.submit(lambda tx: confirm(tx, generation, receipts), answer)
+
+    def acknowledged(self, managed: Management[Receipt | None], h: int) -> None:
+        """Forget what the peer has handled; raises `StreamError` if it cannot have."""
+        before = managed.bytes
+        tokens = managed.acknowledge(h)
+        freed = before - managed.bytes + KEPT * len(tokens)
+        self.held -= freed
+        self._shared.registry.unacknowledged -= freed
+        self._asked = False
+        self._confirm([receipt for receipt in tokens if receipt is not None])
+
+    def unconfirmed(self) -> list[bytes]:
+        """Return the stanzas that the peer may not have got, and that no row keeps, in order."""
+        stanzas = self._written.unconfirmed()
+        if self.management is not None:
+            stanzas += [s.stanza for s in self.management.unacknowledged if s.token is None]
+        return stanzas
+
+    def _overflow(self, text: str) -> None:
+        self._shared.registry.end(self.generation, "resource-constraint", text)
+
+    def send_again(self) -> None:
+        """Send what is not acknowledged on the connection that there is now."""
+        if self.management is not None and self.connection is not None:
+            for kept in self.management.unacknowledged:
+                self.connection.send(kept.stanza)
+            self._urgent = bool(self.management.bytes)
+
+    def forget(self) -> None:
+        """Let go of what is kept: it has been given back."""
+        self._shared.registry.unacknowledged -= self.held
+        self._shared.registry.forget(self.generation)
+        self.held = 0
+        self.management = None

@@ -1,0 +1,140 @@
+"""TLS for devices: the contexts of the two kinds of ports, and the handshake.
+
+A client's certificate is asked for and not required; one that is shown must be of the gateway's CA,
+in its dates and not on its list of revoked ones, or the handshake fails. Whose it is, and whether
+it still is, is the store's to say. Sockets are the connection's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from asyncio import sslproto
+from typing import TYPE_CHECKING, Final
+
+from edge.admin import pki
+from edge.errors import SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.net.shared import Shared
+
+ALPN: Final = "xmpp-client"
+"""The protocol's name in TLS (XEP-0368)."""
+
+BUFFER: Final = 16 * 1024
+"""Bytes that asyncio holds for each TLS connection: one TLS record, in place of its 256 KiB."""
+
+LINGER: Final = 5.0
+"""Seconds that a peer has to take the last bytes and close; then the connection is aborted."""
+
+TURN: Final = 0.5
+"""Seconds for which a handshake holds others back: one that takes longer waits for its peer."""
+
+
+class Contexts:
+    """The contexts of the gateway's certificate, made anew when its files change.
+
+    They are looked at before a handshake; connections that stand keep what they have. Files that
+    cannot be used leave the contexts as they were: `failed` is called, for each change of theirs.
+    """
+
+    def __init__(self, folder: Path, failed: Callable[[], None]) -> None:
+        self._files = pki.files(folder)
+        self._failed = failed
+        self._seen = self._look()
+        self._starttls, self._direct = self._make()
+
+    def get(self, *, direct: bool) -> ssl.SSLContext:
+        """Return the context for STARTTLS or for direct TLS."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._starttls, self._direct = self._make()
+            except SetupError:
+                self._failed()
+        return self._direct if direct else self._starttls
+
+    def _look(self) -> tuple[tuple[int, int] | None, ...]:
+        files = self._files
+        return tuple(_state(path) for path in (files.server, files.server_key, files.crl))
+
+    def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        direct = _context(self._files)
+        direct.set_alpn_protocols([ALPN])
+        return _context(self._files), direct
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
+
+
+def _context(files: pki.Files) -> ssl.SSLContext:
+    """Make a context; raises `SetupError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    context.num_tickets = 0  # a device that returns logs in anew; tickets would cost it bytes
+    context.verify_mode = ssl.CERT_OPTIONAL
+    path = files.server
+    try:
+        context.load_cert_chain(path, files.server_key)
+        path = files.ca
+        context.load_verify_locations(path)
+        path = files.crl
+        if path.exists():
+            context.load_verify_locations(path)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    except (OSError, ssl.SSLError) as error:
+        raise SetupError(f"the certificate {path} cannot be used: {error}") from error
+    return context
+
+
+async def secure(
+    shared: Shared, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, *, direct: bool
+) -> asyncio.Transport | None:
+    """Do the TLS handshake on a connection; `None` where it failed."""
+    limits = shared.settings.limits
+    async with shared.handshakes:
+        if plain.is_closing():  # it was lost while it waited: TLS on it would never end
+            return None
+        handshake = shared.loop.create_task(
+            shared.loop.start_tls(
+                plain,
+                protocol,
+                shared.tls.get(direct=direct),
+                server_side=True,
+                ssl_handshake_timeout=limits.authenticate_time,
+                ssl_shutdown_timeout=LINGER,
+            )
+        )
+        await asyncio.wait({handshake}, timeout=TURN)
+    try:
+        return await handshake
+    except OSError:  # TLS's errors and time-outs among them
+        return None
+
+
+def fingerprint(transport: asyncio.BaseTransport) -> bytes | None:
+    """Return the SHA-256 of the certificate that the peer has shown, if it has shown one."""
+    connection = transport.get_extra_info("ssl_object")
+    certificate = None if connection is None else connection.getpeercert(binary_form=True)
+    return hashlib.sha256(certificate).digest() if certificate else None
+
+
+def bound_buffers() -> None:
+    """Make asyncio's TLS connections hold less memory.
+
+    The attribute is private: where a Python does not have it, its TLS costs what it costs, and the
+    test of the memory of idle sessions tells.
+    """
+    if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
+        sslproto.SSLProtocol.max_size = BUFFER
