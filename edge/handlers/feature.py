@@ -30,6 +30,11 @@ class House(NamedTuple):
     contents: Mapping[str, Decoder]
     accounts: bool
 
+    @property
+    def trusted_domains(self) -> Sequence[str]:
+        """The domains whose users are all trusted: none where accounts are the gateway's own."""
+        return () if self.accounts else self.xmpp.trusted_domains
+
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
 """A unit of work for a sender who is still there; returns what to send back: one stanza or nothing.
@@ -45,6 +50,9 @@ Decoder: TypeAlias = Callable[[Element], "list[tuple[str, NewEvent]]"]
 
 Confirm: TypeAlias = "Callable[[House, Transaction, Sender | None, Sequence[int]], None]"
 """What becomes of rows that were handed to a session: given the session, if it is still there."""
+
+Offered: TypeAlias = "Callable[[Xmpp], bool]"
+"""Whether the options let a feature be there."""
 
 Leave: TypeAlias = "Callable[[House, Transaction, Sender], None]"
 """What a feature does when a session ends, while its row is still there."""
@@ -63,20 +71,23 @@ class Unreadable(Exception):
 class Feature(NamedTuple):
     """A feature, for the router.
 
-    `here`, `mine` and `anywhere` map (stanza, type, payload's name) to handlers: of stanzas
-    addressed to the gateway, of iqs for the sender's own account, and of those that the handler
-    itself checks the address of. An empty type or name stands for any. `contents` maps names of
-    message payloads that the event log takes to their decoders, and `advertises` is told by service
-    discovery. `settled` and `lost` map a kind of receipt to what is done when the peer has the
+    `here`, `mine`, `others` and `anywhere` map (stanza, type, payload's name) to handlers: of
+    stanzas addressed to the gateway, of iqs for the sender's own account, of iqs for the bare JID
+    of another, and of those that the handler itself checks the address of. An empty type or name
+    stands for any. `contents` maps names of message payloads that the event log takes to their
+    decoders, and `advertises` is told by service discovery, where the feature is `offered`.
+    `settled` and `lost` map a kind of receipt to what is done when the peer has the
     stanza of such a row, or went without it; `leaves` is done when a session ends. What `accounts`
     are needed for is absent where the gateway is a component.
     """
 
     here: Mapping[tuple[str, str, str], Handler] = {}
     mine: Mapping[tuple[str, str, str], Handler] = {}
+    others: Mapping[tuple[str, str, str], Handler] = {}
     anywhere: Mapping[tuple[str, str, str], Handler] = {}
     contents: Mapping[str, Decoder] = {}
     advertises: tuple[str, ...] = ()
+    offered: Offered = lambda _xmpp: True
     settled: Mapping[str, Confirm] = {}
     lost: Mapping[str, Confirm] = {}
     leaves: tuple[Leave, ...] = ()

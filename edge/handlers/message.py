@@ -1,50 +1,121 @@
-"""Plain messages: quality of service level 0, at most once.
+"""Messages: to the gateway, whose event log takes them, and to accounts, whose sessions get them.
 
-Source: XEP QoS, "Unacknowledged service"; RFC 6121, section 5.
+To the gateway this is quality of service level 0, at most once. Source: XEP QoS, "Unacknowledged
+service"; RFC 6121, sections 5 and 8.5; RFC 6120, section 10.3.1.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.handlers import delivery, destinations, refusals
+from edge.handlers import delivery, destinations, offline, refusals, relay
+from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature
-from edge.rules import access
-from edge.wire import serialize
+from edge.handlers.post import Letter, Refusal, post
+from edge.rules import access, routing
+from edge.rules.access import Relation
+from edge.rules.routing import Kind
+from edge.store import relations, sessions
+from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
+from edge.wire.stanza import stamped
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House, Work
     from edge.rules.access import Sender
     from edge.store.database import Transaction
+    from edge.wire.jid import Jid
     from edge.wire.stanza import Stanza
 
 
-def plain(house: House, stanza: Stanza) -> Work | bytes:
-    """Deliver a message that nobody acknowledges; a refusal is answered with an error message."""
-    if stanza.attrs.get("type") == "error":
-        return b""
-    astray = destinations.error(house.domain, stanza.attrs.get("to"))
+def message(house: House, stanza: Stanza) -> Work | bytes:
+    """Take a message wherever it is for; a refusal is answered with a message of type error.
 
+    One of type error is never answered, and the gateway itself has no use for it.
+    """
+    kind, to = routing.kind(stanza.attrs.get("type")), stanza.attrs.get("to")
+    try:
+        place = destinations.place(house.domain, to, "")
+        if place is Place.GATEWAY:
+            return b"" if kind is Kind.ERROR else _to_gateway(house, stanza)
+        if not house.accounts:
+            raise StanzaError("service-unavailable", "nobody is reached at this address")
+    except StanzaError as error:
+        return b"" if kind is Kind.ERROR else _refused(house, stanza, "no_destination", error)
+    if _forges_delay(house, stanza):
+        forged = StanzaError("not-acceptable", "only the gateway tells a delay of its own")
+        return b"" if kind is Kind.ERROR else _refused(house, stanza, "malformed", forged)
+    return _to_account(house, stanza, kind, None if to is None else jid.parse(to))
+
+
+def _refused(house: House, stanza: Stanza, rule: str, error: StanzaError) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
-        contents = delivery.read(house, stanza.raw)
-        figure = None
-        if not access.may_use_services(sender):
-            rule, error = "untrusted", StanzaError("not-allowed")
-        elif astray is not None:
-            rule, error = "no_destination", astray
-        elif contents.unreadable:
-            rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
-        elif not delivery.has_room(house, tx, contents):
-            rule, error = "unsealed_events", StanzaError("resource-constraint")
-            figure = house.limits.unsealed_events
-        else:
-            delivery.deliver(tx, contents, sender.full, qos=0)
-            return b""
-        refusals.log(house, tx, sender, rule, figure)
-        return serialize.message_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+        return _refuse(house, tx, stanza, sender, Refusal(rule, error))
 
     return work
 
 
-FEATURE = Feature(anywhere={("message", "", ""): plain})
+def _to_gateway(house: House, stanza: Stanza) -> Work:
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        contents = delivery.read(house, stanza.raw)
+        if not access.may_use_services(sender, house.trusted_domains):
+            refusal = Refusal("untrusted", StanzaError("not-allowed"))
+        elif contents.unreadable:
+            refusal = Refusal("unreadable", StanzaError("not-acceptable", contents.unreadable))
+        elif not delivery.has_room(house, tx, contents):
+            figure = house.limits.unsealed_events
+            refusal = Refusal("unsealed_events", StanzaError("resource-constraint"), figure)
+        else:
+            delivery.deliver(tx, contents, sender.full, qos=0)
+            return b""
+        return _refuse(house, tx, stanza, sender, refusal)
+
+    return work
+
+
+def _to_account(house: House, stanza: Stanza, kind: Kind, address: Jid | None) -> Work:
+    names = [child.name for child in stanza.children]
+    lasting = offline.worth_storing(names)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        to = jid.parse(sender.bare) if address is None else address
+        relation = relations.of(tx, sender, to.local)
+        if kind is Kind.ERROR:
+            exists = relay.answerable(house, tx, sender, to.full) is not None
+        else:
+            exists = access.may_reach(sender, relation, house.xmpp.trust)
+        there = sessions.of(tx, to.bare) if exists else []
+        route = routing.message(kind, there, to.full if to.resource else None, exists=exists)
+        raw = stamped(stanza, sender.full, to.full)
+        letter = Letter(raw, sender.full, to.local, kind, lasting)
+        refusal = post(house, tx, letter, route)
+        if refusal is not None and not exists:
+            rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
+            refusal = refusal._replace(rule=rule)
+        return b"" if refusal is None else _refuse(house, tx, stanza, sender, refusal)
+
+    return work
+
+
+def _refuse(
+    house: House, tx: Transaction, stanza: Stanza, sender: Sender, refusal: Refusal
+) -> bytes:
+    refusals.log(house, tx, sender, refusal.rule, refusal.figure)
+    if refusal.error is None:
+        return b""
+    to = stanza.attrs.get("to")
+    return serialize.message_error(stanza, refusal.error, to=sender.full, from_=to)
+
+
+def _forges_delay(house: House, stanza: Stanza) -> bool:
+    """Tell whether a message brings a delay that only this gateway may tell (XEP-0203, section 5).
+
+    It would pass for the time at which a message was stored here.
+    """
+    return any(
+        child.name == offline.DELAYED and child.attrs.get("from", "").lower() == house.domain
+        for child in stanza.children
+    )
+
+
+FEATURE = Feature(anywhere={("message", "", ""): message})

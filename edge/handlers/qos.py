@@ -53,7 +53,7 @@ def assured(house: House, stanza: Stanza) -> Work:
         situation = qos_receiver.offer(
             held=held,
             digest=digest,
-            trusted=access.may_use_services(sender),
+            trusted=access.may_use_services(sender, house.trusted_domains),
             destination=error is None,
             room=plan.over is None,
         )
@@ -90,7 +90,7 @@ def deliver(house: House, stanza: Stanza) -> Work:
 
 def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple[Decision, _Fault]:
     error = destinations.error(house.domain, held.destination)
-    if error is None and not access.may_use_services(sender):
+    if error is None and not access.may_use_services(sender, house.trusted_domains):
         error = StanzaError("not-allowed")
     contents = delivery.read(house, held.body)
     situation = qos_receiver.release(
@@ -123,7 +123,7 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         contents = delivery.read(house, body)
         situation = qos_receiver.acknowledge(
-            trusted=access.may_use_services(sender),
+            trusted=access.may_use_services(sender, house.trusted_domains),
             destination=error is None,
             room=delivery.has_room(house, tx, contents),
             readable=not contents.unreadable,

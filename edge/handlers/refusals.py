@@ -19,5 +19,12 @@ def log(
     house: House, tx: Transaction, sender: Sender, rule: str, figure: int | None = None
 ) -> None:
     """Log that `rule` refused something to the sender; `figure` is the limit, if it has one."""
+    log_source(house, tx, sender.bare, rule, figure)
+
+
+def log_source(
+    house: House, tx: Transaction, source: str, rule: str, figure: int | None = None
+) -> None:
+    """Log that `rule` refused something to a source, a bare JID."""
     limits = house.limits
-    refusals.refuse(tx, sender.bare, rule, figure, limits.refusal_window, limits.refusal_sources)
+    refusals.refuse(tx, source, rule, figure, limits.refusal_window, limits.refusal_sources)

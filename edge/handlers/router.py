@@ -61,17 +61,19 @@ class Router:
         self.features = [f for f in features() if accounts or not f.accounts]
         self._here: dict[tuple[str, str, str], Handler] = {}
         self._mine: dict[tuple[str, str, str], Handler] = {}
+        self._others: dict[tuple[str, str, str], Handler] = {}
         self._anywhere: dict[tuple[str, str, str], Handler] = {}
         contents: dict[str, Decoder] = {}
         for feature in self.features:
             self._here.update(feature.here)
             self._mine.update(feature.mine)
+            self._others.update(feature.others)
             self._anywhere.update(feature.anywhere)
             contents.update(feature.contents)
-        advertised = tuple(sorted(name for f in self.features for name in f.advertises))
-        self.house = House(
-            domain, limits, xmpp or Xmpp(), _quota(limits), advertised, contents, accounts
-        )
+        xmpp = xmpp or Xmpp()
+        there = [feature for feature in self.features if feature.offered(xmpp)]
+        advertised = tuple(sorted(name for feature in there for name in feature.advertises))
+        self.house = House(domain, limits, xmpp, _quota(limits), advertised, contents, accounts)
 
     def route(self, stanza: Stanza, full: str) -> Work | Slow | bytes:
         """Return the work that a stanza of the session `full` asks for, or its answer."""
@@ -111,7 +113,7 @@ class Router:
             return self._here.get(key)
         if place is Place.OWN:
             return self._mine.get(key) or (self._here.get(key) if to is None else None)
-        return None
+        return self._others.get(key)
 
 
 def _ignore(_house: House, _stanza: Stanza) -> bytes:

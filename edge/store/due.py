@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.store import custody, events, refusals
+from edge.store import custody, events, offline, refusals
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
     from edge.options import Limits
     from edge.store.custody import Held
     from edge.store.database import Transaction
+    from edge.store.offline import Expired
 
 
 def ring(tx: Transaction, limits: Limits) -> None:
     """Do what is due, and ask for the alarm for what is due next."""
     for row in custody.expired(tx, limits.held_ttl):
         drop_held(tx, custody.remove(tx, row), "expired", "its sender never asked for delivery")
+    for expired in offline.expire(tx, limits.offline_ttl):
+        _log_expired(tx, expired)
     refusals.close_windows(tx, limits.refusal_window)
     arm(tx, limits)
 
@@ -30,6 +33,9 @@ def arm(tx: Transaction, limits: Limits) -> None:
     since = custody.first_since(tx)
     if since is not None:
         tx.wake_at(since + limits.held_ttl)
+    stored = offline.first_since(tx)
+    if stored is not None:
+        tx.wake_at(stored + limits.offline_ttl)
     due = refusals.first_due(tx)
     if due is not None:
         tx.wake_at(due)
@@ -40,5 +46,18 @@ def drop_held(tx: Transaction, held: Held, name: str, reason: str) -> None:
     tags = {"msgId": held.msg_id, "destination": held.destination}
     event = NewEvent(
         "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def _log_expired(tx: Transaction, expired: Expired) -> None:
+    event = NewEvent(
+        "message",
+        expired.sender,
+        name="expired",
+        level="Warning",
+        text="its recipient did not come",
+        qos=0,
+        tags={"account": expired.account},
     )
     events.append(tx, events.SYSTEM, event)

@@ -39,10 +39,12 @@ VERSION = "jabber:iq:version"
 TIME = "urn:xmpp:time"
 RSM = "http://jabber.org/protocol/rsm"
 
-# Change of password (XEP-0077), delayed delivery (XEP-0203), and what XEP-0160 advertises
+# Change of password (XEP-0077), delayed delivery (XEP-0203), what XEP-0160 advertises, and chat
+# states (XEP-0085), which it does not store
 REGISTER = "jabber:iq:register"
 DELAY = "urn:xmpp:delay"
 OFFLINE = "msgoffline"
+CHAT_STATES = "http://jabber.org/protocol/chatstates"
 
 # Quality of service: the specification's, and the two that the other known implementation moved to
 QOS = "urn:xmpp:qos"

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import Router, guarded
-from edge.options import Limits
+from edge.options import Limits, Xmpp
 from edge.rules.clock import Now
 from edge.store import accounts, database, due, events, meta
 from edge.store.commit import Bounds, Store
@@ -124,8 +124,7 @@ def read_reply(answer: bytes) -> Reply | None:
     """Read an answer; `None` for nothing."""
     if not answer:
         return None
-    stream = b"<s xmlns='jabber:client'>%b</s>" % answer
-    root = ElementTree.fromstring(stream)[0]  # noqa: S314 - our own answer
+    root = read_element(answer)
     error = root.find("{jabber:client}error")
     payloads = [child for child in root if child is not error]
     assert len(payloads) <= 1
@@ -137,16 +136,25 @@ def read_reply(answer: bytes) -> Reply | None:
     return Reply(dict(root.attrib), payloads[0] if payloads else None, found, text)
 
 
+def read_element(stanza: bytes) -> Element:
+    """Read a stanza of ours as a client would."""
+    return ElementTree.fromstring(b"<s xmlns='jabber:client'>%b</s>" % stanza)[0]  # noqa: S314
+
+
 class Gateway:
     """The inner half of a gateway on one connection: each stanza is one committed transaction."""
 
     def __init__(
-        self, path: Path, limits: Limits | None = None, clock: Clock | None = None
+        self,
+        path: Path,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        xmpp: Xmpp | None = None,
     ) -> None:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
-        self.router = Router(DOMAIN, self.limits)
+        self.router = Router(DOMAIN, self.limits, xmpp)
         self.lifecycle = Lifecycle(self.router)
         self.sent: list[Send] = []
         self.due: float | None = None
@@ -186,6 +194,10 @@ class Gateway:
         self._bound[full] = generation
         return generation
 
+    def generation(self, full: str) -> int:
+        """Return the number of a session that was bound here."""
+        return self._bound[full]
+
     def work(self, full: str, xml: str) -> Callable[[Transaction], bytes]:
         """Route a stanza of a session; returns its unit of work."""
         generation = self._bound[full] if full in self._bound else self.bind(full)
@@ -203,11 +215,24 @@ class Gateway:
 
     def received(self, full: str) -> list[Reply]:
         """Return what a session was sent beside its own answers since this was last asked."""
+        replies = [read_reply(send.stanza) for send in self.sends(full)]
+        return [reply for reply in replies if reply is not None]
+
+    def sends(self, full: str) -> list[Send]:
+        """Return the same as it was sent, with receipts."""
         generation = self._bound[full]
         mine = [send for send in self.sent if send.generation == generation]
         self.sent = [send for send in self.sent if send.generation != generation]
-        replies = [read_reply(send.stanza) for send in mine]
-        return [reply for reply in replies if reply is not None]
+        return mine
+
+    def elements(self, full: str) -> list[Element]:
+        """Return the same as trees; whoever was sent them has them from then on."""
+        mine = self.sends(full)
+        receipts = [send.receipt for send in mine if send.receipt is not None]
+        if receipts:
+            generation = self._bound[full]
+            self.tx(lambda tx: self.lifecycle.confirm(tx, generation, receipts))
+        return [read_element(send.stanza) for send in mine]
 
     def leave(self, full: str, *unconfirmed: bytes) -> None:
         """End a session."""

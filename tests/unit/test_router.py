@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits
 from edge.handlers import router
+from edge.options import Limits
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
@@ -61,7 +61,8 @@ def test_discovery_names_every_feature_that_is_there_and_no_other(
     identity, *features = reply.payload
     assert identity.attrib == {"category": "server", "type": "im", "name": "Fieldpost"}
     names = [feature.get("var") for feature in features]
-    assert names == sorted({DISCO_INFO, DISCO_ITEMS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL})
+    assert names == sorted({name for f in gateway.router.features for name in f.advertises})
+    assert {DISCO_INFO, DISCO_ITEMS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
 
 
 def test_nothing_stands_below_the_gateway(gateway: Gateway) -> None:
@@ -193,7 +194,12 @@ def test_a_message_may_hold_several_payloads_and_others_besides(gateway: Gateway
     ("sender", "message", "error", "rule"),
     [
         (STRANGER, READING.format(name="a", value="1"), "cancel/not-allowed", "untrusted"),
-        (PUMP, "<message id='7'><body>x</body></message>", "modify/not-acceptable", "unreadable"),
+        (
+            PUMP,
+            "<message id='7' to='gw.example'><body>x</body></message>",
+            "modify/not-acceptable",
+            "unreadable",
+        ),
         (PUMP, READING.format(name="a", value="inf"), "modify/not-acceptable", "unreadable"),
         (
             PUMP,

@@ -1,0 +1,285 @@
+"""Messages between devices: where they go, who they are from, and who may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.handlers.router import Router
+from edge.options import Limits, Xmpp
+from edge.rules import access
+from tests.helpers.people import (
+    APART,
+    CLIENT,
+    PUMP,
+    VALVE,
+    VALVE_BARE,
+    appear,
+    bodies,
+    know,
+    provision,
+    received,
+)
+from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, stanza
+
+SECOND = "valve@gw.example/second"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    provision(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster", offline="refuse"))
+    provision(made)
+    yield made
+    made.close()
+
+
+def message(to: str | None, body: str = "hello", type_: str | None = None) -> str:
+    address = "" if to is None else f" to='{to}'"
+    kind = "" if type_ is None else f" type='{type_}'"
+    return f"<message id='m'{kind}{address}><body>{body}</body></message>"
+
+
+def error(reply: Reply | None) -> str:
+    assert reply is not None
+    assert reply.type == "error"
+    assert reply.error is not None
+    assert reply.attrs["id"] == "m"
+    return "/".join(reply.error)
+
+
+def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
+    return [(event.source, event.name) for event in gateway.events("system")]
+
+
+# Where they go.
+
+
+@pytest.mark.parametrize("to", [VALVE, VALVE_BARE, "VALVE@gw.example", "Valve@GW.example/fw"])
+def test_a_message_goes_to_the_session_with_its_sender_stamped(gateway: Gateway, to: str) -> None:
+    appear(gateway, VALVE)
+    xml = f"<message id='m' to='{to}' from='pump1@gw.example'><body>hello</body></message>"
+    assert gateway.send(PUMP, xml) is None
+    (got,) = received(gateway, VALVE)
+    assert got.tag == f"{CLIENT}message"
+    assert (got.get("from"), got.get("id")) == (PUMP, "m")
+    assert got.get("to") == (VALVE if "/" in to else VALVE_BARE)
+    assert bodies([got]) == ["hello"]
+    assert gateway.events() == []
+
+
+def test_what_a_message_holds_arrives_as_it_was_sent(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    content = "<body xml:lang='de'>&lt;warm&gt;</body><x xmlns='urn:x' xmlns:p='urn:p' p:a='1'/>"
+    gateway.send(PUMP, f"<message to='{VALVE}' xml:lang='de'>{content}</message>")
+    (got,) = received(gateway, VALVE)
+    lang = "{http://www.w3.org/XML/1998/namespace}lang"
+    assert (got.get(lang), got[0].get(lang), got[0].text) == ("de", "de", "<warm>")
+    assert (got[1].tag, got[1].get("{urn:p}a"), len(got)) == ("{urn:x}x", "1", 2)
+
+
+def test_a_message_without_an_address_is_for_the_own_account(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    appear(gateway, SECOND, 1)
+    assert gateway.send(VALVE, message(None)) is None
+    (got,) = received(gateway, SECOND)
+    assert (got.get("from"), got.get("to")) == (VALVE, VALVE_BARE)
+    assert received(gateway, VALVE) == []
+
+
+def test_a_log_event_for_another_device_is_its_and_not_the_gateways(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    gateway.send(PUMP, log("x").replace("<message ", f"<message to='{VALVE}' ", 1))
+    assert len(received(gateway, VALVE)) == 1
+    assert gateway.events() == []
+
+
+def test_the_most_available_session_gets_a_message_and_a_headline_goes_to_all(
+    gateway: Gateway,
+) -> None:
+    appear(gateway, VALVE, 5)
+    appear(gateway, SECOND, 1)
+    negative = "valve@gw.example/quiet"
+    appear(gateway, negative, -1)
+    for type_ in (None, "normal", "chat", "headline", "no such type"):
+        assert gateway.send(PUMP, message(VALVE_BARE, type_ or "none", type_)) is None
+    assert bodies(received(gateway, VALVE)) == [
+        "none",
+        "normal",
+        "chat",
+        "headline",
+        "no such type",
+    ]
+    assert bodies(received(gateway, SECOND)) == ["headline"]
+    assert received(gateway, negative) == []
+
+
+def test_a_session_that_waits_to_be_resumed_gets_what_is_for_it(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    generation = gateway.bind(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    assert gateway.send(PUMP, message(VALVE)) is None
+    assert bodies(received(gateway, VALVE)) == ["hello"]
+
+
+# What is refused, and in which words.
+
+
+@pytest.mark.parametrize(
+    ("to", "type_", "expected"),
+    [
+        ("nobody@gw.example", None, "cancel/service-unavailable"),
+        ("nobody@gw.example/x", "chat", "cancel/service-unavailable"),
+        ("nobody@gw.example", "headline", "cancel/service-unavailable"),
+        ("gw.example/resource", None, "cancel/service-unavailable"),
+        ("valve@other.example", None, "cancel/remote-server-not-found"),
+        ("@gw.example", None, "modify/jid-malformed"),
+    ],
+)
+def test_a_message_to_nobody_is_refused_and_logged(
+    gateway: Gateway, to: str, type_: str | None, expected: str
+) -> None:
+    reply = gateway.send(PUMP, message(to, type_=type_))
+    assert error(reply) == expected
+    assert reply is not None
+    assert (reply.attrs["from"], reply.attrs["to"]) == (to, PUMP)
+    assert rules(gateway) == [("pump1@gw.example", "no_destination")]
+
+
+@pytest.mark.parametrize(
+    ("to", "type_", "answer"),
+    [
+        (VALVE, None, "cancel/service-unavailable"),
+        (VALVE, "groupchat", "cancel/service-unavailable"),
+        (VALVE_BARE, "groupchat", "cancel/service-unavailable"),
+        (VALVE, "headline", "cancel/service-unavailable"),
+        (VALVE_BARE, "headline", None),
+    ],
+)
+def test_a_message_that_nobody_is_there_for_is_logged_and_mostly_answered(
+    gateway: Gateway, to: str, type_: str | None, answer: str | None
+) -> None:
+    reply = gateway.send(PUMP, message(to, type_=type_))
+    assert (None if reply is None else error(reply)) == answer
+    assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+
+
+def test_a_delay_of_the_gateways_own_is_its_own_to_tell(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    for from_, refused in ((DOMAIN, True), ("GW.example", True), ("pump1@gw.example", False)):
+        delay = f"<delay xmlns='urn:xmpp:delay' from='{from_}' stamp='2002-09-10T23:08:25Z'/>"
+        reply = gateway.send(PUMP, f"<message id='m' to='{VALVE}'>{delay}</message>")
+        assert (reply is not None) is refused
+        assert reply is None or error(reply) == "modify/not-acceptable"
+        error_with_it = f"<message type='error' to='{VALVE}'>{delay}</message>"
+        assert gateway.send(PUMP, error_with_it) is None
+    assert rules(gateway) == [("pump1@gw.example", "malformed")]
+    assert [got.get("type") for got in received(gateway, VALVE)] == [None, "error"]
+
+
+@pytest.mark.parametrize("type_", [None, "normal", "chat", "groupchat", "headline"])
+@pytest.mark.parametrize("there", [True, False])
+def test_who_may_not_reach_a_device_is_answered_as_if_there_were_none(
+    gateway: Gateway, type_: str | None, there: bool
+) -> None:
+    if there:
+        appear(gateway, VALVE)
+    for known, unknown in ((VALVE_BARE, "no@gw.example"), (VALVE, "no@gw.example/fw")):
+        refused = gateway.send(APART, message(known, type_=type_))
+        nobody = gateway.send(APART, message(unknown, type_=type_))
+        assert error(refused) == error(nobody) == "cancel/service-unavailable"
+        assert refused is not None
+        assert nobody is not None
+        assert refused.text == nobody.text
+    assert rules(gateway) == [
+        ("apart@gw.example", "untrusted"),
+        ("apart@gw.example", "no_destination"),
+    ]
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+    assert not there or received(gateway, VALVE) == []
+
+
+def test_a_device_hears_from_whom_its_roster_has(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    know(gateway, "valve", "apart@gw.example")
+    assert gateway.send(APART, message(VALVE)) is None
+    assert len(received(gateway, VALVE)) == 1
+
+
+def test_with_trust_by_roster_a_device_hears_from_nobody_else(strict: Gateway) -> None:
+    appear(strict, VALVE)
+    assert error(strict.send(PUMP, message(VALVE))) == "cancel/service-unavailable"
+    know(strict, "valve", "pump1@gw.example", "from")
+    assert strict.send(PUMP, message(VALVE)) is None
+    assert len(received(strict, VALVE)) == 1
+
+
+def test_where_nothing_is_stored_a_message_for_nobody_is_refused(strict: Gateway) -> None:
+    know(strict, "valve", "pump1@gw.example", "from")
+    assert error(strict.send(PUMP, message(VALVE_BARE))) == "cancel/service-unavailable"
+    assert rules(strict) == [("pump1@gw.example", "nobody_there")]
+    assert strict.count("SELECT count(*) FROM offline") == 0
+
+
+# Errors.
+
+
+def test_an_error_is_passed_to_the_session_that_may_have_caused_it(gateway: Gateway) -> None:
+    appear(gateway, VALVE)
+    xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
+    assert gateway.send(VALVE, xml) is None
+    (got,) = received(gateway, PUMP)
+    assert (got.get("from"), got.get("type")) == (VALVE, "error")
+
+
+def test_an_error_of_a_device_set_apart_goes_to_who_may_have_sent_it_something(
+    gateway: Gateway,
+) -> None:
+    xml = f"<message type='error' id='m' to='{PUMP}'><error type='cancel'/></message>"
+    assert gateway.send(APART, xml) is None
+    assert len(received(gateway, PUMP)) == 1, "the pump may reach it"
+    assert gateway.send(PUMP, xml.replace(PUMP, APART)) is None
+    assert received(gateway, APART) == [], "it may not reach the pump, and so asked nothing"
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        None,
+        DOMAIN,
+        VALVE,
+        VALVE_BARE,
+        "pump1@gw.example",
+        "no@gw.example",
+        "a@other.example",
+        "@gw.example",
+    ],
+)
+def test_an_error_to_nobody_is_never_answered(gateway: Gateway, to: str | None) -> None:
+    assert gateway.send(PUMP, message(to, type_="error")) is None
+    assert received(gateway, PUMP) == []
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+    assert [name for _source, name in rules(gateway)] == []
+
+
+def test_a_component_has_no_accounts_to_send_to(gateway: Gateway) -> None:
+    component = Router(DOMAIN, Limits(), accounts=False)
+    work = component.route(stanza(message("valve@gw.example")), PUMP)
+    assert callable(work)
+    generation = gateway.bind(PUMP)
+    answer = gateway.tx(lambda tx: work(tx, _sender(generation)))
+    assert b"service-unavailable" in answer
+
+
+def _sender(generation: int) -> access.Sender:
+    return access.Sender(PUMP, "pump1@gw.example", "pump1", True, True, generation)

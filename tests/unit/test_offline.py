@@ -1,0 +1,330 @@
+"""Messages for devices that are away: stored, sent in pages, kept until the device has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.handlers import offline
+from edge.handlers.router import Router
+from edge.options import Limits, Xmpp
+from edge.store import accounts, sessions
+from edge.store.database import Transaction
+from edge.wire import serialize
+from tests.helpers.people import DELAY, PUMP, VALVE, VALVE_BARE, appear, bodies, provision, received
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+
+Make = Callable[[Limits], Gateway]
+SECOND = "valve@gw.example/second"
+STATE = "<composing xmlns='http://jabber.org/protocol/chatstates'/>"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Gateway] = []
+
+    def _make(limits: Limits) -> Gateway:
+        made.append(Gateway(new_database(tmp_path), limits))
+        provision(made[-1])
+        return made[-1]
+
+    yield _make
+    for gateway in made:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(make: Make) -> Gateway:
+    return make(Limits())
+
+
+def post(gateway: Gateway, body: str, type_: str = "normal") -> Reply | None:
+    xml = f"<message id='m' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>"
+    return gateway.send(PUMP, xml)
+
+
+def post_many(gateway: Gateway, count: int) -> list[str]:
+    texts = [str(number) for number in range(count)]
+    for text in texts:
+        assert post(gateway, text) is None
+    return texts
+
+
+def flush(gateway: Gateway, full: str) -> None:
+    generation = gateway.generation(full)
+
+    def unit(tx: Transaction) -> None:
+        sender = sessions.sender(tx, generation)
+        assert sender is not None
+        offline.flush(gateway.router.house, tx, sender)
+
+    gateway.tx(unit)
+
+
+def come(gateway: Gateway, full: str = VALVE, priority: int = 0) -> None:
+    appear(gateway, full, priority)
+    flush(gateway, full)
+
+
+def stored(gateway: Gateway) -> int:
+    count = gateway.count("SELECT count(*) FROM offline")
+    assert gateway.count("SELECT messages FROM offline_total") == count
+    return int(count)
+
+
+def error(reply: Reply | None) -> tuple[str, str] | None:
+    return None if reply is None else reply.error
+
+
+# What is stored, and what is not.
+
+
+@pytest.mark.parametrize("type_", ["normal", "chat"])
+def test_a_message_for_a_device_that_is_away_waits_for_it(gateway: Gateway, type_: str) -> None:
+    assert post(gateway, "hello", type_) is None
+    assert stored(gateway) == 1
+    sent_at = gateway.clock().wall
+    gateway.clock.service += 60
+    come(gateway)
+    (got,) = received(gateway, VALVE)
+    assert (got.get("from"), got.get("to"), got.get("type")) == (PUMP, VALVE_BARE, type_)
+    delay = got.find(DELAY)
+    assert delay is not None
+    assert delay.attrib == {"from": DOMAIN, "stamp": serialize.timestamp(sent_at)}
+    assert bodies([got]) == ["hello"]
+    assert stored(gateway) == 0
+    assert gateway.events() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (STATE, False),
+        (f"<thread>t</thread>{STATE}", False),
+        (f"<body>x</body>{STATE}", True),
+        ("<thread>t</thread>", True),
+        ("<x xmlns='urn:x'/>", True),
+        ("", True),
+    ],
+)
+def test_what_only_tells_a_chat_state_is_not_stored(
+    gateway: Gateway, content: str, kept: bool
+) -> None:
+    assert gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{content}</message>") is None
+    assert stored(gateway) == int(kept)
+    assert gateway.events() == []
+
+
+def test_a_chat_for_a_session_that_is_gone_is_stored_for_its_account(gateway: Gateway) -> None:
+    assert gateway.send(PUMP, f"<message type='chat' to='{VALVE}'><body>x</body></message>") is None
+    come(gateway, SECOND)
+    assert bodies(received(gateway, SECOND)) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("available", "priority", "gets"), [(1, 0, 1), (1, 127, 1), (1, -1, 0), (0, 0, 0)]
+)
+def test_a_session_that_is_not_for_messages_gets_none(
+    gateway: Gateway, available: int, priority: int, gets: int
+) -> None:
+    post(gateway, "x")
+    appear(gateway, VALVE, priority)
+    gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET available = ?", (available,)))
+    flush(gateway, VALVE)
+    assert len(received(gateway, VALVE)) == gets
+    assert stored(gateway) == 1 - gets
+
+
+def test_flushing_is_nothing_where_nothing_is_stored(gateway: Gateway) -> None:
+    come(gateway)
+    assert received(gateway, VALVE) == []
+
+
+# Limits.
+
+
+def test_what_is_stored_for_one_account_is_bounded(make: Make) -> None:
+    gateway = make(Limits(offline_messages=3))
+    post_many(gateway, 3)
+    reply = post(gateway, "x")
+    assert error(reply) == ("wait", "service-unavailable")
+    assert reply is not None
+    assert reply.text == "offline_messages is 3"
+    (event,) = gateway.events("system")
+    assert (event.name, event.source) == ("offline_messages", "pump1@gw.example")
+    assert event.tags == {"limit": "3"}
+    assert stored(gateway) == 3
+
+
+def test_the_bytes_of_what_is_stored_are_bounded(make: Make) -> None:
+    gateway = make(Limits(offline_bytes=10_000))
+    assert post(gateway, "x" * 9_000) is None
+    assert error(post(gateway, "x" * 9_000)) == ("wait", "service-unavailable")
+    assert gateway.count("SELECT bytes FROM offline_total") <= 10_000
+
+
+def test_what_is_stored_for_all_accounts_is_bounded(make: Make) -> None:
+    gateway = make(Limits(offline_total_messages=8))
+    post_many(gateway, 7)
+    assert error(post(gateway, "x")) == ("wait", "service-unavailable")
+    to_apart = "<message to='apart@gw.example'><body>x</body></message>"
+    gateway.leave("apart@gw.example/fw")
+    assert gateway.send(PUMP, to_apart) is None, "an eighth is for accounts that have few"
+    assert stored(gateway) == 8
+
+
+def test_a_removed_account_leaves_nothing_behind(gateway: Gateway) -> None:
+    post_many(gateway, 2)
+    gateway.tx(lambda tx: accounts.remove(tx, "valve", VALVE_BARE))
+    assert stored(gateway) == 0
+    assert gateway.count("SELECT bytes FROM offline_total") == 0
+
+
+# Time.
+
+
+def test_what_nobody_comes_for_expires_and_is_told(make: Make) -> None:
+    gateway = make(Limits(offline_ttl=100))
+    post(gateway, "x")
+    assert gateway.due == 1100.0
+    gateway.clock.service = 1050.0
+    post(gateway, "y")
+    gateway.clock.service = 1099.0
+    gateway.ring()
+    assert (stored(gateway), gateway.due) == (2, 1100.0)
+    gateway.clock.service = 1100.0
+    gateway.ring()
+    assert (stored(gateway), gateway.due) == (1, 1150.0)
+    (event,) = gateway.events("system")
+    assert (event.kind, event.name, event.source, event.qos) == ("message", "expired", PUMP, 0)
+    assert event.tags == {"account": "valve"}
+
+
+def test_what_a_session_has_does_not_expire_before_it_is_lost(make: Make) -> None:
+    gateway = make(Limits(offline_ttl=100))
+    post(gateway, "x")
+    come(gateway)
+    gateway.clock.service = 1200.0
+    gateway.ring()
+    assert stored(gateway) == 1
+    assert gateway.due is None
+    gateway.leave(VALVE)
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    gateway.ring()
+    assert stored(gateway) == 0
+
+
+# Pages, and what becomes of them.
+
+
+def test_stored_messages_are_sent_in_order_a_page_at_a_time(gateway: Gateway) -> None:
+    texts = post_many(gateway, 70)
+    come(gateway)
+    pages = []
+    while page := received(gateway, VALVE):
+        pages.append(bodies(page))
+    assert [len(page) for page in pages] == [32, 32, 6]
+    assert [text for page in pages for text in page] == texts
+    assert stored(gateway) == 0
+
+
+def test_a_page_leaves_room_for_what_else_the_session_is_sent(make: Make) -> None:
+    gateway = make(Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024))
+    post_many(gateway, 10)
+    come(gateway)
+    assert len(received(gateway, VALVE)) == 8
+    gateway.leave(VALVE)
+    for _ in range(3):
+        post(gateway, "x" * 20_000)
+    come(gateway)
+    assert len(received(gateway, VALVE)) == 3, "two short ones, and a long one that fits"
+    assert len(received(gateway, VALVE)) == 1
+    assert len(received(gateway, VALVE)) == 1
+
+
+def test_a_page_is_with_one_session_until_it_has_confirmed_it(gateway: Gateway) -> None:
+    post_many(gateway, 40)
+    come(gateway)
+    flush(gateway, VALVE)
+    come(gateway, SECOND)
+    assert received(gateway, SECOND) == []
+    assert len(received(gateway, VALVE)) == 32
+
+
+def test_what_comes_meanwhile_waits_behind(gateway: Gateway) -> None:
+    texts = post_many(gateway, 33)
+    come(gateway)
+    assert post(gateway, "late") is None
+    got = bodies(received(gateway, VALVE))
+    assert "late" not in got
+    got += bodies(received(gateway, VALVE))
+    assert got == [*texts, "late"]
+    assert post(gateway, "direct") is None
+    (direct,) = received(gateway, VALVE)
+    assert direct.find(DELAY) is None
+
+
+def test_a_chat_state_does_not_wait_behind_what_is_stored(gateway: Gateway) -> None:
+    post(gateway, "x")
+    come(gateway)
+    gateway.send(PUMP, f"<message type='chat' to='{VALVE_BARE}'>{STATE}</message>")
+    assert len(received(gateway, VALVE)) == 2
+
+
+def test_rows_go_only_when_the_session_has_them(gateway: Gateway) -> None:
+    texts = post_many(gateway, 3)
+    come(gateway)
+    sends = gateway.sends(VALVE)
+    assert len(sends) == 3
+    assert stored(gateway) == 3
+    first = sends[0].receipt
+    assert first is not None
+    generation = gateway.generation(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, [first]))
+    assert stored(gateway) == 2
+    gateway.leave(VALVE)
+    assert stored(gateway) == 2
+    come(gateway)
+    assert bodies(received(gateway, VALVE)) == texts[1:]
+
+
+def test_what_one_session_lost_goes_to_another_that_is_there(gateway: Gateway) -> None:
+    texts = post_many(gateway, 3)
+    come(gateway)
+    come(gateway, SECOND)
+    assert received(gateway, SECOND) == []
+    gateway.leave(VALVE)
+    assert bodies(received(gateway, SECOND)) == texts
+
+
+def test_nothing_is_lost_by_a_crash(gateway: Gateway) -> None:
+    texts = post_many(gateway, 40)
+    come(gateway)
+    assert len(gateway.sends(VALVE)) == 32
+    gateway.crash()
+    come(gateway)
+    got = bodies(received(gateway, VALVE))
+    assert got + bodies(received(gateway, VALVE)) == texts
+
+
+def test_a_late_confirmation_of_a_session_that_is_over_changes_nothing(gateway: Gateway) -> None:
+    post(gateway, "x")
+    come(gateway)
+    generation = gateway.generation(VALVE)
+    (send,) = gateway.sends(VALVE)
+    assert send.receipt is not None
+    gateway.leave(VALVE)
+    receipts = [send.receipt]
+    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+    assert stored(gateway) == 1
+
+
+# What is advertised.
+
+
+def test_storing_is_advertised_where_it_is_done() -> None:
+    assert "msgoffline" in Router(DOMAIN, Limits()).house.features
+    assert "msgoffline" not in Router(DOMAIN, Limits(), Xmpp(offline="refuse")).house.features
+    assert "msgoffline" not in Router(DOMAIN, Limits(), accounts=False).house.features

@@ -1,0 +1,116 @@
+"""Iqs between devices: relayed with their sender, answered where nobody is, and who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.options import Xmpp
+from tests.helpers.people import APART, CLIENT, PUMP, VALVE, VALVE_BARE, know, provision, received
+from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    provision(made)
+    yield made
+    made.close()
+
+
+def ask(to: str, type_: str = "get") -> str:
+    return f"<iq id='i' type='{type_}' to='{to}' from='pump1@gw.example'><x xmlns='urn:x'/></iq>"
+
+
+def error(reply: Reply | None) -> str:
+    assert reply is not None
+    assert reply.error is not None
+    assert (reply.type, reply.attrs["id"]) == ("error", "i")
+    return "/".join(reply.error)
+
+
+@pytest.mark.parametrize("type_", ["get", "set"])
+def test_a_request_and_its_answer_go_from_session_to_session(gateway: Gateway, type_: str) -> None:
+    gateway.bind(VALVE)
+    assert gateway.send(PUMP, ask("Valve@gw.example/fw", type_)) is None
+    (asked,) = received(gateway, VALVE)
+    assert asked.attrib == {"from": PUMP, "to": VALVE, "id": "i", "type": type_}
+    assert [child.tag for child in asked] == ["{urn:x}x"]
+    assert gateway.send(VALVE, f"<iq id='i' type='result' to='{PUMP}'/>") is None
+    (answered,) = received(gateway, PUMP)
+    assert answered.attrib == {"from": VALVE, "to": PUMP, "id": "i", "type": "result"}
+
+
+def test_an_error_is_relayed_as_an_answer(gateway: Gateway) -> None:
+    gateway.bind(VALVE)
+    xml = f"<iq id='i' type='error' to='{PUMP}'><error type='cancel'/></iq>"
+    assert gateway.send(VALVE, xml) is None
+    (answered,) = received(gateway, PUMP)
+    assert answered.find(f"{CLIENT}error") is not None
+
+
+def test_quality_of_service_between_two_sessions_is_theirs(gateway: Gateway) -> None:
+    gateway.bind(VALVE)
+    assert gateway.send(PUMP, assured("1", "<message/>", VALVE)) is None
+    assert gateway.send(PUMP, acknowledged("<message/>", VALVE)) is None
+    assert [got.get("id") for got in received(gateway, VALVE)] == ["a-1", "k"]
+    assert gateway.count("SELECT count(*) FROM held") == 0
+    to_bare = gateway.send(PUMP, acknowledged("<message/>", VALVE_BARE))
+    assert to_bare is not None
+    assert to_bare.error == ("cancel", "service-unavailable")
+
+
+@pytest.mark.parametrize("to", [VALVE, "no@gw.example/x", "pump1@gw.example/other"])
+def test_a_request_to_nobody_is_an_unavailable_service(gateway: Gateway, to: str) -> None:
+    reply = gateway.send(PUMP, ask(to))
+    assert error(reply) == "cancel/service-unavailable"
+    assert reply is not None
+    assert (reply.attrs["from"], reply.attrs["to"]) == (to, PUMP)
+    assert gateway.events() == []
+
+
+def test_a_session_that_waits_to_be_resumed_is_asked_all_the_same(gateway: Gateway) -> None:
+    generation = gateway.bind(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    assert gateway.send(PUMP, ask(VALVE)) is None
+    assert len(received(gateway, VALVE)) == 1
+
+
+def test_who_may_not_ask_learns_nothing(gateway: Gateway) -> None:
+    gateway.bind(VALVE)
+    there, nobody = gateway.send(APART, ask(VALVE)), gateway.send(APART, ask("no@gw.example/fw"))
+    assert error(there) == error(nobody) == "cancel/service-unavailable"
+    assert there is not None
+    assert nobody is not None
+    assert there.text == nobody.text
+    assert received(gateway, VALVE) == []
+    assert [(event.source, event.name) for event in gateway.events()] == [
+        ("apart@gw.example", "untrusted")
+    ]
+    know(gateway, "valve", "apart@gw.example")
+    assert gateway.send(APART, ask(VALVE)) is None
+    assert len(received(gateway, VALVE)) == 1
+
+
+def test_who_may_not_be_asked_may_not_answer(tmp_path: Path) -> None:
+    gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster"))
+    provision(gateway)
+    gateway.bind(VALVE)
+    answer = f"<iq id='i' type='result' to='{PUMP}'/>"
+    assert gateway.send(VALVE, answer) is None
+    assert received(gateway, PUMP) == []
+    know(gateway, "valve", "pump1@gw.example")
+    assert gateway.send(VALVE, answer) is None
+    assert len(received(gateway, PUMP)) == 1
+    gateway.close()
+
+
+@pytest.mark.parametrize(
+    "to", ["", f" to='{DOMAIN}'", f" to='{VALVE_BARE}'", f" to='{VALVE}'", " to='@gw.example'"]
+)
+@pytest.mark.parametrize("type_", ["result", "error"])
+def test_an_answer_to_nobody_is_passed_over(gateway: Gateway, to: str, type_: str) -> None:
+    assert gateway.send(PUMP, f"<iq id='i' type='{type_}'{to}/>") is None
+    assert gateway.events() == []

@@ -1,0 +1,142 @@
+"""What a session was sent and never got: each kind of stanza, back where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.options import Limits
+from edge.store import accounts
+from edge.wire import serialize
+from tests.helpers.people import (
+    CLIENT,
+    DELAY,
+    PUMP,
+    VALVE,
+    VALVE_BARE,
+    appear,
+    bodies,
+    provision,
+    received,
+)
+from tests.helpers.store import DOMAIN, WALL, Gateway, new_database
+
+SECOND = "valve@gw.example/second"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(offline_messages=4))
+    provision(made)
+    appear(made, VALVE)
+    yield made
+    made.close()
+
+
+def message(body: str = "x", to: str = VALVE, type_: str = "normal", extra: str = "") -> bytes:
+    return (
+        f"<message from='{PUMP}' id='m' type='{type_}' to='{to}'><body>{body}</body>"
+        f"{extra}</message>"
+    ).encode()
+
+
+def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
+    return [(event.source, event.name) for event in gateway.events("system")]
+
+
+@pytest.mark.parametrize("type_", ["normal", "chat"])
+@pytest.mark.parametrize("to", [VALVE, VALVE_BARE])
+def test_messages_are_stored_in_order_with_a_delay(gateway: Gateway, to: str, type_: str) -> None:
+    gateway.leave(VALVE, *(message(body, to, type_) for body in "abc"))
+    rows = gateway.connection.execute("SELECT stanza, sender FROM offline ORDER BY id").fetchall()
+    assert [sender for _stanza, sender in rows] == [PUMP] * 3
+    for text, row in zip((b"a", b"b", b"c"), rows, strict=True):
+        assert b"<body>%b</body>" % text in row[0]
+    assert all(row[0].count(b"urn:xmpp:delay") == 1 for row in rows)
+    assert rules(gateway) == []
+
+
+def test_messages_go_to_another_session_if_there_is_one(gateway: Gateway) -> None:
+    appear(gateway, SECOND)
+    gateway.leave(VALVE, message("a"), message("b", VALVE_BARE))
+    got = received(gateway, SECOND)
+    assert bodies(got) == ["a", "b"]
+    assert [stanza.find(DELAY) for stanza in got] == [None, None]
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+
+
+def test_a_delay_that_a_message_has_is_kept(gateway: Gateway) -> None:
+    stamp = serialize.timestamp(WALL)
+    ours = f"<delay xmlns='urn:xmpp:delay' from='{DOMAIN}' stamp='{stamp}'/>"
+    another = ours.replace(DOMAIN, "room.example")
+    gateway.leave(VALVE, message("a", extra=ours), message("b", extra=another))
+    first, second = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
+    assert first[0] == message("a", extra=ours)
+    assert second[0].count(b"<delay") == 2
+
+
+def test_what_is_not_for_later_is_told_or_dropped(gateway: Gateway) -> None:
+    appear(gateway, SECOND)
+    gateway.leave(
+        VALVE,
+        message(type_="headline"),
+        message(type_="error"),
+        b"<presence from='pump1@gw.example/fw' to='valve@gw.example/fw'/>",
+        b"<iq type='result' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>",
+        b"<iq type='error' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>",
+        b"<iq type='set' id='push' to='valve@gw.example/fw'><query xmlns='jabber:iq:roster'/></iq>",
+        b"<message type='headline'><body>x</body></message>",
+    )
+    assert received(gateway, SECOND) == received(gateway, PUMP) == []
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+    assert rules(gateway) == [("pump1@gw.example", "nobody_there")], "a headline is not lost unseen"
+
+
+@pytest.mark.parametrize("type_", ["get", "set"])
+def test_who_asked_something_is_told_that_it_got_no_answer(gateway: Gateway, type_: str) -> None:
+    asked = f"<iq from='{PUMP}' id='i' type='{type_}' to='{VALVE}'><x xmlns='urn:x'/></iq>"
+    gateway.leave(VALVE, asked.encode())
+    (told,) = received(gateway, PUMP)
+    assert told.tag == f"{CLIENT}iq"
+    assert told.attrib == {"type": "error", "id": "i", "to": PUMP, "from": VALVE}
+    (error,) = told
+    assert error.get("type") == "wait"
+    assert error[0].tag == "{urn:ietf:params:xml:ns:xmpp-stanzas}recipient-unavailable"
+
+
+def test_nobody_is_told_who_is_not_there_any_more(gateway: Gateway) -> None:
+    gateway.leave(PUMP)
+    asked = f"<iq from='{PUMP}' id='i' type='get' to='{VALVE}'><x xmlns='urn:x'/></iq>"
+    gateway.leave(VALVE, asked.encode())
+    assert gateway.sent == []
+
+
+def test_a_message_to_a_room_is_refused_to_its_sender(gateway: Gateway) -> None:
+    gateway.leave(VALVE, message(type_="groupchat"))
+    (told,) = received(gateway, PUMP)
+    assert (told.get("type"), told.get("id"), told.get("from")) == ("error", "m", VALVE)
+
+
+def test_what_finds_no_room_is_told_to_its_sender_and_logged(gateway: Gateway) -> None:
+    gateway.leave(VALVE, *(message(str(number)) for number in range(6)))
+    assert gateway.count("SELECT count(*) FROM offline") == 4
+    told = received(gateway, PUMP)
+    assert [stanza.get("type") for stanza in told] == ["error", "error"]
+    assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
+
+
+def test_an_account_that_was_removed_gets_nothing_back(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: accounts.remove(tx, "valve", VALVE_BARE))
+    gateway.leave(VALVE, message())
+    (told,) = received(gateway, PUMP)
+    assert told.get("type") == "error"
+    assert rules(gateway) == [("pump1@gw.example", "nobody_there")]
+
+
+def test_a_session_that_is_replaced_gives_back_what_it_had(gateway: Gateway) -> None:
+    generation = gateway.generation(VALVE)
+    appear(gateway, SECOND)
+    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, [message("a")]))
+    assert bodies(received(gateway, SECOND)) == ["a"]
