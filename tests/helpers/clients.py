@@ -13,8 +13,9 @@ and the password in $CLIENT_PASSWORD; it verifies the certificate for the JID's 
 
 and says what it sees, each line by a word that comes first: `online JID MECHANISM`, `managed
 resumable|not-resumable`, `cut`, `resumed JID`, `pong`, `features ...`, `items ...`, `roster
-JID:SUBSCRIPTION ...`, `message FROM TEXT`, `presence FROM TYPE`, `answered VERB MSGID [ELEMENT]`,
-`refused VERB CONDITION`, `failed WHY`. Nothing here waits without a bound.
+JID:SUBSCRIPTION ...`, `sent TO` (the library has the message), `message FROM TEXT`, `presence FROM
+TYPE`, `answered VERB MSGID [ELEMENT]`, `refused VERB CONDITION`, `failed WHY`. Nothing here waits
+without a bound.
 """
 
 from __future__ import annotations

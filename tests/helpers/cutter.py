@@ -40,6 +40,7 @@ class Cutter:
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
         self._flows = asyncio.Event()
+        self._withheld = threading.Event()
         self._server: asyncio.Server | None = None
         self.port = 0
         self.accepted = 0
@@ -72,8 +73,18 @@ class Cutter:
         self._order(self._set(self._open, True))
 
     def freeze(self) -> None:
-        """Forward nothing until `thaw`, and close nothing: both ends believe in the connection."""
+        """Forward nothing until `thaw`, and close nothing: both ends believe in the connection.
+
+        What a `cut` finds withheld is lost, as what is on its way when a link breaks.
+        """
+        self._withheld.clear()
         self._order(self._set(self._flows, False))
+
+    def wait_withheld(self) -> None:
+        """Wait until one end has sent something since `freeze`."""
+        if not self._withheld.wait(ORDER_S):
+            message = f"nothing was sent in {ORDER_S} s"
+            raise AssertionError(message)
 
     def thaw(self) -> None:
         """Forward again, what has waited too."""
@@ -145,7 +156,9 @@ class Cutter:
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
-            await self._flows.wait()
+            if not self._flows.is_set():
+                self._withheld.set()
+                await self._flows.wait()
             writer.write(data)
             await writer.drain()
         if writer.can_write_eof():
@@ -154,6 +167,6 @@ class Cutter:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     sock: socket.socket | None = writer.get_extra_info("socket")
-    if sock is not None:
+    if sock is not None and sock.fileno() != -1:  # closed in the meantime
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
     writer.transport.abort()

@@ -96,6 +96,20 @@ async def test_a_frozen_connection_is_silent_and_stays() -> None:
             writer.close()
 
 
+async def test_what_is_withheld_is_lost_by_a_cut() -> None:
+    async with echo() as (port, ends):
+        with Cutter("127.0.0.1", port) as cutter:
+            reader, writer = await asyncio.open_connection("127.0.0.1", cutter.port)
+            await exchange(reader, writer)
+            cutter.freeze()
+            writer.write(b"lost")
+            await asyncio.to_thread(cutter.wait_withheld)
+            cutter.cut()
+            cutter.thaw()
+            assert await asyncio.wait_for(ends.get(), WAIT_S) == "reset"
+            writer.close()
+
+
 async def came(pending: asyncio.Task[bytes]) -> bool:
     """Whether the bytes came although they should not: what would take microseconds got 100 ms."""
     done, _ = await asyncio.wait([pending], timeout=0.1)

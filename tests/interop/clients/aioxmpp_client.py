@@ -171,6 +171,7 @@ class Device:
         stanza = aioxmpp.Message(type_=aioxmpp.MessageType.CHAT, to=aioxmpp.JID.fromstr(to))
         stanza.body[None] = " ".join(text)
         self.client.enqueue(stanza)
+        say("sent", to)
 
     async def log(self, name: str, *text: str) -> None:
         stanza = aioxmpp.Message(type_=aioxmpp.MessageType.NORMAL, to=self.domain)

@@ -55,6 +55,7 @@ class Device:
     def _handle_events(self) -> None:
         on = self.xmpp.add_event_handler
         on("session_start", self._started)
+        on("sm_enabled", self._managed)
         on("session_resumed", lambda _: say("resumed", self.xmpp.boundjid))
         on("message", self._message)
         for kind in ("available", "unavailable", "subscribe", "subscribed", "unsubscribed"):
@@ -64,9 +65,10 @@ class Device:
         on("disconnected", self._disconnected)
 
     def _started(self, _event: object) -> None:
-        if "stream_management" in self.xmpp.features:
-            say("managed", "resumable" if self.plugin["xep_0198"].sm_id else "not-resumable")
         say("online", self.xmpp.boundjid, self.plugin["feature_mechanisms"].mech.name)
+
+    def _managed(self, _enabled: object) -> None:
+        say("managed", "resumable" if self.plugin["xep_0198"].sm_id else "not-resumable")
 
     def _message(self, message: Any) -> None:
         say("message", message["from"], message["body"])
@@ -99,7 +101,9 @@ class Device:
         say("items", *sorted(str(jid) for jid, _node, _name in items["disco_items"]["items"]))
 
     async def roster(self) -> None:
-        answer = await self.xmpp.get_roster(timeout=WAIT_S)
+        iq = self.xmpp.make_iq_get()  # not get_roster: it would ask what is new only
+        iq.enable("roster")
+        answer = await iq.send(timeout=WAIT_S)
         items = answer["roster"]["items"].items()
         say("roster", *sorted(f"{jid}:{item['subscription']}" for jid, item in items))
 
@@ -108,6 +112,7 @@ class Device:
 
     async def message(self, to: str, *text: str) -> None:
         self.xmpp.send_message(mto=to, mbody=" ".join(text), mtype="chat")
+        say("sent", to)
 
     async def log(self, name: str, *text: str) -> None:
         message = self.xmpp.make_message(mto=self.domain, mtype="normal")

@@ -210,6 +210,8 @@ static void send_message(struct run *run, const char *to, const char *body, xmpp
     else
         xmpp_message_set_body(message, body);
     send_off(run, message);
+    if (!log)
+        printf("sent %s\n", to);
 }
 
 static void send_presence(struct run *run, const char *to, const char *type)

@@ -92,6 +92,7 @@ const commands = {
   },
   async message(to, ...text) {
     await xmpp.send(xml("message", { to, type: "chat" }, xml("body", {}, text.join(" "))));
+    say("sent", to);
   },
   async log(name, ...text) {
     await xmpp.send(xml("message", { to: domain, type: "normal" }, log(name, text.join(" "))));

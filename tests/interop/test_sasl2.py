@@ -1,0 +1,34 @@
+"""xmpp.js by SASL2 and Bind 2 (XEP-0388, XEP-0386), which it prefers where they are offered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.gateway import DOMAIN
+from tests.interop.conftest import Site
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-1", "PLAIN"])
+def test_it_is_bound_to_the_same_resource_each_time(site: Site, mechanism: str) -> None:
+    login = site.login(f"agent-{mechanism.lower()}", mechanism)
+    bound = []
+    for number in range(2):
+        with site.start("xmppjs", login) as client:
+            client.expect("sasl2")
+            jid, used = client.expect("online").split()
+            assert used == mechanism
+            client.tell("log", "Entered", str(number))
+            client.ask("ping", answer="pong")
+            assert client.quit() == 0
+        bound.append(jid)
+    assert bound[0] == bound[1]
+    assert bound[0].startswith(f"agent-{mechanism.lower()}@{DOMAIN}/fw")
+    assert [event["text"] for event in site.events(bound[0])] == ["0", "1"]
+
+
+def test_a_wrong_password_binds_nothing(site: Site) -> None:
+    login = site.login("agent-guessed", "SCRAM-SHA-1")._replace(password="not this one")
+    with site.start("xmppjs", login) as client:
+        assert "not-authorized" in client.expect("failed")
+        client.ended()
+        assert client.unread("sasl2") + client.unread("online") == []
