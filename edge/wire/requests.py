@@ -98,6 +98,6 @@ def bind2_resource(tag: str, agent_id: str) -> str:
     if not 0 < len(tag.encode()) <= MAX_TAG_BYTES:
         return own
     try:
-        return jid.prepare_resource(f"{tag}.{own}")
+        return jid.prepare_resource(f"{tag}/{own}")
     except jid.JidError:
         return own

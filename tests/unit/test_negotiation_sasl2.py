@@ -204,7 +204,7 @@ def test_a_client_without_an_id_gets_a_resource_of_chance() -> None:
         bind = plain(inline)[1][1]
         assert isinstance(bind, Bind)
         assert bind.resource is not None
-        assert re.fullmatch(rf"fw\.[a-z2-7]{{{ID_CHARACTERS}}}", bind.resource)
+        assert re.fullmatch(rf"fw/[a-z2-7]{{{ID_CHARACTERS}}}", bind.resource)
         resources.add(bind.resource)
     assert len(resources) == 3
 
@@ -221,11 +221,11 @@ def test_what_is_not_known_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("tag", "agent", "resource"),
     [
-        ("fw", "u1", "fw.xobagdn4fp"),
+        ("fw", "u1", "fw/xobagdn4fp"),
         ("", "u1", "xobagdn4fp"),
-        ("a/b c", "u1", "a/b c.xobagdn4fp"),
-        ("\u2168", "u1", "IX.xobagdn4fp"),
-        ("x" * MAX_TAG_BYTES, "u1", "x" * MAX_TAG_BYTES + ".xobagdn4fp"),
+        ("a/b c", "u1", "a/b c/xobagdn4fp"),
+        ("\u2168", "u1", "IX/xobagdn4fp"),
+        ("x" * MAX_TAG_BYTES, "u1", "x" * MAX_TAG_BYTES + "/xobagdn4fp"),
         ("x" * (MAX_TAG_BYTES + 1), "u1", "xobagdn4fp"),
         ("\u200e", "u1", "xobagdn4fp"),
     ],
