@@ -1,0 +1,240 @@
+"""Hostile devices: who has logged in, and then does harm. Others are served all the while.
+
+After each attack the gateway lives, serves an honest device, and has not grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.gateway import Gateway
+from tests.helpers.hostile import HONEST, PING, Door, unharmed, until_closed
+from tests.helpers.xmpp import Client, condition, log_message
+
+STALLED_S = 0.5
+KIB = 1024
+MIB = 1024 * KIB
+FLOOD_BYTES = 4 * MIB
+PATIENCE_S = 8.0
+"""What an honest device may wait for an answer during a flood, on two busy cores."""
+BULK_GROWTH_KIB = 32 * KIB
+"""What a flood of large stanzas may cost: the bounds of what waits and of what is sent, filled."""
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    gateway = Gateway(
+        tmp_path_factory.mktemp("hostile") / "gateway",
+        HONEST, "evil", "victim", "deaf",
+        stalled_time=STALLED_S,
+        sessions_per_account=4,
+    )  # fmt: skip
+    with gateway.run() as process:
+        yield Door(gateway, process)
+        assert process.terminate() == 0
+
+
+HOSTILE: dict[str, tuple[str | bytes, str | None]] = {
+    "document type": ("<!DOCTYPE x [<!ENTITY a 'ha'>]>", "restricted-xml"),
+    "entity": ("<message><body>&bomb;</body></message>", "restricted-xml"),
+    "comment": ("<message><!-- x --></message>", "restricted-xml"),
+    "instruction": ("<?php x ?>", "restricted-xml"),
+    "NUL": ("<message><body>\0</body></message>", "not-well-formed"),
+    "NUL by reference": ("<message><body>&#0;</body></message>", "not-well-formed"),
+    "surrogates by reference": ("<message id='&#xD83D;&#xDE00;'/>", "not-well-formed"),
+    "invalid UTF-8": (b"<message><body>\xc3\x28</body></message>", "not-well-formed"),
+    "overlong UTF-8": (b"<message to='evil\xc0\xaf@gw.example'/>", "not-well-formed"),
+    "surrogates in UTF-8": (b"<message>\xed\xa0\xbd\xed\xb8\x80</message>", "not-well-formed"),
+    "an attribute twice": ("<iq id='1' id='2'/>", "not-well-formed"),
+    "text between stanzas": ("Hello", "bad-format"),
+    "CDATA between stanzas": ("<![CDATA[<iq/>]]>", "bad-format"),
+    "a second stream": ("<stream:stream>", "bad-format"),
+    "a long name": (f"<{'n' * 70_000}/>", "policy-violation"),
+    "a long attribute": (f"<message id='{'n' * 70_000}'/>", "policy-violation"),
+    "a long body": (f"<message><body>{'n' * 70_000}", "policy-violation"),
+    "a tag that never ends": (f"<message {' ' * 70_000}", "policy-violation"),
+    "authentication again": (
+        "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AGEAYg==</auth>",
+        "policy-violation",
+    ),
+    "TLS again": ("<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "policy-violation"),
+    "no stanza": ("<x xmlns='urn:x'/>", "unsupported-stanza-type"),
+    "a server's stanza": ("<message xmlns='jabber:server'/>", None),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_what_breaks_the_stream_ends_it_and_no_other(door: Door, name: str) -> None:
+    data, expected = HOSTILE[name]
+    async with unharmed(door), await door.log_in("victim") as victim:
+        async with await door.log_in("evil") as evil:
+            evil.send(data)
+            told = await evil.closed()
+            assert told == expected or (expected is None and told is not None)
+        assert (await victim.iq("get", PING)).get("type") == "result"
+
+
+BULKY = {
+    "many attributes": "<iq type='get' id='x'" + "".join(f" a{n}='v'" for n in range(80)) + "/>",
+    "many levels": f"<message>{'<a>' * 100}{'</a>' * 100}</message>",
+    "many elements": f"<message>{'<a/>' * 3000}</message>",
+    "many namespaces": "<message>"
+    + "".join(f"<a xmlns:p{n}='urn:{n}'>" for n in range(100))
+    + "</a>" * 100
+    + "</message>",
+}
+
+
+@pytest.mark.parametrize("name", BULKY)
+async def test_a_stanza_with_too_much_in_it_is_refused(door: Door, name: str) -> None:
+    async with unharmed(door), await door.log_in("evil") as evil:
+        evil.send(BULKY[name])
+        assert await evil.closed() == "policy-violation"
+
+
+ODD = {
+    "an address of 3 KiB": f"<iq type='get' id='o' to='{'a' * 3000}@gw.example'>{PING}</iq>",
+    "an address with NUL's look": f"<iq type='get' id='o' to='&#x2400;@gw.example'>{PING}</iq>",
+    "a fullwidth at": f"<iq type='get' id='o' to='honest&#xFF20;gw.example'>{PING}</iq>",
+    "an override": f"<iq type='get' id='o' to='&#x202E;honest@gw.example'>{PING}</iq>",
+    "no address": f"<iq type='get' id='o' to=''>{PING}</iq>",
+    "nobody": f"<iq type='get' id='o' to='nobody@gw.example/x'>{PING}</iq>",
+    "another's domain": f"<iq type='get' id='o' to='a@elsewhere.example'>{PING}</iq>",
+    "two payloads": f"<iq type='get' id='o'>{PING}{PING}</iq>",
+    "no payload": "<iq type='set' id='o'/>",
+    "an unknown type": f"<iq type='steal' id='o'>{PING}</iq>",
+    "an unknown payload": "<iq type='set' id='o' to='gw.example'><own xmlns='urn:evil'/></iq>",
+    "registration of another": "<iq type='set' id='o'><query xmlns='jabber:iq:register'>"
+    "<username>honest</username><password>mine</password></query></iq>",
+    "a roster that is another's": "<iq type='set' id='o' to='honest@gw.example'>"
+    "<query xmlns='jabber:iq:roster'><item jid='evil@gw.example'/></query></iq>",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_what_is_only_odd_is_refused_by_a_stanza(door: Door, name: str) -> None:
+    async with unharmed(door), await door.log_in("evil") as evil:
+        evil.send(ODD[name])
+        answer = await evil.element()
+        assert (answer.get("type"), answer.get("id")) == ("error", "o")
+        assert condition(answer)
+        assert (await evil.iq("get", PING)).get("type") == "result"
+
+
+async def test_a_forged_sender_ends_the_stream(door: Door) -> None:
+    async with unharmed(door), await door.log_in("evil") as evil:
+        evil.send(f"<iq type='get' id='f' from='honest@gw.example/fw'>{PING}</iq>")
+        assert await evil.closed() == "invalid-from"
+
+
+async def flood(client: Client, data: bytes, most: int) -> int:
+    """Send until so many bytes are taken, or no more is, or the gateway closes; returns the bytes
+    that were taken."""
+    sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        while sent < most:
+            client.send(data)
+            async with asyncio.timeout(STALLED_S * 8):
+                await client.writer.drain()
+            sent += len(data)
+    return sent
+
+
+async def swallow(client: Client) -> None:
+    """Read whatever comes, until it ends."""
+    with contextlib.suppress(OSError):
+        while await client.reader.read(65536):
+            pass
+
+
+FLOODS = {
+    "pings": f"<iq type='get' id='p' to='gw.example'>{PING}</iq>" * 100,
+    "malformed iqs": "<iq/>" * 2000,
+    "presence": "<presence/>" * 500,
+    "presences that differ": "".join(
+        f"<presence><priority>{n}</priority></presence>" for n in range(100)
+    ),
+    "messages to nobody": "<message to='nobody@gw.example'><body>x</body></message>" * 100,
+    "messages to a device": "<message to='victim@gw.example'><body>x</body></message>" * 100,
+    "large messages": f"<message to='gw.example'><body>{'x' * 60_000}</body></message>",
+    "assured messages": "".join(
+        f"<iq type='set' id='a{n}' to='gw.example'><assured xmlns='urn:xmpp:qos' msgId='{n}'>"
+        f"{log_message(n)}</assured></iq>"
+        for n in range(100)
+    ),
+    "blanks": " " * 65536,
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+async def test_an_honest_device_is_answered_during_a_flood(door: Door, name: str) -> None:
+    data = FLOODS[name].encode()
+    async with unharmed(door, BULK_GROWTH_KIB), contextlib.AsyncExitStack() as stack:
+        evil = [
+            await stack.enter_async_context(await door.log_in("evil", f"r{n}")) for n in range(3)
+        ]
+        async with await door.log_in(HONEST, "during") as honest:
+            reading = [asyncio.create_task(swallow(client)) for client in evil]
+            flooding = [asyncio.create_task(flood(client, data, FLOOD_BYTES)) for client in evil]
+            slowest, asked = 0.0, 0
+            while asked < 20 or not all(task.done() for task in flooding):
+                begun = time.monotonic()
+                assert (await honest.iq("get", PING)).get("type") == "result"
+                slowest = max(slowest, time.monotonic() - begun)
+                asked += 1
+            assert slowest < PATIENCE_S
+        for task in (*flooding, *reading):
+            task.cancel()
+        await asyncio.gather(*flooding, *reading, return_exceptions=True)
+        for client in evil:
+            client.writer.transport.abort()
+
+
+async def test_who_never_reads_its_answers_is_cut_off(door: Door) -> None:
+    async with unharmed(door, BULK_GROWTH_KIB), await door.log_in("evil") as deaf:
+        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        ping = f"<iq type='get' id='{'i' * 4000}' to='gw.example'>{PING}</iq>".encode() * 16
+        assert await flood(deaf, ping, 256 * MIB) < 64 * MIB, "it was read for ever"
+        deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        await until_closed(deaf)
+
+
+async def test_who_never_reads_what_others_send_is_cut_off_and_costs_little(door: Door) -> None:
+    async with unharmed(door, BULK_GROWTH_KIB), await door.log_in("deaf") as deaf:
+        deaf.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
+        while (await deaf.element()).get("id") != "there":
+            pass  # its own presence comes first
+        deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        async with await door.log_in("evil") as evil:
+            reading = asyncio.create_task(swallow(evil))
+            message = f"<message to='{deaf.full}'><body>{'x' * 4000}</body></message>".encode()
+            await flood(evil, message * 16, 4 * FLOOD_BYTES)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        deaf.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        await until_closed(deaf)
+
+
+async def test_who_vanishes_can_return_at_once(door: Door) -> None:
+    async with unharmed(door):
+        for _ in range(20):
+            client = await door.log_in("evil")
+            client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq><message to='evil@gw")
+            client.writer.transport.abort()
+
+
+async def test_one_account_cannot_have_all_sessions(door: Door) -> None:
+    async with unharmed(door), contextlib.AsyncExitStack() as stack:
+        for number in range(4):
+            await stack.enter_async_context(await door.log_in("evil", f"r{number}"))
+        async with await door.secured() as another:
+            assert await another.authenticate("PLAIN", "evil", "correct horse") == "success"
+            bind = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>r9</resource></bind>"
+            assert condition(await another.iq("set", bind, to=None)) == "resource-constraint"
+        async with await door.log_in("evil", "r0") as replaced:  # one of its own it may replace
+            assert (await replaced.iq("get", PING)).get("type") == "result"

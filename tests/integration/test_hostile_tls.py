@@ -1,0 +1,213 @@
+"""Hostile TLS at the front door of a running gateway: downgrades, injection, stripping, garbage.
+
+After each attack the gateway lives, serves an honest device, and has not grown. openssl's own
+client is used for what Python's TLS cannot do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import shutil
+import ssl
+import struct
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.hostile import (
+    HEADER,
+    HONEST,
+    PING,
+    STARTTLS,
+    Door,
+    unharmed,
+    until_closed,
+)
+from tests.helpers.xmpp import WAIT_S, Client
+
+ALERT, HANDSHAKE = 0x15, 0x16
+PLAIN = base64.b64encode(f"\0{HONEST}\0{PASSWORD}".encode()).decode()
+AUTH = f"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{PLAIN}</auth>"
+BIND = "<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>"
+HELLO_2 = b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10" + b"\x01\x00\x80" * 7 + bytes(16)
+HELLO_3 = (
+    b"\x16\x03\x00\x00\x2f\x01\x00\x00\x2b\x03\x00" + bytes(32) + b"\0\0\x04\0\x2f\0\x0a\x01\0"
+)
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    gateway = Gateway(tmp_path_factory.mktemp("hostile") / "gateway", HONEST, authenticate_time=3.0)
+    with gateway.run() as process:
+        yield Door(gateway, process)
+        assert process.terminate() == 0
+
+
+async def proceeding(door: Door) -> Client:
+    """Ask for TLS, and be told to proceed."""
+    client = await door.greet()
+    client.send(STARTTLS)
+    assert (await client.element()).tag.endswith("}proceed")
+    return client
+
+
+def careless() -> ssl.SSLContext:
+    """Make a client's context that accepts anything."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_ciphers("ALL:eNULL:@SECLEVEL=0")
+    return context
+
+
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+async def test_old_versions_are_refused(door: Door, version: str) -> None:
+    context = careless()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that is what is tested
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion[version]
+    async with unharmed(door), await proceeding(door) as client:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await client.writer.start_tls(context)
+
+
+@pytest.mark.parametrize("ciphers", ["eNULL", "aNULL", "kRSA", "PSK", "SRP"])
+async def test_weak_ciphers_are_refused(door: Door, ciphers: str) -> None:
+    context = careless()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+    async with unharmed(door), await proceeding(door) as client:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await client.writer.start_tls(context)
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+async def test_what_is_negotiated_is_strong_and_not_compressed(door: Door, version: str) -> None:
+    context = careless()
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    async with unharmed(door), await proceeding(door) as client:
+        await client.writer.start_tls(context)
+        tls: ssl.SSLObject = client.writer.get_extra_info("ssl_object")
+        name, _protocol, bits = tls.cipher() or ("", "", 0)
+        assert bits >= 128
+        assert version == "TLSv1_3" or "DHE" in name, "no forward secrecy"
+        assert tls.compression() is None
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        HELLO_2,
+        HELLO_3,
+        bytes(1000),
+        b"\x16\x03\x01\xff\xff" + b"\x01" * 70_000,
+        b"\x16\x03\x01\x00\x00" * 5000,
+        b"\x15\x03\x03\x00\x02\x02\x28",
+        b"\x17\x03\x03\x00\x10" + bytes(16),
+        struct.pack(">BHHB3s", 0x16, 0x0301, 4, 1, b"\xff\xff\xff"),
+    ],
+    ids=[
+        "SSL 2", "SSL 3", "NUL", "a record too large", "empty records", "an alert", "data",
+        "a hello of 16 MiB",
+    ],
+)  # fmt: skip
+async def test_what_is_no_handshake_ends_the_connection(door: Door, garbage: bytes) -> None:
+    async with unharmed(door), await proceeding(door) as client:
+        client.send(garbage)
+        said = await until_closed(client)
+        assert b"<" not in said
+        assert not said or said[0] == ALERT, "no handshake was entered into"
+
+
+@pytest.mark.parametrize("clear", [HEADER, AUTH, HEADER + AUTH + BIND, "</stream:stream>"])
+async def test_plain_text_after_proceed_is_never_answered(door: Door, clear: str) -> None:
+    async with unharmed(door), await proceeding(door) as client:
+        client.send(clear)
+        said = await until_closed(client)
+        assert not said or said[0] == ALERT
+
+
+@pytest.mark.parametrize(
+    "ahead", [AUTH, BIND, HEADER, HEADER + AUTH, f"<iq type='get' id='1'>{PING}</iq>", "<iq", " <"]
+)
+async def test_what_is_injected_before_tls_is_not_taken_for_protected(
+    door: Door, ahead: str
+) -> None:
+    async with unharmed(door), await door.greet() as client:
+        client.send(STARTTLS + ahead)
+        said = await until_closed(client)
+        assert b"<proceed" not in said
+        assert b"<policy-violation " in said
+
+
+async def test_what_is_injected_after_proceed_breaks_the_handshake(door: Door) -> None:
+    """The attacker's bytes come between `proceed` and the victim's handshake."""
+    async with unharmed(door), await proceeding(door) as client:
+        client.send(AUTH)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await client.writer.start_tls(careless())
+
+
+async def test_a_stripped_stream_gets_nobody_in(door: Door) -> None:
+    """Who removes STARTTLS from what is offered, learns that nothing is to be had without it."""
+    async with unharmed(door):
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-1", "EXTERNAL", "ANONYMOUS"):
+            async with await door.knock() as client:
+                client.open()
+                features = await client.element()
+                assert features[0].tag.endswith("}starttls")
+                assert not [e for e in features.iter() if e.tag.endswith("}mechanism")]
+                told = await client._sasl("auth", b"n,,n=honest,r=c", mechanism)
+                assert told[0].tag.partition("}")[2] in ("encryption-required", "invalid-mechanism")
+        for stanza in (BIND, f"<iq type='get' id='1'>{PING}</iq>", "<message/>", "<presence/>"):
+            async with await door.greet() as client:
+                client.send(stanza)
+                assert await client.closed() == "not-authorized"
+
+
+async def test_tls_within_tls_is_refused(door: Door) -> None:
+    async with unharmed(door), await door.secured() as client:
+        client.send(STARTTLS)
+        assert (await client.element()).tag == "{urn:ietf:params:xml:ns:xmpp-tls}failure"
+        assert await client.closed() is None
+
+
+async def test_a_record_that_was_tampered_with_ends_the_stream(door: Door) -> None:
+    async with unharmed(door):
+        client = await door.log_in(HONEST, "tampered")
+        plain = client.writer.get_extra_info("socket")
+        loop = asyncio.get_running_loop()
+        forged = b"\x17\x03\x03\x00\x40" + bytes(64)
+        copy = plain.dup()
+        try:
+            await loop.sock_sendall(copy, forged)
+            assert await client.closed() is None
+        finally:
+            copy.close()
+        client.writer.transport.abort()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl's command")
+async def test_renegotiation_is_refused(door: Door) -> None:
+    """`R` has openssl's client ask for renegotiation, on the newest TLS that has it."""
+    async with unharmed(door):
+        process = await asyncio.create_subprocess_exec(
+            "openssl", "s_client", "-starttls", "xmpp", "-xmpphost", "gw.example", "-tls1_2",
+            "-connect", f"127.0.0.1:{door.port}", "-CAfile", str(door.gateway.ca),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        async with asyncio.timeout(WAIT_S):
+            told = await process.stdout.readuntil(b"Verify return code: 0 (ok)")
+            process.stdin.write(b"R\n")
+            told += await process.stdout.read()
+        assert await process.wait() != 0
+        assert b"RENEGOTIATING" in told
+        assert b"no renegotiation" in told
+        assert told.count(b"Verify return code") == 1
