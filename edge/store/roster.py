@@ -10,19 +10,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from edge.rules import access
 from edge.rules.roster import FIELDS, STATES, Fields, State, lists
 
 if TYPE_CHECKING:
-    from edge.rules.access import Relation, Sender
     from edge.store.database import Transaction
 
 _ACCOUNT: Final = "SELECT id FROM accounts WHERE name = ?"
-_RELATION: Final = """
-SELECT a.revoked IS NULL, coalesce(r.listed, 0), coalesce(r.subscription, 'none')
-FROM accounts AS a LEFT JOIN roster AS r ON r.account = a.id AND r.jid = ?
-WHERE a.name = ?
-"""
 _FIND: Final = """
 SELECT jid, listed, subscription, ask, approved, request, name, groups
 FROM roster WHERE account = ? AND jid = ?
@@ -79,18 +72,6 @@ def account(tx: Transaction, name: str) -> int | None:
     """Return the number of a device's row, also of a revoked one; `None` if there is none."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
-
-
-def relation(tx: Transaction, sender: Sender, name: str) -> Relation:
-    """Tell what the device of a name is to a sender, from its roster (see `rules.access`)."""
-    row = tx.row(_RELATION, (sender.bare, name))
-    usable, listed, subscription = (False, False, "none") if row is None else row
-    return access.relation(
-        own=name == sender.account,
-        exists=bool(usable),
-        listed=bool(listed),
-        subscription=subscription,
-    )
 
 
 def find(tx: Transaction, account: int, jid: str) -> Contact:

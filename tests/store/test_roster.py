@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from edge.rules.access import Relation, Sender
 from edge.rules.roster import State
-from edge.store import accounts, presence, roster, sessions
+from edge.store import presence, roster, sessions
 from edge.store.database import Transaction
 from edge.store.presence import Listener, Visible
 from edge.store.roster import Contact
@@ -54,11 +53,6 @@ def known(gateway: Gateway, name: str, jid: str, state: State) -> None:
 
 def find(gateway: Gateway, name: str, jid: str) -> Contact:
     return of(gateway, name, lambda tx, account: roster.find(tx, account, jid))
-
-
-def sender(name: str) -> Sender:
-    bare = f"{name}@gw.example"
-    return Sender(f"{bare}/x", bare, name, True, True, 1)
 
 
 # Rows.
@@ -121,36 +115,6 @@ def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
     assert listed.into(State.NONE_APPROVED, b"").shown != listed.shown
     assert listed._replace(name="P").shown != listed.shown
     assert listed._replace(groups=("P",)).shown != listed.shown
-
-
-# What an account is to somebody.
-
-
-@pytest.mark.parametrize(
-    ("contact", "relation"),
-    [
-        (None, Relation.OTHER),
-        (Contact(PUMP, False, State.NONE_IN, REQUEST), Relation.OTHER),
-        (Contact(PUMP, True, State.NONE), Relation.LISTS),
-        (Contact(PUMP, True, State.TO), Relation.LISTS),
-        (Contact(PUMP, True, State.FROM), Relation.SHOWS),
-        (Contact(PUMP, True, State.BOTH), Relation.SHOWS),
-    ],
-)
-def test_an_account_is_to_somebody_what_its_roster_says(
-    gateway: Gateway, contact: Contact | None, relation: Relation
-) -> None:
-    if contact is not None:
-        put(gateway, "panel", contact)
-
-    def tell(name: str) -> Relation:
-        return gateway.tx(lambda tx: roster.relation(tx, sender("pump1"), name))
-
-    assert tell("panel") is relation
-    assert tell("pump1") is Relation.OWN
-    assert tell("nobody") is Relation.NOBODY
-    gateway.tx(lambda tx: accounts.revoke(tx, "panel"))
-    assert tell("panel") is Relation.NOBODY
 
 
 # Presence.

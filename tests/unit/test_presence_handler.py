@@ -1,0 +1,524 @@
+"""Presence between sessions: who is shown whom, when, and what is told when one goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.options import Limits, Xmpp
+from edge.rules.roster import State
+from edge.store import accounts
+from tests.helpers.instant import appear, bare, befriend, fetch, forget, say, state_of, told
+from tests.helpers.store import DOMAIN, Gateway, new_database
+
+PUMP = "pump1@gw.example/fw"
+PANEL = "panel@gw.example/screen"
+DESK = "panel@gw.example/desk"
+VALVE = "valve@gw.example/fw"
+ODD = "odd@gw.example/fw"
+LIMITS = Limits(presence_bytes=1024, directed_presences=2, roster_items=2)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), LIMITS)
+    for name in ("pump1", "panel", "valve"):
+        made.add(name)
+    made.add("odd", trusted=False)
+    for full in (PUMP, PANEL, DESK, VALVE, ODD):
+        made.bind(full)
+    yield made
+    made.close()
+
+
+def refused(gateway: Gateway, full: str, xml: str) -> str:
+    reply = gateway.send(full, xml)
+    assert reply is not None
+    assert (reply.type, reply.attrs["to"]) == ("error", full)
+    assert reply.error is not None
+    return "/".join(reply.error)
+
+
+# Broadcast.
+
+
+def test_the_first_presence_is_shown_to_those_who_see_it_and_to_itself(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, DESK, VALVE))
+    assert gateway.send(PUMP, "<presence/>") is None
+    assert told(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}", f"available {DESK}"]
+    assert told(gateway, PANEL) == told(gateway, DESK) == [f"available {PUMP}"]
+    assert told(gateway, VALVE) == []
+
+
+def test_a_presence_arrives_as_it_was_sent_and_stamped(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL,))
+    content = "<show>away</show><status>a &lt; b</status><x xmlns='urn:x'/><priority>5</priority>"
+    gateway.send(PUMP, f"<presence id='p' xml:lang='de' from='{PUMP}'>{content}</presence>")
+    (seen,) = gateway.elements(PANEL)
+    assert seen.attrib == {
+        "id": "p",
+        "from": PUMP,
+        "to": bare(PANEL),
+        "{http://www.w3.org/XML/1998/namespace}lang": "de",
+    }
+    names = [child.tag.rpartition("}")[2] for child in seen]
+    assert names == ["show", "status", "x", "priority"]
+    assert seen[1].text == "a < b"
+
+
+def test_what_comes_after_it_is_shown_to_them_and_shows_nothing_more(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, PUMP))
+    gateway.send(PUMP, "<presence><show>dnd</show></presence>")
+    assert told(gateway, PUMP) == told(gateway, PANEL) == [f"available {PUMP}"]
+
+
+@pytest.mark.parametrize(
+    ("own", "sees", "is_seen"),
+    [("subscribe", True, False), ("subscribed", False, True), ("none", False, False)],
+)
+def test_presence_goes_one_way_where_the_subscription_does(
+    gateway: Gateway, own: str, sees: bool, is_seen: bool
+) -> None:
+    if own == "subscribe":
+        say(gateway, PUMP, "subscribe", bare(PANEL))
+        say(gateway, PANEL, "subscribed", bare(PUMP))
+    if own == "subscribed":
+        say(gateway, PANEL, "subscribe", bare(PUMP))
+        say(gateway, PUMP, "subscribed", bare(PANEL))
+    appear(gateway, (PANEL,))
+    gateway.send(PUMP, "<presence/>")
+    assert (f"available {PANEL}" in told(gateway, PUMP)) is sees
+    assert (f"available {PUMP}" in told(gateway, PANEL)) is is_seen
+
+
+def test_sessions_of_one_account_see_each_other(gateway: Gateway) -> None:
+    appear(gateway, (PANEL,))
+    gateway.send(DESK, "<presence/>")
+    assert told(gateway, PANEL) == [f"available {DESK}"]
+    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
+
+
+def test_who_is_gone_is_told_to_all_who_saw_it(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, DESK, PUMP, VALVE))
+    status = "<presence type='unavailable'><status>off</status></presence>"
+    assert gateway.send(PUMP, status) is None
+    (seen,) = gateway.elements(PANEL)
+    assert (seen.get("type"), seen.get("from"), seen[0].text) == ("unavailable", PUMP, "off")
+    assert told(gateway, DESK) == told(gateway, PUMP) == [f"unavailable {PUMP}"]
+    assert told(gateway, VALVE) == []
+    gateway.send(PUMP, status)
+    gateway.leave(PUMP)
+    assert gateway.sent == []
+
+
+def test_who_is_gone_is_shown_nothing_and_is_new_when_it_comes_back(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, PUMP))
+    gateway.send(PUMP, "<presence type='unavailable'/>")
+    forget(gateway)
+    gateway.send(PANEL, "<presence/>")
+    assert told(gateway, PUMP) == []
+    gateway.send(PUMP, "<presence/>")
+    assert told(gateway, PUMP) == [f"available {PUMP}", f"available {PANEL}"]
+
+
+def test_a_session_that_is_over_is_gone_for_all_who_saw_it(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, DESK, PUMP))
+    gateway.leave(PUMP)
+    assert told(gateway, PANEL) == told(gateway, DESK) == [f"unavailable {PUMP}"]
+    gateway.leave(DESK)
+    assert told(gateway, PANEL) == [f"unavailable {DESK}"]
+    gateway.leave(PANEL)
+    assert gateway.sent == []
+
+
+def test_a_session_that_waits_to_be_resumed_is_there(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, PUMP))
+    generation = gateway.count("SELECT generation FROM temp.sessions WHERE full = ?", PUMP)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    assert told(gateway, PANEL) == []
+    gateway.send(DESK, "<presence/>")
+    assert told(gateway, DESK) == [
+        f"available {DESK}",
+        f"available {PANEL}",
+        f"available {PUMP}",
+    ]
+    assert told(gateway, PUMP) == [f"available {DESK}"]
+
+
+def test_a_session_that_is_replaced_goes_before_the_new_one_comes(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, PUMP))
+    gateway.bind(PUMP)
+    gateway.send(PUMP, "<presence/>")
+    assert told(gateway, PANEL) == [f"unavailable {PUMP}", f"available {PUMP}"]
+
+
+def test_who_was_revoked_is_not_shown_and_is_shown_nothing(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL,))
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    gateway.send(PUMP, "<presence/>")
+    assert told(gateway, PANEL) == []
+    assert told(gateway, PUMP) == []
+    gateway.send(DESK, "<presence/>")
+    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
+    gateway.leave(PUMP)
+    assert told(gateway, PANEL) == [f"available {DESK}", f"unavailable {PUMP}"]
+
+
+def test_who_was_removed_shows_itself_to_nobody(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL,))
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1", bare(PUMP)))
+    for xml in ("<presence/>", "<presence type='unavailable'/>"):
+        assert gateway.send(PUMP, xml) is None
+    gateway.leave(PUMP)
+    assert told(gateway, PANEL) == []
+
+
+# What a presence may say.
+
+
+@pytest.mark.parametrize(
+    ("xml", "error"),
+    [
+        ("<presence><priority>128</priority></presence>", "modify/bad-request"),
+        ("<presence><priority>x</priority></presence>", "modify/bad-request"),
+        ("<presence><priority><x/></priority></presence>", "modify/bad-request"),
+        ("<presence><priority/><priority/></presence>", "modify/bad-request"),
+        ("<presence type='here'/>", "modify/bad-request"),
+        ("<presence type='here' to='panel@gw.example'/>", "modify/bad-request"),
+        ("<presence type='subscribe'/>", "modify/bad-request"),
+        ("<presence type='probe'/>", "modify/bad-request"),
+        (f"<presence><status>{'x' * 1024}</status></presence>", "modify/not-acceptable"),
+        ("<presence to='@gw.example'/>", "modify/jid-malformed"),
+        ("<presence to='other.example'/>", "cancel/remote-server-not-found"),
+        ("<presence type='subscribe' to='x@other.example'/>", "cancel/remote-server-not-found"),
+        ("<presence type='subscribe' to='pump1@gw.example'/>", "cancel/not-allowed"),
+        ("<presence to='gw.example/x'/>", "cancel/service-unavailable"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_shows_nothing(
+    gateway: Gateway, xml: str, error: str
+) -> None:
+    appear(gateway, (PANEL,))
+    befriend(gateway, PUMP, PANEL)
+    assert refused(gateway, PUMP, xml) == error
+    assert gateway.sent == []
+    assert gateway.count("SELECT available FROM temp.sessions WHERE full = ?", PUMP) == 0
+
+
+def test_a_refusal_names_what_is_refused(gateway: Gateway) -> None:
+    reply = gateway.send(PUMP, "<presence id='7' to='x@other.example'/>")
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["from"]) == ("7", "x@other.example")
+
+
+@pytest.mark.parametrize(
+    "to", ["", f" to='{PANEL}'", " to='@gw.example'", f" to='{bare(PANEL)}'", " to='o.example'"]
+)
+def test_an_error_is_never_answered(gateway: Gateway, to: str) -> None:
+    for content in ("", "x" * 1024):
+        assert gateway.send(PUMP, f"<presence type='error'{to}>{content}</presence>") is None
+    assert gateway.events() == []
+
+
+@pytest.mark.parametrize("type_", ["", " type='unavailable'", " type='probe'", " type='error'"])
+def test_presence_for_the_gateway_asks_for_nothing(gateway: Gateway, type_: str) -> None:
+    assert gateway.send(PUMP, f"<presence{type_} to='{DOMAIN}'/>") is None
+    assert gateway.sent == []
+
+
+# Directed presence.
+
+
+@pytest.mark.parametrize("to", [VALVE, bare(VALVE)])
+def test_directed_presence_reaches_whom_it_is_for_and_so_does_its_end(
+    gateway: Gateway, to: str
+) -> None:
+    appear(gateway, (VALVE,))
+    assert gateway.send(PUMP, f"<presence to='{to}'><show>chat</show></presence>") is None
+    (seen,) = gateway.elements(VALVE)
+    assert (seen.get("from"), seen.get("to"), seen[0].text) == (PUMP, to, "chat")
+    gateway.send(PUMP, "<presence/>")
+    assert told(gateway, VALVE) == []
+    gateway.leave(PUMP)
+    (seen,) = gateway.elements(VALVE)
+    assert (seen.get("type"), seen.get("from"), seen.get("to")) == ("unavailable", PUMP, to)
+
+
+def test_directed_presence_ends_with_the_sessions_own_and_is_forgotten_then(
+    gateway: Gateway,
+) -> None:
+    appear(gateway, (VALVE,))
+    gateway.send(PUMP, f"<presence to='{VALVE}'/>")
+    gateway.send(PUMP, "<presence type='unavailable'/>")
+    assert told(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
+    gateway.leave(PUMP)
+    assert told(gateway, VALVE) == []
+
+
+def test_directed_presence_is_taken_back_by_itself(gateway: Gateway) -> None:
+    gateway.send(PUMP, f"<presence to='{VALVE}'/>")
+    say(gateway, PUMP, "unavailable", VALVE)
+    assert told(gateway, VALVE) == [f"available {PUMP}", f"unavailable {PUMP}"]
+    say(gateway, PUMP, "unavailable", VALVE)
+    gateway.leave(PUMP)
+    assert told(gateway, VALVE) == []
+
+
+def test_who_sees_a_session_anyway_is_told_once_that_it_is_gone(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, PUMP))
+    gateway.send(PUMP, f"<presence to='{PANEL}'/>")
+    gateway.leave(PUMP)
+    assert told(gateway, PANEL) == [f"available {PUMP}", f"unavailable {PUMP}"]
+
+
+def test_a_contact_may_be_told_alone_that_a_session_is_gone(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, DESK, PUMP))
+    say(gateway, PUMP, "unavailable", PANEL)
+    assert told(gateway, PANEL) == [f"unavailable {PUMP}"]
+    assert told(gateway, DESK) == []
+
+
+def test_who_is_not_there_is_not_shown_anything_later(gateway: Gateway) -> None:
+    for to in ("nobody@gw.example/x", "nobody@gw.example", f"{bare(VALVE)}/other", bare(VALVE)):
+        assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
+    assert gateway.count("SELECT count(*) FROM temp.directed") == 0
+    gateway.send(VALVE, "<presence/>")
+    assert told(gateway, VALVE) == [f"available {VALVE}"]
+
+
+def test_directed_presence_has_a_bound(gateway: Gateway) -> None:
+    for to in (VALVE, PANEL, VALVE):
+        assert gateway.send(PUMP, f"<presence to='{to}'/>") is None
+    forget(gateway)
+    assert refused(gateway, PUMP, f"<presence to='{DESK}'/>") == "wait/resource-constraint"
+    assert [event.name for event in gateway.events()] == ["directed_presences"]
+    assert gateway.sent == []
+
+
+def test_directed_presence_reaches_only_whom_its_sender_may_reach(tmp_path: Path) -> None:
+    gateway = Gateway(new_database(tmp_path), LIMITS, xmpp=Xmpp(trust="roster"))
+    for name in ("pump1", "panel"):
+        gateway.add(name)
+    for full in (PUMP, PANEL):
+        gateway.bind(full)
+    assert gateway.send(PUMP, f"<presence to='{PANEL}'/>") is None
+    assert told(gateway, PANEL) == []
+    assert [event.name for event in gateway.events()] == ["untrusted"]
+    befriend(gateway, PUMP, PANEL)
+    gateway.send(PUMP, f"<presence to='{PANEL}'/>")
+    assert told(gateway, PANEL) == [f"available {PUMP}"]
+    gateway.close()
+
+
+def test_an_error_reaches_the_session_that_it_is_for(gateway: Gateway) -> None:
+    gateway.send(PUMP, f"<presence to='{VALVE}'/>")
+    xml = f"<presence type='error' to='{PUMP}'><error type='cancel'/></presence>"
+    assert gateway.send(VALVE, xml) is None
+    assert told(gateway, PUMP) == [f"error {VALVE}"]
+
+
+# Probes.
+
+
+def test_a_probe_is_answered_for_who_shows_itself(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PANEL, DESK, PUMP))
+    say(gateway, PUMP, "probe", bare(PANEL))
+    assert told(gateway, PUMP) == [f"available {DESK}", f"available {PANEL}"]
+    say(gateway, PUMP, "probe", DESK)
+    assert told(gateway, PUMP) == [f"available {DESK}"]
+    say(gateway, PUMP, "probe", f"{bare(PANEL)}/x")
+    assert told(gateway, PUMP) == [f"unavailable {bare(PANEL)}/x"]
+    say(gateway, DESK, "probe", bare(PANEL))
+    assert told(gateway, DESK) == [f"available {DESK}", f"available {PANEL}"]
+    assert told(gateway, PANEL) == []
+
+
+@pytest.mark.parametrize("to", [bare(VALVE), VALVE, "nobody@gw.example"])
+def test_a_probe_tells_nothing_of_who_does_not_show_itself(gateway: Gateway, to: str) -> None:
+    appear(gateway, (VALVE, PUMP))
+    say(gateway, PUMP, "probe", to)
+    assert gateway.sent == []
+
+
+def test_who_wrongly_believes_to_see_somebody_learns_it_from_a_probe(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PUMP,))
+    gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PUMP),))
+    say(gateway, PUMP, "probe", bare(PANEL))
+    assert told(gateway, PUMP) == [f"unsubscribed {bare(PANEL)}", f"push {bare(PANEL)} from"]
+
+
+def test_who_was_removed_probes_nobody(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1", bare(PUMP)))
+    say(gateway, PUMP, "probe", bare(PANEL))
+    assert gateway.sent == []
+
+
+# Subscriptions.
+
+
+def test_a_request_is_shown_approved_and_followed_by_presence(gateway: Gateway) -> None:
+    appear(gateway, (PUMP, PANEL, DESK))
+    xml = f"<presence type='subscribe' id='s' to='{PANEL}'><status>Please</status></presence>"
+    assert gateway.send(PUMP, xml) is None
+    assert told(gateway, PUMP) == [f"push {bare(PANEL)} none ask"]
+    (asked,) = gateway.elements(PANEL)
+    assert (asked.get("from"), asked.get("to"), asked.get("id")) == (bare(PUMP), bare(PANEL), "s")
+    assert asked[0].text == "Please"
+    assert told(gateway, DESK) == [f"subscribe {bare(PUMP)}"]
+    say(gateway, DESK, "subscribed", bare(PUMP))
+    assert told(gateway, PANEL) == told(gateway, DESK) == [f"push {bare(PUMP)} from"]
+    assert told(gateway, PUMP) == [
+        f"subscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} to",
+        f"available {DESK}",
+        f"available {PANEL}",
+    ]
+
+
+def test_a_request_waits_until_it_is_answered_and_is_one(gateway: Gateway) -> None:
+    for text in ("first", "second"):
+        gateway.send(
+            PUMP,
+            f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>",
+        )
+    for full in (PANEL, DESK):
+        gateway.send(full, "<presence/>")
+        asked = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
+        assert [request[0].text for request in asked] == ["first"]
+    assert fetch(gateway, PANEL) == []
+    say(gateway, PANEL, "unsubscribed", bare(PUMP))
+    assert state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is State.NONE
+    gateway.send(PANEL, "<presence type='unavailable'/>")
+    forget(gateway)
+    gateway.send(PANEL, "<presence/>")
+    assert f"subscribe {bare(PUMP)}" not in told(gateway, PANEL)
+
+
+def test_a_subscription_is_taken_back_by_who_shows_itself(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PUMP, PANEL))
+    say(gateway, PANEL, "unsubscribed", bare(PUMP))
+    assert told(gateway, PUMP) == [
+        f"unavailable {PANEL}",
+        f"unsubscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} from",
+    ]
+    assert told(gateway, PANEL) == [f"push {bare(PUMP)} to"]
+
+
+def test_a_subscription_is_given_up_by_who_sees(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PUMP, PANEL))
+    say(gateway, PUMP, "unsubscribe", bare(PANEL))
+    assert told(gateway, PUMP) == [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]
+    assert told(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
+
+
+def test_an_approval_may_come_before_the_request(gateway: Gateway) -> None:
+    appear(gateway, (PUMP, PANEL))
+    say(gateway, PANEL, "subscribed", bare(PUMP))
+    assert told(gateway, PANEL) == [f"push {bare(PUMP)} none approved"]
+    assert told(gateway, PUMP) == []
+    say(gateway, PUMP, "subscribe", bare(PANEL))
+    assert told(gateway, PANEL) == [f"push {bare(PUMP)} from"]
+    assert told(gateway, PUMP) == [
+        f"push {bare(PANEL)} none ask",
+        f"subscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} to",
+        f"available {PANEL}",
+    ]
+
+
+def test_who_is_seen_already_is_not_asked_again(gateway: Gateway) -> None:
+    befriend(gateway, PUMP, PANEL)
+    appear(gateway, (PUMP, PANEL))
+    gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
+    say(gateway, PUMP, "subscribe", bare(PANEL))
+    assert told(gateway, PANEL) == []
+    assert told(gateway, PUMP)[1:3] == [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
+
+
+@pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
+def test_who_is_not_there_shows_itself_to_nobody(gateway: Gateway, to: str) -> None:
+    appear(gateway, (PUMP,))
+    say(gateway, PUMP, "subscribe", to)
+    assert told(gateway, PUMP) == [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
+    for kind in ("subscribed", "unsubscribed", "unsubscribe"):
+        say(gateway, PUMP, kind, "nobody@gw.example")
+    assert state_of(gateway, PUMP, "nobody@gw.example") is State.NONE
+
+
+def test_a_device_without_trust_asks_only_those_who_know_it(gateway: Gateway) -> None:
+    appear(gateway, (ODD, PANEL))
+    say(gateway, ODD, "subscribe", bare(PANEL))
+    assert told(gateway, PANEL) == []
+    assert told(gateway, ODD)[1] == f"unsubscribed {bare(PANEL)}"
+    assert [event.name for event in gateway.events()] == ["untrusted"]
+    say(gateway, PANEL, "subscribe", bare(ODD))
+    forget(gateway)
+    say(gateway, ODD, "subscribe", bare(PANEL))
+    assert told(gateway, PANEL) == [f"subscribe {bare(ODD)}"]
+
+
+@pytest.mark.parametrize("name", ["panel", "pump1"])
+def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) -> None:
+    appear(gateway, (PANEL,))
+    gateway.tx(lambda tx: accounts.revoke(tx, name))
+    gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
+    assert told(gateway, PANEL) == []
+    assert state_of(gateway, PANEL, PUMP) is State.NONE
+
+
+def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
+    for name in ("a", "b"):
+        say(gateway, PUMP, "subscribed", f"{name}@gw.example")
+    xml = f"<presence type='{{}}' to='{bare(PANEL)}'/>"
+    for kind in ("subscribe", "subscribed"):
+        assert refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
+    say(gateway, PUMP, "unsubscribe", bare(PANEL))
+    assert state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is State.NONE
+    assert {event.name for event in gateway.events()} == {"roster_items"}
+
+
+def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) -> None:
+    for name in ("a", "b"):
+        gateway.add(name)
+        say(gateway, f"{name}@gw.example/x", "subscribe", bare(PANEL))
+    xml = f"<presence type='subscribe' to='{bare(PANEL)}'/>"
+    assert refused(gateway, PUMP, xml) == "wait/resource-constraint"
+    assert fetch(gateway, PUMP) == []
+    say(gateway, PANEL, "unsubscribed", "a@gw.example")
+    assert gateway.send(PUMP, xml) is None
+    assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
+
+
+# Stored messages.
+
+
+@pytest.mark.parametrize(
+    ("priorities", "sent"), [([-1], 0), ([0], 1), ([-1, -2], 0), ([-1, 0], 1), ([5, -1, 5], 1)]
+)
+def test_stored_messages_come_with_the_first_priority_that_takes_them(
+    gateway: Gateway, priorities: list[int], sent: int
+) -> None:
+    gateway.send(PUMP, f"<message to='{bare(VALVE)}'><body>hello</body></message>")
+    for priority in priorities:
+        gateway.send(VALVE, f"<presence><priority>{priority}</priority></presence>")
+    names = [element.tag.rpartition("}")[2] for element in gateway.elements(VALVE)]
+    assert names.count("message") == sent

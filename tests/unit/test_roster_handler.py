@@ -1,0 +1,296 @@
+"""Rosters as a session sees them: asked for, changed, pushed, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.handlers import roster
+from edge.options import Limits
+from edge.rules.roster import State
+from edge.store import accounts
+from tests.helpers.instant import (
+    ROSTER,
+    appear,
+    bare,
+    befriend,
+    fetch,
+    forget,
+    item_line,
+    say,
+    state_of,
+    told,
+)
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+
+PUMP = "pump1@gw.example/fw"
+PANEL = "panel@gw.example/screen"
+DESK = "panel@gw.example/desk"
+VALVE = "valve@gw.example/fw"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(roster_items=3))
+    for name in ("pump1", "panel", "valve"):
+        made.add(name)
+    for full in (PUMP, PANEL, DESK, VALVE):
+        made.bind(full)
+    yield made
+    made.close()
+
+
+def change(gateway: Gateway, items: str, to: str | None = None, full: str = PANEL) -> Reply:
+    address = "" if to is None else f" to='{to}'"
+    reply = gateway.send(
+        full,
+        f"<iq type='set' id='s'{address}><query xmlns='jabber:iq:roster'>{items}</query></iq>",
+    )
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["to"]) == ("s", full)
+    assert reply.attrs.get("from") == to
+    return reply
+
+
+def refused(reply: Reply) -> str:
+    assert reply.error is not None
+    return "/".join(reply.error)
+
+
+def put(gateway: Gateway, jid: str, content: str = "", name: str = "") -> None:
+    xml = f"<item jid='{jid}' name='{name}'>{content}</item>"
+    assert change(gateway, xml).type == "result"
+
+
+# Asking and changing.
+
+
+@pytest.mark.parametrize("to", [None, bare(PANEL)])
+def test_a_new_roster_is_empty_and_is_ones_own(gateway: Gateway, to: str | None) -> None:
+    address = "" if to is None else f" to='{to}'"
+    reply = gateway.send(
+        PANEL, f"<iq type='get' id='r'{address}><query xmlns='jabber:iq:roster'/></iq>"
+    )
+    assert reply is not None
+    assert reply.type == "result"
+    assert reply.payload is not None
+    assert (reply.payload.tag, len(reply.payload)) == (f"{ROSTER}query", 0)
+
+
+def test_a_contact_is_kept_as_it_is_named_and_sorted(gateway: Gateway) -> None:
+    put(
+        gateway,
+        "Pump1@GW.example",
+        "<group>Plant &amp; Co</group><group>é</group>",
+        "Pump &apos;A&apos;",
+    )
+    reply = gateway.send(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
+    assert reply is not None
+    assert reply.payload is not None
+    (item,) = reply.payload
+    assert item.attrib == {"jid": bare(PUMP), "name": "Pump 'A'", "subscription": "none"}
+    assert [group.text for group in item] == ["Plant & Co", "é"]
+    put(gateway, bare(PUMP))
+    reply = gateway.send(PANEL, "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>")
+    assert reply is not None
+    assert reply.payload is not None
+    assert (reply.payload[0].get("name"), len(reply.payload[0])) == (None, 0)
+
+
+def test_what_is_not_the_clients_to_set_is_passed_over(gateway: Gateway) -> None:
+    xml = f"<item jid='{bare(PUMP)}' subscription='both' ask='subscribe' approved='true'/>"
+    assert change(gateway, xml).type == "result"
+    assert fetch(gateway, PANEL) == [f"{bare(PUMP)} none"]
+
+
+def test_a_change_keeps_the_subscription(gateway: Gateway) -> None:
+    befriend(gateway, PANEL, PUMP)
+    put(gateway, bare(PUMP), name="P")
+    assert state_of(gateway, PANEL, PUMP) is State.BOTH
+
+
+def test_changes_are_pushed_to_those_who_asked_for_the_roster_and_to_no_other(
+    gateway: Gateway,
+) -> None:
+    fetch(gateway, DESK)
+    put(gateway, bare(PUMP))
+    assert told(gateway, PANEL) == []
+    (push,) = gateway.elements(DESK)
+    assert push.attrib.keys() == {"type", "id", "to"}
+    assert (push.get("type"), push.get("to")) == ("set", DESK)
+    (item,) = push[0]
+    assert item_line(item) == f"{bare(PUMP)} none"
+    fetch(gateway, PANEL)
+    put(gateway, bare(PUMP), name="P")
+    ids = {stanza.get("id") for full in (PANEL, DESK) for stanza in gateway.elements(full)}
+    assert len(ids | {push.get("id")}) == 3
+    assert told(gateway, PUMP) == []
+
+
+def test_the_answer_to_a_push_is_not_waited_for(gateway: Gateway) -> None:
+    for xml in ("<iq type='result' id='push-1'/>", "<iq type='error' id='push-1'><error/></iq>"):
+        assert gateway.send(PANEL, xml) is None
+    assert gateway.events() == []
+
+
+def test_two_gateways_accounts_have_rosters_of_their_own(gateway: Gateway) -> None:
+    put(gateway, bare(PUMP))
+    assert fetch(gateway, PUMP) == []
+    assert fetch(gateway, DESK) == [f"{bare(PUMP)} none"]
+
+
+# What is refused.
+
+NAME = "x" * roster.NAME_BYTES
+GROUP = "é" * (roster.GROUP_BYTES // 2)
+
+
+def groups(*names: str) -> str:
+    content = "".join(f"<group>{name}</group>" for name in names)
+    return f"<item jid='pump1@gw.example'>{content}</item>"
+
+
+@pytest.mark.parametrize(
+    ("items", "error"),
+    [
+        ("", "modify/bad-request"),
+        ("<item jid='a@gw.example'/><item jid='b@gw.example'/>", "modify/bad-request"),
+        ("<other jid='a@gw.example'/>", "modify/bad-request"),
+        ("<item/>", "modify/bad-request"),
+        ("<item jid=''/>", "modify/jid-malformed"),
+        ("<item jid='@gw.example'/>", "modify/jid-malformed"),
+        ("<item jid='a@gw.example/x'/>", "modify/not-acceptable"),
+        (f"<item jid='a@gw.example' name='{NAME}x'/>", "modify/not-acceptable"),
+        (groups("a", "a"), "modify/bad-request"),
+        (groups(""), "modify/not-acceptable"),
+        (groups(f"{GROUP}x"), "modify/not-acceptable"),
+        (groups(*"abcde"), "modify/not-acceptable"),
+        ("<item jid='panel@gw.example'/>", "cancel/not-allowed"),
+        ("<item jid='panel@gw.example' subscription='remove'/>", "cancel/not-allowed"),
+        ("<item jid='pump1@gw.example' subscription='remove'/>", "cancel/item-not-found"),
+    ],
+)
+def test_what_cannot_be_put_is_refused_and_changes_nothing(
+    gateway: Gateway, items: str, error: str
+) -> None:
+    fetch(gateway, PANEL)
+    assert refused(change(gateway, items)) == error
+    assert told(gateway, PANEL) == []
+    assert gateway.count("SELECT count(*) FROM roster") == 0
+
+
+def test_what_just_fits_is_taken(gateway: Gateway) -> None:
+    xml = groups(GROUP, *"abc").replace("<item ", f"<item name='{NAME}' ")
+    assert change(gateway, xml).type == "result"
+
+
+@pytest.mark.parametrize("type_", ["get", "set"])
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [
+        (bare(PUMP), "auth/forbidden"),
+        ("nobody@gw.example", "auth/forbidden"),
+        (DOMAIN, "cancel/service-unavailable"),
+        ("other.example", "cancel/remote-server-not-found"),
+    ],
+)
+def test_the_roster_of_another_is_not_told_nor_changed(
+    gateway: Gateway, type_: str, to: str, error: str
+) -> None:
+    reply = gateway.send(
+        PANEL,
+        f"<iq type='{type_}' id='r' to='{to}'><query xmlns='jabber:iq:roster'>"
+        "<item jid='valve@gw.example'/></query></iq>",
+    )
+    assert reply is not None
+    assert refused(reply) == error
+    assert gateway.count("SELECT count(*) FROM roster") == 0
+
+
+def test_who_was_revoked_has_no_roster_any_more(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: accounts.revoke(tx, "panel"))
+    assert refused(change(gateway, "<item jid='pump1@gw.example'/>")) == "auth/forbidden"
+
+
+def test_who_was_removed_has_no_roster_any_more(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: accounts.remove(tx, "panel", bare(PANEL)))
+    assert refused(change(gateway, "<item jid='pump1@gw.example'/>")) == "auth/forbidden"
+
+
+def test_a_full_roster_takes_no_more_but_lets_its_contacts_be_changed(gateway: Gateway) -> None:
+    for name in "abc":
+        put(gateway, f"{name}@gw.example")
+    reply = change(gateway, "<item jid='d@gw.example'/>")
+    assert refused(reply) == "wait/resource-constraint"
+    assert [event.name for event in gateway.events()] == ["roster_items"]
+    put(gateway, "a@gw.example", name="A")
+    xml = "<item jid='a@gw.example' subscription='remove'/>"
+    assert change(gateway, xml).type == "result"
+    put(gateway, "d@gw.example")
+
+
+# Removing: the presence of the two ends with the contact (section 2.5.2).
+
+
+def remove(gateway: Gateway, full: str, contact: str) -> None:
+    xml = f"<item jid='{bare(contact)}' subscription='remove'/>"
+    assert change(gateway, xml, full=full).type == "result"
+
+
+def test_with_a_contact_both_subscriptions_end(gateway: Gateway) -> None:
+    appear(gateway, (PANEL, PUMP))
+    befriend(gateway, PANEL, PUMP)
+    remove(gateway, PANEL, PUMP)
+    assert fetch(gateway, PANEL) == []
+    assert fetch(gateway, PUMP) == [f"{bare(PANEL)} none"]
+    assert told(gateway, PANEL) == [f"push {bare(PUMP)} remove", f"unavailable {PUMP}"]
+    assert told(gateway, PUMP) == [
+        f"unsubscribe {bare(PANEL)}",
+        f"push {bare(PANEL)} to",
+        f"unavailable {PANEL}",
+        f"unsubscribed {bare(PANEL)}",
+        f"push {bare(PANEL)} none",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((), State.NONE),
+        ((PANEL, "subscribe", PUMP), State.NONE),
+        ((PUMP, "subscribe", PANEL), State.NONE),
+        ((PANEL, "subscribed", PUMP), State.NONE),
+    ],
+)
+def test_a_removed_contact_has_nothing_left_on_either_side(
+    gateway: Gateway, before: tuple[str, ...], after: State
+) -> None:
+    put(gateway, bare(PUMP))
+    if before:
+        one, kind, other = before
+        say(gateway, one, kind, bare(other))
+    remove(gateway, PANEL, PUMP)
+    assert state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is after
+    count = "SELECT count(*) FROM roster WHERE request IS NOT NULL OR jid = ?"
+    assert gateway.count(count, bare(PUMP)) == 0
+
+
+def test_who_merely_asked_is_not_in_the_roster_and_cannot_be_removed_from_it(
+    gateway: Gateway,
+) -> None:
+    say(gateway, PUMP, "subscribe", bare(PANEL))
+    assert fetch(gateway, PANEL) == []
+    forget(gateway)
+    xml = f"<item jid='{bare(PUMP)}' subscription='remove'/>"
+    assert refused(change(gateway, xml)) == "cancel/item-not-found"
+    assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
+
+
+@pytest.mark.parametrize("jid", [DOMAIN, "someone@other.example", "nobody@gw.example"])
+def test_a_contact_without_an_account_here_comes_and_goes(gateway: Gateway, jid: str) -> None:
+    put(gateway, jid)
+    assert fetch(gateway, PANEL) == [f"{jid} none"]
+    remove(gateway, PANEL, jid)
+    assert fetch(gateway, PANEL) == []
