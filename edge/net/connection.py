@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from edge.net import tls
+from edge.net.channel import Channel
 from edge.net.keepalive import keep_alive
 from edge.net.login import Login
 from edge.rules import throttle
@@ -38,14 +39,13 @@ IN_TURN: Final = frozenset((management.REQUEST, management.ACK))
 """What does not wait for the stanzas before it, of all that is no stanza."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Channel):
     """A device's connection; `direct` if it speaks TLS from the first byte (XEP-0368)."""
 
     def __init__(self, shared: Shared, *, direct: bool = False) -> None:
         limits = shared.settings.limits
-        self._shared = shared
+        super().__init__(shared, direct=direct)
         self._limits = limits
-        self._direct = direct
         self._parser = StreamParser(
             limits.stranger_stanza_bytes,
             limits.stanza_depth,
@@ -53,23 +53,14 @@ class Connection(asyncio.BufferedProtocol):
             limits.stanza_attributes,
         )
         self._source = ""
-        self._securing = direct  # TLS is being made: nothing can be said
         self._negotiation = self._negotiate()
         self._login: Login | None = None
-        self._session: Session | None = None
-        self._transport: asyncio.Transport | None = None
-        self._plain: asyncio.Transport | None = None
         self._items: deque[Item | StreamError] = deque()
         self._unread = b""
-        self._out: list[bytes] = []
         self._next_turn: asyncio.Handle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._reading = True
         self._writable = True
         self._timer: asyncio.TimerHandle | None = None
-        self._handshake: asyncio.Task[None] | None = None
-        self.over = False
-        self.written = 0
 
     def _negotiate(self, *, certificate: bool = False) -> Negotiation:
         settings, limits = self._shared.settings, self._limits
@@ -79,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
             secure=self._direct,
             certificate=certificate,
             limits=(limits.stranger_stanza_bytes, limits.stanza_bytes),
+            features=self._shared.router.stream_features,
         )
 
     # What the event loop calls.
@@ -103,10 +95,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._login = Login(self._shared, self, self._negotiation, self._source)
 
-    def get_buffer(self, _sizehint: int) -> memoryview:
-        """Read into the buffer that all sessions share: it is used up before the next read."""
-        return self._shared.buffer
-
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
         if self.over:
@@ -116,10 +104,6 @@ class Connection(asyncio.BufferedProtocol):
             nbytes = SLICE
         self._feed(self._shared.buffer[:nbytes])
         self._pump()
-
-    def eof_received(self) -> bool:
-        """Let the transport close: who stops sending is not heard any more."""
-        return False
 
     def pause_writing(self) -> None:
         """Stop reading: the peer does not take what it is sent."""
@@ -180,38 +164,6 @@ class Connection(asyncio.BufferedProtocol):
         """Go on, if nothing else holds the connection back."""
         if self._items or not self._reading:
             self._pump()
-
-    def send(self, data: bytes) -> None:
-        """Send in the next round of the event loop, together with what else there is by then."""
-        if self.over or not data:
-            return
-        if not self._out:
-            self._shared.will_flush(self)
-        self._out.append(data)
-
-    def flush(self) -> None:
-        """Write what was to be sent."""
-        transport, out = self._transport, self._out
-        if transport is not None and out:
-            session = self._session
-            tracking = session is not None and session.tracking
-            if session is not None and tracking:
-                session.flushing(out)
-            data = b"".join(out)
-            out.clear()
-            self.written += len(data)
-            transport.write(data)
-            if session is not None and tracking:
-                session.flushed(self)
-        out.clear()
-
-    def backlog(self) -> int:
-        """Return how many bytes are in the transport's buffers: after `connection_lost`, none."""
-        transport, plain = self._transport, self._plain
-        if transport is None or plain is None:
-            return 0
-        waiting = transport.get_write_buffer_size()
-        return waiting if plain is transport else waiting + plain.get_write_buffer_size()
 
     @property
     def more(self) -> bool:
@@ -356,25 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.tally.add(error.condition)
             self.fail(error)
 
-    def _start_tls(self) -> None:
-        self._securing = True
-        self._handshake = self._shared.loop.create_task(self._secure())
-
-    async def _secure(self) -> None:
-        plain = self._transport
-        if plain is None:
-            return
-        transport = await tls.secure(self._shared, self, plain, direct=self._direct)
-        if transport is None or self._transport is None:
-            plain.abort()
-            self.connection_lost(None)  # asyncio does not call it during a handshake
-            return
-        self._securing = False
-        self._adopt(transport)
-        self._secured(tls.fingerprint(transport))
-
     def _secured(self, fingerprint: bytes | None) -> None:
-        """Go on under TLS; `fingerprint` is that of the certificate which the peer has shown."""
         wanted: list[Action] = []
         shown = fingerprint is not None
         if self._direct:
@@ -383,11 +317,6 @@ class Connection(asyncio.BufferedProtocol):
             wanted = self._negotiation.tls_established(certificate=shown)
         self._login = Login(self._shared, self, self._negotiation, self._source, fingerprint)
         self.go_on(wanted)
-
-    def _adopt(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._reading = True
-        transport.set_write_buffer_limits(high=self._limits.send_buffer)
 
     def _stop(self) -> None:
         self.over = True

@@ -15,6 +15,7 @@ from edge.net.written import Written
 
 if TYPE_CHECKING:
     from edge.errors import StoreError
+    from edge.net.channel import Channel
     from edge.net.connection import Connection
     from edge.net.shared import Shared
     from edge.store.database import Receipt
@@ -105,7 +106,7 @@ class Sending:
         elif self.management.bytes and not self._asked:
             self._shared.watch(self)
 
-    def flushed(self, connection: Connection) -> None:
+    def flushed(self, connection: Channel) -> None:
         """Note that all that was to be sent is in the connection's buffers."""
         self._written.flushed(connection.written)
         self._see_written(connection)
@@ -129,7 +130,7 @@ class Sending:
         self._urgent = False
         return managed.request()
 
-    def _see_written(self, connection: Connection) -> None:
+    def _see_written(self, connection: Channel) -> None:
         self._confirm(self._written.left(connection.written - connection.backlog()))
         if self._written.bytes:
             self._shared.watch(self)
