@@ -1,25 +1,27 @@
 """The features: stanzas of bound sessions, against a real store in memory.
 
-An input is stanzas separated by NUL bytes. The first byte of each says whose it is: `1` and `2` are
+An input is steps separated by NUL bytes. A stanza's first byte says whose it is: `1` and `2` are
 two sessions of one trusted device, `3` of another, `4` of one that is not trusted; anything else is
-part of the stanza, and `1` sends it. `T` alone lets an hour pass. Each input begins with the same
-database.
+part of the stanza, and `1` sends it. `T` lets an hour pass. With the digit of a session, `C` has
+its peer confirm what it was sent, `D` loses its connection, `R` brings it back, and `L` ends it:
+what was not confirmed goes back where it came from. Each input begins with the same database.
 
 - No handler and no unit of work raises what it should not, whatever it is given.
 - What is answered is one stanza, well-formed and legal, and an iq's answer is to that iq.
-- What others are sent names its sender, and no other device.
+- What others are sent is so too, goes to sessions that are there, and names its sender truly.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from edge.handlers.router import features
-from edge.wire.errors import StreamError
+from edge.handlers.router import features, refusal
+from edge.wire.errors import StanzaError, StreamError
 from edge.wire.parser import StreamParser
 from edge.wire.requests import STANZAS
 from edge.wire.stanza import Stanza
@@ -30,10 +32,12 @@ from tests.helpers.wire_corpus import HEADER
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from edge.store.database import Send
+
 MAX_BYTES: Final = 4096
 
-MAX_STANZAS: Final = 16
-"""Stanzas of one input: enough to offer, repeat, deliver, and be told what comes of it."""
+MAX_STEPS: Final = 24
+"""Of one input: enough to subscribe, approve, show oneself, go, and be told what comes of it."""
 HOUR: Final = 3600.0
 SESSIONS: Final = {
     b"1": f"pump1@{DOMAIN}/fw",
@@ -41,19 +45,19 @@ SESSIONS: Final = {
     b"3": f"pump2@{DOMAIN}/fw",
     b"4": f"stranger@{DOMAIN}/x",
 }
+_HAPPENS: Final = re.compile(rb"([TCDRL])([1-4]?)")
 
 
 def check(data: bytes) -> None:
-    """Let sessions send stanzas, one after the other."""
-    gateway = _fresh()
-    for piece in data.split(b"\0", MAX_STANZAS)[:MAX_STANZAS]:
-        if piece == b"T":
-            gateway.clock.service += HOUR
-            gateway.ring()
+    """Let sessions send stanzas, come and go, one after the other."""
+    site = _Site()
+    for step in data.split(b"\0", MAX_STEPS)[:MAX_STEPS]:
+        if happening := _HAPPENS.fullmatch(step):
+            site.happens(happening[1], SESSIONS[happening[2] or b"1"])
             continue
-        who = piece[:1] if piece[:1] in SESSIONS else b""
-        for stanza in _stanzas(piece[len(who) :]):
-            _send(gateway, SESSIONS[who or b"1"], stanza)
+        who = step[:1] if step[:1] in SESSIONS else b""
+        for stanza in _stanzas(step[len(who) :]):
+            site.send(SESSIONS[who or b"1"], stanza)
 
 
 def seeds() -> list[bytes]:
@@ -84,14 +88,67 @@ def _stanzas(xml: bytes) -> list[Stanza]:
     return [item for item in items if isinstance(item, Stanza) and item.name in STANZAS]
 
 
-def _send(gateway: Gateway, full: str, stanza: Stanza) -> None:
-    answer = gateway.tx(gateway.work(full, stanza.raw.decode()))
-    if answer:
-        _check_answer(one_stanza(answer), stanza, full)
-    for other in SESSIONS.values():
-        for reply in gateway.received(other):
-            if other != full:
-                _check_sender(reply.attrs.get("from"), full, other)
+class _Site:
+    """A gateway and its sessions, as they are in one run."""
+
+    def __init__(self) -> None:
+        self._gateway = _fresh()
+        self._there: dict[int, str] = {}
+        self._waiting: dict[str, list[Send]] = {}
+        for full in SESSIONS.values():
+            self._bind(full)
+
+    def send(self, full: str, stanza: Stanza) -> None:
+        """Let a session send a stanza; it is bound if it is not there."""
+        gateway = self._gateway
+        if full not in self._waiting:
+            self._bind(full)
+        try:
+            work = gateway.work(full, stanza.raw.decode())
+        except StanzaError as error:  # from what is done beside the loop, as a session takes it
+            answer = refusal(stanza, error, full)
+        else:
+            answer = gateway.tx(work)
+        if answer:
+            _check_answer(one_stanza(answer), stanza, full)
+        self._hand_over(full)
+
+    def happens(self, what: bytes, full: str) -> None:
+        """Let time pass, or something happen to a session."""
+        gateway, life = self._gateway, self._gateway.lifecycle
+        if what == b"T":
+            gateway.clock.service += HOUR
+            gateway.ring()
+        elif full in self._waiting:
+            generation = gateway.generation(full)
+            if what == b"C":
+                sends, self._waiting[full] = self._waiting[full], []
+                receipts = [send.receipt for send in sends if send.receipt is not None]
+                gateway.tx(lambda tx: life.confirm(tx, generation, receipts))
+            elif what == b"D":
+                gateway.tx(lambda tx: life.detach(tx, generation))
+            elif what == b"R":
+                assert gateway.tx(lambda tx: life.resume(tx, generation))
+            else:
+                sends = self._waiting.pop(full)
+                del self._there[generation]
+                gateway.leave(full, *(send.stanza for send in sends if send.receipt is None))
+        self._hand_over(None)
+
+    def _bind(self, full: str) -> None:
+        self._there[self._gateway.bind(full)] = full
+        self._waiting[full] = []
+        self._hand_over(full)
+
+    def _hand_over(self, sender: str | None) -> None:
+        """Take what others are sent because of a sender, or of what has happened."""
+        sends, self._gateway.sent = self._gateway.sent, []
+        for send in sends:
+            to = self._there[send.generation]
+            stanza = one_stanza(send.stanza)
+            self._waiting[to].append(send)
+            if sender is not None and to != sender:
+                _check_sender(stanza, sender, to)
 
 
 def _check_answer(answer: Element, stanza: Stanza, full: str) -> None:
@@ -103,9 +160,14 @@ def _check_answer(answer: Element, stanza: Stanza, full: str) -> None:
         assert answer.get("id") == stanza.attrs.get("id", answer.get("id"))
 
 
-def _check_sender(told: str | None, full: str, to: str) -> None:
-    bare, own = full.partition("/")[0], to.partition("/")[0]
-    assert told in (full, bare, own, DOMAIN, None), f"{full} spoke to {to} as {told}"
+def _check_sender(stanza: Element, sender: str, to: str) -> None:
+    """Check that nobody speaks as another, and to an account in its own name only by iq or presence
+    of the server's."""
+    told = stanza.get("from", DOMAIN).partition("/")[0]
+    allowed = {sender.partition("/")[0], DOMAIN}
+    if stanza.tag != CLIENT + "message":
+        allowed.add(to.partition("/")[0])
+    assert told in allowed, f"{sender} spoke to {to} as {told}"
 
 
 @cache
@@ -124,14 +186,12 @@ def _house() -> tuple[Gateway, sqlite3.Connection]:
 
 
 def _fresh() -> Gateway:
-    """Return the gateway as it is at first, with its sessions bound."""
+    """Return the gateway as it is at first, without sessions."""
     gateway, first = _house()
     first.backup(gateway.connection)
     tables = gateway.connection.execute("SELECT name FROM sqlite_temp_master WHERE type = 'table'")
     for (table,) in tables.fetchall():
         gateway.connection.execute(f'DELETE FROM temp."{table}"')  # noqa: S608 - a table's name
     gateway.clock.service = 1000.0
-    for full in SESSIONS.values():
-        gateway.bind(full)
     gateway.sent.clear()
     return gateway
