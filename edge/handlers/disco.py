@@ -1,13 +1,22 @@
-"""Service discovery (XEP-0030): what the gateway is, and every feature that is really there."""
+"""Service discovery (XEP-0030) and entity capabilities (XEP-0115): what is here, and what it does.
+
+The gateway names every feature that is really there, and none that is not. An account tells who it
+is to itself and to those who see its presence; to all others it is not there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from base64 import b64encode
+from functools import lru_cache
+from hashlib import sha1
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature
-from edge.wire import serialize
+from edge.rules import access
+from edge.store import relations
+from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
-from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, clark
+from edge.wire.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, clark
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House, Work
@@ -15,23 +24,86 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
     from edge.wire.stanza import Stanza
 
+NODE: Final = "urn:x-fieldpost"
+"""What names this software in entity capabilities (XEP-0115, section 4)."""
+
+SERVER: Final = {"category": "server", "type": "im", "name": "Fieldpost"}
+ACCOUNT: Final = {"category": "account", "type": "registered"}
+
+OF_ACCOUNT: Final = (DISCO_INFO, DISCO_ITEMS, PING)
+"""What the gateway does on behalf of an account, beside what needs no discovery."""
+
+
+@lru_cache(maxsize=8)
+def version(features: tuple[str, ...]) -> str:
+    """Make the verification string of the gateway (XEP-0115, section 5.1).
+
+    `features` are those that it advertises, sorted.
+    """
+    identity = f"{SERVER['category']}/{SERVER['type']}//{SERVER['name']}<"
+    text = identity + "".join(f"{feature}<" for feature in sorted(features))
+    return b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
+
+
+def capabilities(house: House) -> bytes:
+    """Tell the gateway's capabilities among the features of a stream (XEP-0115, section 6.3)."""
+    attrs = {"hash": "sha-1", "node": NODE, "ver": version(house.features)}
+    return serialize.tag("c", attrs, xmlns=CAPS)
+
 
 def info(house: House, stanza: Stanza) -> Work:
     """Answer disco#info with the gateway's identity and features."""
-    identity = serialize.tag("identity", {"category": "server", "type": "im", "name": "Fieldpost"})
-    features = b"".join(serialize.tag("feature", {"var": name}) for name in house.features)
-    return _query(stanza, DISCO_INFO, identity + features)
+    node = stanza.children[0].attrs.get("node")
+    if node not in (None, f"{NODE}#{version(house.features)}"):
+        raise StanzaError("item-not-found")
+    return _answer(stanza, DISCO_INFO, _described(SERVER, house.features), node)
 
 
 def items(_house: House, stanza: Stanza) -> Work:
-    """Answer disco#items: nothing stands below the gateway."""
-    return _query(stanza, DISCO_ITEMS, b"")
+    """Answer disco#items: nothing stands below the gateway, nor below an account."""
+    _check_node(stanza)
+    return _answer(stanza, DISCO_ITEMS, b"")
 
 
-def _query(stanza: Stanza, namespace: str, content: bytes) -> Work:
+def account_info(_house: House, stanza: Stanza) -> Work:
+    """Answer disco#info on behalf of an account."""
+    _check_node(stanza)
+    return _answer(stanza, DISCO_INFO, _described(ACCOUNT, OF_ACCOUNT))
+
+
+def another(_house: House, stanza: Stanza) -> Work:
+    """Answer a query for the account of another, if the sender may know of it."""
+    query = stanza.children[0]
+    namespace = query.name[1:].partition("}")[0]
+    content = _described(ACCOUNT, OF_ACCOUNT) if namespace == DISCO_INFO else b""
+    answer = _answer(stanza, namespace, content)
+    account = jid.parse(stanza.attrs["to"]).local
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        error = None
+        if not access.may_discover(sender, relations.of(tx, sender, account)):
+            error = StanzaError("service-unavailable")
+        elif "node" in query.attrs:
+            error = StanzaError("item-not-found")
+        if error is None:
+            return answer(tx, sender)
+        return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+
+    return work
+
+
+def _check_node(stanza: Stanza) -> None:
     if "node" in stanza.children[0].attrs:
         raise StanzaError("item-not-found")
-    payload = serialize.tag("query", content=content, xmlns=namespace)
+
+
+def _described(identity: dict[str, str], features: tuple[str, ...]) -> bytes:
+    listed = b"".join(serialize.tag("feature", {"var": name}) for name in features)
+    return serialize.tag("identity", identity) + listed
+
+
+def _answer(stanza: Stanza, namespace: str, content: bytes, node: str | None = None) -> Work:
+    payload = serialize.tag("query", {"node": node}, content, xmlns=namespace)
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
         attrs = stanza.attrs
@@ -40,10 +112,13 @@ def _query(stanza: Stanza, namespace: str, content: bytes) -> Work:
     return work
 
 
+_INFO: Final = ("iq", "get", clark(DISCO_INFO, "query"))
+_ITEMS: Final = ("iq", "get", clark(DISCO_ITEMS, "query"))
+
 FEATURE = Feature(
-    here={
-        ("iq", "get", clark(DISCO_INFO, "query")): info,
-        ("iq", "get", clark(DISCO_ITEMS, "query")): items,
-    },
-    advertises=(DISCO_INFO, DISCO_ITEMS),
+    here={_INFO: info, _ITEMS: items},
+    mine={_INFO: account_info, _ITEMS: items},
+    others={_INFO: another, _ITEMS: another},
+    advertises=(CAPS, DISCO_INFO, DISCO_ITEMS),
+    stream=capabilities,
 )

@@ -54,6 +54,9 @@ Confirm: TypeAlias = "Callable[[House, Transaction, Sender | None, Sequence[int]
 Offered: TypeAlias = "Callable[[Xmpp], bool]"
 """Whether the options let a feature be there."""
 
+Announce: TypeAlias = "Callable[[House], bytes]"
+"""Makes a feature of the stream (RFC 6120, section 4.3.2), one element."""
+
 Leave: TypeAlias = "Callable[[House, Transaction, Sender], None]"
 """What a feature does when a session ends, while its row is still there."""
 
@@ -75,7 +78,8 @@ class Feature(NamedTuple):
     stanzas addressed to the gateway, of iqs for the sender's own account, of iqs for the bare JID
     of another, and of those that the handler itself checks the address of. An empty type or name
     stands for any. `contents` maps names of message payloads that the event log takes to their
-    decoders, and `advertises` is told by service discovery, where the feature is `offered`.
+    decoders, and `advertises` is told by service discovery, where the feature is `offered`;
+    `stream` makes what stands among the features of an authenticated stream.
     `settled` and `lost` map a kind of receipt to what is done when the peer has the
     stanza of such a row, or went without it; `leaves` is done when a session ends. What `accounts`
     are needed for is absent where the gateway is a component.
@@ -88,6 +92,7 @@ class Feature(NamedTuple):
     contents: Mapping[str, Decoder] = {}
     advertises: tuple[str, ...] = ()
     offered: Offered = lambda _xmpp: True
+    stream: Announce | None = None
     settled: Mapping[str, Confirm] = {}
     lost: Mapping[str, Confirm] = {}
     leaves: tuple[Leave, ...] = ()

@@ -1,8 +1,8 @@
-"""Ping (XEP-0199)."""
+"""Ping (XEP-0199): of the gateway, and of the own account, for which it answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature
 from edge.wire import serialize
@@ -24,4 +24,6 @@ def ping(_house: House, stanza: Stanza) -> Work:
     return work
 
 
-FEATURE = Feature(here={("iq", "get", clark(PING, "ping")): ping}, advertises=(PING,))
+_PING: Final = ("iq", "get", clark(PING, "ping"))
+
+FEATURE = Feature(here={_PING: ping}, mine={_PING: ping}, advertises=(PING,))

@@ -72,8 +72,9 @@ class Router:
             contents.update(feature.contents)
         xmpp = xmpp or Xmpp()
         there = [feature for feature in self.features if feature.offered(xmpp)]
-        advertised = tuple(sorted(name for feature in there for name in feature.advertises))
+        advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
         self.house = House(domain, limits, xmpp, _quota(limits), advertised, contents, accounts)
+        self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 
     def route(self, stanza: Stanza, full: str) -> Work | Slow | bytes:
         """Return the work that a stanza of the session `full` asks for, or its answer."""

@@ -15,7 +15,8 @@ Who somebody is (`Who`), and what the account that they turn to is to them (`Rel
     ask to see presence           yes     yes         -        -       -       SHOWS, LISTS
                                   yes      -          -        -       -       OTHER
     read and write the roster     yes     yes         -        -       -       OWN
-    change the password           yes     yes         -        -       -       OWN
+    change the password, if it    yes     yes         -        -       -       OWN
+      has one
     discover an account           yes     yes         -        -       -       OWN, SHOWS
     resume a session              of the same account, and no other
 
@@ -161,9 +162,13 @@ def may_use_roster(sender: Sender, relation: Relation) -> bool:
     return who(sender) in _HOLDERS and relation is Relation.OWN
 
 
-def may_change_password(sender: Sender, relation: Relation) -> bool:
-    """Tell whether a sender may set an account's password (XEP-0077, section 3.3)."""
-    return who(sender) in _HOLDERS and relation is Relation.OWN
+def may_change_password(sender: Sender, relation: Relation, *, password: bool) -> bool:
+    """Tell whether a sender may set an account's password (XEP-0077, section 3.3).
+
+    `password` tells whether the account has one: where it logs in by certificate alone, that is the
+    operator's choice.
+    """
+    return password and who(sender) in _HOLDERS and relation is Relation.OWN
 
 
 def may_discover(sender: Sender, relation: Relation) -> bool:

@@ -43,6 +43,7 @@ RIGHTS: Final[dict[str, Row]] = {
     "subscribe": (".xxx.", ".xx..", ".....", ".....", "....."),
     "use the roster": ("x....", "x....", ".....", ".....", "....."),
     "change the password": ("x....", "x....", ".....", ".....", "....."),
+    "make a password": (".....", ".....", ".....", ".....", "....."),
     "discover": ("xx...", "xx...", ".....", ".....", "....."),
 }
 
@@ -52,7 +53,12 @@ ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
     "see presence": access.may_see_presence,
     "subscribe": access.may_subscribe,
     "use the roster": access.may_use_roster,
-    "change the password": access.may_change_password,
+    "change the password": lambda sender, relation: access.may_change_password(
+        sender, relation, password=True
+    ),
+    "make a password": lambda sender, relation: access.may_change_password(
+        sender, relation, password=False
+    ),
     "discover": access.may_discover,
 }
 

@@ -10,7 +10,7 @@ import pytest
 from edge.handlers import router
 from edge.options import Limits
 from edge.wire.errors import StanzaError
-from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, EVENTLOG, PING, QOS_ALL, SENSOR_DATA
+from edge.wire.namespaces import PING
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
 
 PUMP = "pump1@gw.example/fw"
@@ -48,33 +48,7 @@ def refused(reply: Reply | None) -> str:
     return "/".join(reply.error)
 
 
-# Discovery and ping.
-
-
-@pytest.mark.parametrize("to", [DOMAIN, None])
-def test_discovery_names_every_feature_that_is_there_and_no_other(
-    gateway: Gateway, to: str | None
-) -> None:
-    reply = ask(gateway, f"<query xmlns='{DISCO_INFO}'/>", to=to)
-    assert reply.payload is not None
-    assert reply.payload.tag == f"{{{DISCO_INFO}}}query"
-    identity, *features = reply.payload
-    assert identity.attrib == {"category": "server", "type": "im", "name": "Fieldpost"}
-    names = [feature.get("var") for feature in features]
-    assert names == sorted({name for f in gateway.router.features for name in f.advertises})
-    assert {DISCO_INFO, DISCO_ITEMS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
-
-
-def test_nothing_stands_below_the_gateway(gateway: Gateway) -> None:
-    reply = ask(gateway, f"<query xmlns='{DISCO_ITEMS}'/>")
-    assert reply.payload is not None
-    assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)
-
-
-@pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
-def test_there_are_no_nodes_to_discover(gateway: Gateway, namespace: str) -> None:
-    reply = ask(gateway, f"<query xmlns='{namespace}' node='x'/>")
-    assert refused(reply) == "cancel/item-not-found"
+# Ping.
 
 
 def test_ping_and_the_legacy_session_are_answered(gateway: Gateway) -> None:

@@ -1,0 +1,148 @@
+"""Service discovery and capabilities: of the gateway, of the own account, of another's."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha1
+from pathlib import Path
+
+import pytest
+
+from edge.handlers import disco
+from edge.handlers.router import Router
+from edge.options import Limits
+from edge.wire.namespaces import (
+    CAPS,
+    DISCO_INFO,
+    DISCO_ITEMS,
+    EVENTLOG,
+    PING,
+    QOS_ALL,
+    SENSOR_DATA,
+)
+from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know, provision
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_element
+
+PUMP_BARE = "pump1@gw.example"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    provision(made)
+    yield made
+    made.close()
+
+
+def query(
+    gateway: Gateway,
+    namespace: str,
+    to: str | None,
+    *,
+    node: str | None = None,
+    sender: str = PUMP,
+) -> Reply:
+    address = "" if to is None else f" to='{to}'"
+    asked = "" if node is None else f" node='{node}'"
+    xml = f"<iq type='get' id='i'{address}><query xmlns='{namespace}'{asked}/></iq>"
+    reply = gateway.send(sender, xml)
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
+    return reply
+
+
+def told(reply: Reply, node: str | None = None) -> tuple[dict[str, str], list[str | None]]:
+    assert reply.payload is not None
+    assert reply.payload.tag == f"{{{DISCO_INFO}}}query"
+    assert reply.payload.get("node") == node
+    identity, *features = reply.payload
+    return identity.attrib, [feature.get("var") for feature in features]
+
+
+def refused(reply: Reply) -> str:
+    assert reply.error is not None
+    return "/".join(reply.error)
+
+
+def test_the_gateway_names_every_feature_that_is_there_and_no_other(gateway: Gateway) -> None:
+    identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
+    assert identity == {"category": "server", "type": "im", "name": "Fieldpost"}
+    assert names == sorted({name for f in gateway.router.features for name in f.advertises})
+    assert {DISCO_INFO, DISCO_ITEMS, CAPS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
+
+
+def test_capabilities_are_the_hash_of_what_is_told(gateway: Gateway) -> None:
+    _identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
+    text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
+    expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
+    caps = read_element(disco.capabilities(gateway.router.house))
+    assert caps.tag == f"{{{CAPS}}}c"
+    assert caps.attrib == {"hash": "sha-1", "node": disco.NODE, "ver": expected}
+    node = f"{disco.NODE}#{expected}"
+    assert told(query(gateway, DISCO_INFO, DOMAIN, node=node), node)[1] == names
+    assert disco.capabilities(gateway.router.house) in gateway.router.stream_features
+
+
+def test_capabilities_of_a_front_that_differs_differ() -> None:
+    component = Router(DOMAIN, Limits(), accounts=False)
+    embedded = Router(DOMAIN, Limits())
+    assert disco.capabilities(component.house) != disco.capabilities(embedded.house)
+
+
+@pytest.mark.parametrize("to", [DOMAIN, PUMP_BARE, None])
+def test_nothing_stands_below(gateway: Gateway, to: str | None) -> None:
+    reply = query(gateway, DISCO_ITEMS, to)
+    assert reply.payload is not None
+    assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)
+
+
+@pytest.mark.parametrize("to", [DOMAIN, PUMP_BARE, None])
+@pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
+def test_there_are_no_other_nodes(gateway: Gateway, to: str | None, namespace: str) -> None:
+    assert refused(query(gateway, namespace, to, node="x")) == "cancel/item-not-found"
+
+
+@pytest.mark.parametrize("to", [PUMP_BARE, None])
+def test_an_account_tells_itself_what_it_is(gateway: Gateway, to: str | None) -> None:
+    identity, names = told(query(gateway, DISCO_INFO, to))
+    assert identity == {"category": "account", "type": "registered"}
+    assert names == [DISCO_INFO, DISCO_ITEMS, PING]
+    ping = f"<iq type='get' id='i' to='{PUMP_BARE}'><ping xmlns='{PING}'/></iq>"
+    reply = gateway.send(PUMP, ping)
+    assert reply is not None
+    assert (reply.type, reply.attrs["from"]) == ("result", PUMP_BARE)
+
+
+@pytest.mark.parametrize("subscription", ["from", "both"])
+def test_an_account_tells_those_who_see_its_presence(gateway: Gateway, subscription: str) -> None:
+    know(gateway, "valve", PUMP_BARE, subscription)
+    identity, _names = told(query(gateway, DISCO_INFO, VALVE_BARE))
+    assert identity == {"category": "account", "type": "registered"}
+    assert query(gateway, DISCO_ITEMS, VALVE_BARE).type == "result"
+    assert refused(query(gateway, DISCO_INFO, VALVE_BARE, node="x")) == "cancel/item-not-found"
+
+
+@pytest.mark.parametrize("subscription", [None, "none", "to"])
+@pytest.mark.parametrize("namespace", [DISCO_INFO, DISCO_ITEMS])
+@pytest.mark.parametrize("node", [None, "x"])
+def test_to_others_an_account_is_like_none(
+    gateway: Gateway, subscription: str | None, namespace: str, node: str | None
+) -> None:
+    if subscription is not None:
+        know(gateway, "valve", PUMP_BARE, subscription)
+    known = query(gateway, namespace, VALVE_BARE, node=node)
+    nobody = query(gateway, namespace, "no@gw.example", node=node)
+    assert refused(known) == refused(nobody) == "cancel/service-unavailable"
+    assert known.text == nobody.text
+
+
+def test_a_session_answers_for_itself(gateway: Gateway) -> None:
+    gateway.bind(VALVE)
+    xml = f"<iq type='get' id='i' to='{VALVE}'><query xmlns='{DISCO_INFO}'/></iq>"
+    assert gateway.send(PUMP, xml) is None
+    assert len(gateway.elements(VALVE)) == 1
+
+
+def test_a_device_set_apart_may_ask_what_the_gateway_is(gateway: Gateway) -> None:
+    assert query(gateway, DISCO_INFO, DOMAIN, sender=APART).type == "result"

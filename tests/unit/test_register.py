@@ -1,0 +1,136 @@
+"""Change of password by the device: who may, what is refused, and that it works from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edge import credentials
+from edge.handlers.router import Router
+from edge.options import Limits
+from edge.store import accounts
+from edge.wire.namespaces import REGISTER
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+
+PUMP = "pump1@gw.example/fw"
+APART = "apart@gw.example/fw"
+BARE = "pump1@gw.example"
+ADDRESSES = [None, DOMAIN, BARE]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    for name in ("pump1", "apart", "certified"):
+        made.add(name, trusted=name != "apart")
+    for name in ("pump1", "apart"):
+        keys = credentials.derive(f"old of {name}")
+        made.tx(partial(accounts.set_credentials, name=name, credentials=keys))
+    yield made
+    made.close()
+
+
+def ask(
+    gateway: Gateway, content: str, type_: str = "set", to: str | None = None, sender: str = PUMP
+) -> Reply:
+    address = "" if to is None else f" to='{to}'"
+    xml = f"<iq type='{type_}' id='i'{address}><query xmlns='{REGISTER}'>{content}</query></iq>"
+    reply = gateway.send(sender, xml)
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", sender, to)
+    assert reply.payload is None or type_ == "get", "what was sent is not repeated"
+    return reply
+
+
+def wish(username: str, password: str) -> str:
+    return f"<username>{username}</username><password>{password}</password>"
+
+
+def is_password(gateway: Gateway, name: str, password: str) -> bool:
+    keys = [
+        gateway.tx(partial(accounts.credentials, name=name, mechanism=mechanism))
+        for mechanism in credentials.MECHANISMS
+    ]
+    found = {key is not None and credentials.verify(password, key) for key in keys}
+    assert len(found) == 1
+    return found.pop()
+
+
+@pytest.mark.parametrize("to", ADDRESSES)
+def test_a_device_asks_what_it_takes(gateway: Gateway, to: str | None) -> None:
+    reply = ask(gateway, "", "get", to)
+    assert reply.payload is not None
+    told = {child.tag.removeprefix(f"{{{REGISTER}}}"): child.text for child in reply.payload}
+    assert told == {"registered": None, "username": "pump1", "password": None}
+
+
+@pytest.mark.parametrize("to", ADDRESSES)
+@pytest.mark.parametrize("name", ["pump1", "PUMP1"])
+def test_a_device_changes_its_password(gateway: Gateway, to: str | None, name: str) -> None:
+    assert ask(gateway, wish(name, "a new &amp; better one"), to=to).type == "result"
+    assert is_password(gateway, "pump1", "a new & better one")
+    assert not is_password(gateway, "pump1", "old of pump1")
+    (event,) = gateway.events("system")
+    assert (event.kind, event.name, event.source, event.level) == (
+        "device",
+        "password",
+        BARE,
+        "Notice",
+    )
+
+
+def test_a_device_set_apart_changes_its_own_too(gateway: Gateway) -> None:
+    assert ask(gateway, wish("apart", "new"), sender=APART).type == "result"
+    assert is_password(gateway, "apart", "new")
+
+
+@pytest.mark.parametrize("name", ["apart", "nobody", "certified"])
+def test_nobody_changes_the_password_of_another(gateway: Gateway, name: str) -> None:
+    reply = ask(gateway, wish(name, "mine now"))
+    assert reply.error == ("cancel", "not-allowed")
+    assert is_password(gateway, "apart", "old of apart")
+    assert is_password(gateway, "pump1", "old of pump1")
+    (event,) = gateway.events("system")
+    assert (event.kind, event.name, event.source) == ("limit", "password", BARE)
+
+
+def test_who_logs_in_by_certificate_alone_gets_no_password(gateway: Gateway) -> None:
+    reply = ask(gateway, wish("certified", "new"), sender="certified@gw.example/fw")
+    assert reply.error == ("cancel", "not-allowed")
+    assert not is_password(gateway, "certified", "new")
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("", ("modify", "bad-request")),
+        ("<password>x</password>", ("modify", "bad-request")),
+        ("<username>pump1</username>", ("modify", "bad-request")),
+        (wish("pump1", ""), ("modify", "bad-request")),
+        (wish("pump1", "x") + "<email>a</email>", ("modify", "bad-request")),
+        (wish("pump1", "x") + "<password>y</password>", ("modify", "bad-request")),
+        (wish("", "x"), ("modify", "jid-malformed")),
+        (wish("a@b", "x"), ("modify", "jid-malformed")),
+        (wish("pump1", "\u200b"), ("modify", "not-acceptable")),
+        (wish("pump1", "x" * 2000), ("modify", "not-acceptable")),
+        ("<remove/>", ("cancel", "not-allowed")),
+        (wish("pump1", "x") + "<remove/>", ("cancel", "not-allowed")),
+    ],
+)
+def test_what_cannot_be_is_refused(gateway: Gateway, content: str, error: tuple[str, str]) -> None:
+    assert ask(gateway, content).error == error
+    assert is_password(gateway, "pump1", "old of pump1")
+
+
+def test_there_is_nothing_to_ask_of_the_account_of_another(gateway: Gateway) -> None:
+    for type_ in ("get", "set"):
+        reply = ask(gateway, wish("apart", "x"), type_, "apart@gw.example")
+        assert reply.error == ("cancel", "service-unavailable")
+
+
+def test_it_is_not_there_where_accounts_are_another_servers() -> None:
+    assert REGISTER in Router(DOMAIN, Limits()).house.features
+    assert REGISTER not in Router(DOMAIN, Limits(), accounts=False).house.features

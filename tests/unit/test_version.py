@@ -1,0 +1,56 @@
+"""What the gateway tells of itself: software version and time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge import __version__
+from edge.handlers import version
+from edge.wire.namespaces import TIME, VERSION
+from tests.helpers.people import PUMP, provision
+from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    provision(made)
+    yield made
+    made.close()
+
+
+def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:
+    address = "" if to is None else f" to='{to}'"
+    reply = gateway.send(PUMP, f"<iq type='get' id='i'{address}>{payload}</iq>")
+    assert reply is not None
+    assert (reply.attrs["id"], reply.attrs["to"], reply.attrs.get("from")) == ("i", PUMP, to)
+    return reply
+
+
+@pytest.mark.parametrize("to", [DOMAIN, None])
+def test_the_gateway_tells_its_version(gateway: Gateway, to: str | None) -> None:
+    reply = ask(gateway, f"<query xmlns='{VERSION}'/>", to)
+    assert reply.payload is not None
+    assert reply.payload.tag == f"{{{VERSION}}}query"
+    found = {child.tag.removeprefix(f"{{{VERSION}}}"): child.text for child in reply.payload}
+    assert found == {"name": "Fieldpost", "version": __version__, "os": version.TOLD["os"]}
+    assert not any(character.isdigit() for character in version.TOLD["os"])
+
+
+@pytest.mark.parametrize("to", [DOMAIN, None])
+def test_the_gateway_tells_its_time_in_utc(gateway: Gateway, to: str | None) -> None:
+    gateway.clock.wall_offset = 123
+    reply = ask(gateway, f"<time xmlns='{TIME}'/>", to)
+    assert reply.payload is not None
+    found = {child.tag.removeprefix(f"{{{TIME}}}"): child.text for child in reply.payload}
+    assert found == {"tzo": "+00:00", "utc": "2025-10-09T09:10:00.123Z"}
+    assert gateway.clock().wall == 1_760_001_000_123
+
+
+@pytest.mark.parametrize("payload", [f"<query xmlns='{VERSION}'/>", f"<time xmlns='{TIME}'/>"])
+def test_an_account_does_not_tell_them(gateway: Gateway, payload: str) -> None:
+    reply = ask(gateway, payload, "pump1@gw.example")
+    assert reply.error == ("cancel", "service-unavailable")
