@@ -78,14 +78,21 @@ def search(target: Target, seconds: float) -> Outcome:
 
 def _run(command: list[str], most: float) -> str:
     """Run a search; one that does not end is killed, and its log tells so."""
-    try:
-        done = subprocess.run(
-            command, cwd=targets.HERE.parents[1], capture_output=True, timeout=most, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        return (error.stderr or b"").decode(errors="replace") + f"\nit did not end in {most} s\n"
-    log = done.stderr.decode(errors="replace")
-    return log if done.returncode == 0 else f"{log}\nexit status {done.returncode}\n"
+    process = subprocess.Popen(
+        command,
+        cwd=targets.HERE.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    with process:
+        try:
+            log, _ = process.communicate(timeout=most)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return f"{process.communicate()[0]}\nexit status: none, it did not end in {most} s\n"
+    return log if process.returncode == 0 else f"{log}\nexit status {process.returncode}\n"
 
 
 def report(target: Target, outcome: Outcome) -> bool:
@@ -100,7 +107,7 @@ def report(target: Target, outcome: Outcome) -> bool:
     for name in outcome.findings:
         print(f"  kept: {targets.FINDINGS / target.name / name}")
     if not well:
-        lines = (line for line in outcome.log.splitlines() if not line.lstrip().startswith("#"))
+        lines = (line for line in outcome.log.splitlines() if not line.startswith(("#", "INFO")))
         print("\n".join(f"  {line[:300]}" for line in list(lines)[-TOLD_LINES:]))
     return well
 
