@@ -253,7 +253,7 @@ def _scope(whole: Whole, start: int) -> dict[str, str]:
     """
     at = len(whole.header.raw) + start
     parser = expat.ParserCreate("UTF-8", SEPARATOR)
-    declared: dict[str, list[str]] = {}
+    declared: dict[str, list[str]] = {"": [""]}
     own: list[str] = []
     found: dict[str, str] = {}
 
