@@ -25,6 +25,7 @@ WAIT_S = 15.0
 
 STREAMS = "{http://etherx.jabber.org/streams}"
 SASL = "{urn:ietf:params:xml:ns:xmpp-sasl}"
+SM = "{urn:xmpp:sm:3}"
 TLS = "{urn:ietf:params:xml:ns:xmpp-tls}"
 BIND = "urn:ietf:params:xml:ns:xmpp-bind"
 STANZAS = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
@@ -55,9 +56,24 @@ class Client:
         self._waiting: list[Element] = []
 
     @classmethod
-    async def connect(cls, port: int, domain: str = "gw.example") -> Self:
-        """Connect and open a stream; the features are read with `element`."""
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def connect(
+        cls, port: int, domain: str = "gw.example", host: str = "127.0.0.1", from_: str = ""
+    ) -> Self:
+        """Connect (`from_` an address, if given) and open a stream; features come as an element."""
+        local = (from_, 0) if from_ else None
+        client = cls(*await asyncio.open_connection(host, port, local_addr=local))
+        client.open(domain)
+        return client
+
+    @classmethod
+    async def connect_tls(
+        cls, port: int, context: ssl.SSLContext, domain: str = "gw.example"
+    ) -> Self:
+        """Connect by direct TLS and open a stream; features come as an element."""
+        streams = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=domain
+        )
+        client = cls(*streams)
         client.open(domain)
         return client
 
@@ -113,26 +129,42 @@ class Client:
         return found
 
     async def closed(self) -> str | None:
-        """Read until the server closes; returns the condition of its stream error."""
+        """Read until the server closes, and close; returns the condition of its stream error."""
         try:
             while True:
                 await self.element()
         except Closed as end:
             return end.condition
+        finally:
+            self.writer.close()
 
-    async def start_tls(self, ca: Path, domain: str = "gw.example") -> None:
-        """Start TLS, verify the certificate, and open a stream again."""
+    def cut(self) -> None:
+        """Lose the connection: no more is sent, and no end of the stream."""
+        self.writer.transport.abort()
+
+    def deafen(self) -> None:
+        """Read nothing any more."""
+        self.reader._transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def start_tls(
+        self, ca: Path, domain: str = "gw.example", certificate: Path | None = None
+    ) -> None:
+        """Start TLS, verify the certificate, and open a stream again.
+
+        `certificate` is a folder with the client's own, as `device add --certificate` writes it.
+        """
         await self.element()
         self.send(f"<starttls xmlns='{TLS[1:-1]}'/>")
         proceed = await self.element()
         assert proceed.tag == f"{TLS}proceed"
-        context = ssl.create_default_context(cafile=str(ca))
-        await self.writer.start_tls(context, server_hostname=domain)
+        await self.writer.start_tls(trusting(ca, certificate), server_hostname=domain)
         self.open(domain)
 
     async def authenticate(self, mechanism: str, user: str, password: str) -> str:
         """Log in; returns `success`, or the condition of the failure."""
-        if mechanism == "PLAIN":
+        if mechanism == "EXTERNAL":
+            answer = await self._sasl("auth", user.encode(), mechanism)
+        elif mechanism == "PLAIN":
             answer = await self._sasl("auth", f"\0{user}\0{password}".encode(), mechanism)
         else:
             answer = await self._scram(mechanism, user, password)
@@ -165,7 +197,7 @@ class Client:
 
     async def _sasl(self, name: str, message: bytes, mechanism: str | None = None) -> Element:
         chosen = f" mechanism='{mechanism}'" if mechanism else ""
-        text = base64.b64encode(message).decode()
+        text = base64.b64encode(message).decode() or "="
         self.send(f"<{name} xmlns='{SASL[1:-1]}'{chosen}>{text}</{name}>")
         return await self.element()
 
@@ -178,6 +210,36 @@ class Client:
         )
         self.full = answer[0][0].text or ""
         return self.full
+
+    async def enable(self, resume: bool = True, max_: int | None = None) -> str:
+        """Turn stream management on; returns the id to resume by, or "" (XEP-0198)."""
+        attrs = " resume='true'" * resume + (f" max='{max_}'" if max_ is not None else "")
+        self.send(f"<enable xmlns='{SM[1:-1]}'{attrs}/>")
+        answer = await self.element()
+        assert answer.tag == f"{SM}enabled"
+        return answer.get("id", "")
+
+    async def resume(self, previd: str, h: int) -> Element:
+        """Ask for a session to be resumed, and return the answer."""
+        self.send(f"<resume xmlns='{SM[1:-1]}' previd='{previd}' h='{h}'/>")
+        return await self.element()
+
+    async def handled(self) -> int:
+        """Ask how many stanzas have been handled; what comes before the answer is passed over."""
+        self.send(f"<r xmlns='{SM[1:-1]}'/>")
+        while (answer := await self.element()).tag != f"{SM}a":
+            pass
+        return int(answer.attrib["h"])
+
+    def acknowledge(self, h: int) -> None:
+        """Acknowledge stanzas."""
+        self.send(f"<a xmlns='{SM[1:-1]}' h='{h}'/>")
+
+    async def stanza(self) -> Element:
+        """Read the next stanza; what belongs to stream management is passed over."""
+        while (found := await self.element()).tag.startswith(SM):
+            pass
+        return found
 
     async def iq(self, type_: str, payload: str, to: str | None = "gw.example") -> Element:
         """Send an iq and read its answer, which must be the next element."""
@@ -209,12 +271,30 @@ def _stream_parser() -> Any:
     return ElementTree.XMLPullParser(("start", "end"))
 
 
-async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
-    """Connect, start TLS, log in by SCRAM-SHA-256 and bind."""
+def trusting(
+    ca: Path, certificate: Path | None = None, alpn: tuple[str, ...] = ()
+) -> ssl.SSLContext:
+    """Make a context that trusts one CA alone, with a certificate of the client's own if given."""
+    context = ssl.create_default_context(cafile=str(ca))
+    if certificate is not None:
+        context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+async def authenticated(port: int, ca: Path, user: str, password: str) -> Client:
+    """Connect, start TLS, and log in by SCRAM-SHA-256."""
     client = await Client.connect(port)
     await client.start_tls(ca)
     await client.element()
     assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    return client
+
+
+async def log_in(port: int, ca: Path, user: str, password: str, resource: str = "fw") -> Client:
+    """Connect, start TLS, log in by SCRAM-SHA-256 and bind."""
+    client = await authenticated(port, ca, user, password)
     await client.bind(resource)
     return client
 

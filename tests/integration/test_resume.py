@@ -1,0 +1,305 @@
+"""Stream management over real sockets (XEP-0198): acknowledged, resumed, timed out, too much."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", "cam2", require_tls=False)
+
+
+@pytest.fixture(scope="module")
+def port(gateway: Gateway) -> Iterator[int]:
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+async def known(port: int, user: str = "cam1") -> Client:
+    """Connect and log in, without TLS."""
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(port: int, user: str, resource: str) -> Client:
+    """Connect, log in and bind, without TLS."""
+    client = await known(port, user)
+    await client.bind(resource)
+    return client
+
+
+def ping(number: int) -> str:
+    return f"<iq type='get' id='p{number}' to='gw.example'>{PING}</iq>"
+
+
+def offer(number: int) -> str:
+    """A stanza whose handling is a row."""
+    return (
+        f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
+        f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
+    )
+
+
+async def ids(client: Client, count: int) -> list[str]:
+    """Read so many answers."""
+    return [(await client.stanza()).get("id", "") for _ in range(count)]
+
+
+async def test_what_was_handled_is_told_in_its_turn(port: int) -> None:
+    async with await bound(port, "cam1", "turn") as client:
+        await client.iq("get", PING)
+        await client.enable()
+        assert await client.handled() == 0, "what came before does not count"
+        for number in range(20):
+            client.send(offer(number) if number % 2 else ping(number))
+            client.send("<message to='gw.example' type='error'/>")
+        client.send(f"<r xmlns='{SM[1:-1]}'/>")
+        answers = []
+        while (element := await client.element()).tag != f"{SM}a":
+            answers += [element.get("id")] if element.tag == f"{CLIENT}iq" else []
+        assert element.get("h") == "40"
+        assert answers == [f"p{number}" for number in range(20)]
+
+
+async def test_it_is_asked_for_acknowledgement(port: int) -> None:
+    async with await bound(port, "cam1", "asked") as client:
+        await client.enable()
+        for number in range(8):
+            client.send(ping(number))
+        found = [(await client.element()).tag for _ in range(9)]
+        assert found.count(f"{SM}r") == 1
+        assert found[-1] == f"{SM}r"
+        client.acknowledge(8)
+        client.send(ping(8))
+        assert (await client.element()).get("id") == "p8"
+        assert (await client.element()).tag == f"{SM}r", "the end of a burst is asked for too"
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("<a xmlns='urn:xmpp:sm:3' h='7'/>", "undefined-condition"),
+        ("<a xmlns='urn:xmpp:sm:3' h='-1'/>", "bad-format"),
+        ("<a xmlns='urn:xmpp:sm:3'/>", "bad-format"),
+        ("<unheard xmlns='urn:xmpp:sm:3'/>", "unsupported-stanza-type"),
+    ],
+)
+async def test_what_cannot_be_ends_the_stream(port: int, sent: str, expected: str) -> None:
+    async with await bound(port, "cam1", "wrong") as client:
+        await client.enable()
+        client.send(sent)
+        assert await client.closed() == expected
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "<r xmlns='urn:xmpp:sm:3'/>",
+        "<a xmlns='urn:xmpp:sm:3' h='0'/>",
+        "<resume xmlns='urn:xmpp:sm:3' previd='x' h='0'/>",
+        "<enable xmlns='urn:xmpp:sm:3' resume='perhaps'/>",
+    ],
+)
+async def test_what_has_no_place_is_refused_and_the_stream_goes_on(port: int, sent: str) -> None:
+    async with await bound(port, "cam1", "refused") as client:
+        client.send(sent)
+        assert (await client.element()).tag == f"{SM}failed"
+        await client.enable()
+        client.send("<enable xmlns='urn:xmpp:sm:3'/>")
+        assert (await client.element()).tag == f"{SM}failed"
+        assert (await client.iq("get", PING)).get("type") == "result"
+
+
+async def resumed(port: int, token: str, h: int, user: str = "cam1") -> tuple[Client, int]:
+    """Come back; returns the new connection, and how many stanzas were handled."""
+    client = await known(port, user)
+    answer = await client.resume(token, h)
+    assert answer.tag == f"{SM}resumed"
+    assert answer.get("previd") == token
+    return client, int(answer.attrib["h"])
+
+
+async def test_a_session_goes_on_after_its_connection_was_cut(port: int) -> None:
+    client = await bound(port, "cam1", "cut")
+    token = await client.enable()
+    for number in range(3):
+        client.send(ping(number))
+    assert await ids(client, 3) == ["p0", "p1", "p2"]
+    client.cut()
+    again, handled = await resumed(port, token, 1)
+    async with again:
+        assert handled == 3
+        assert await ids(again, 2) == ["p1", "p2"], "what was not acknowledged comes again"
+        again.acknowledge(3)
+        again.send(ping(3))
+        assert await ids(again, 1) == ["p3"]
+        assert await again.handled() == 4
+
+
+async def exchange(port: int, chance: random.Random, total: int) -> None:
+    """Send so many stanzas over a link that is cut again and again; each is answered once."""
+    client = await bound(port, "cam2", "burst")
+    token = await client.enable()
+    waiting = [offer(number) for number in range(total)]
+    unconfirmed: list[str] = []
+    confirmed = 0
+    answers: list[str] = []
+    while len(answers) < total:
+        for _ in range(chance.randint(1, 12)):
+            if waiting:
+                unconfirmed.append(waiting.pop(0))
+                client.send(unconfirmed[-1])
+        if chance.random() < 0.5:
+            client.send(f"<r xmlns='{SM[1:-1]}'/>")
+        for _ in range(chance.randint(0, 10)):
+            if len(answers) + len(waiting) == total:
+                break
+            answers.append((await client.stanza()).get("id", ""))
+            if chance.random() < 0.3:
+                client.acknowledge(len(answers))
+        if chance.random() < 0.5:
+            await client.writer.drain()
+        client.cut()
+        client, handled = await resumed(port, token, len(answers), "cam2")
+        assert handled >= confirmed
+        unconfirmed = unconfirmed[handled - confirmed :]
+        confirmed = handled
+        for stanza in unconfirmed:
+            client.send(stanza)
+    async with client:
+        assert answers == [f"p{number}" for number in range(total)]
+        assert await client.handled() == total
+        client.send("</stream:stream>")
+        assert await client.closed() is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_burst_over_a_link_that_is_cut_again_and_again_is_exact(
+    port: int, seed: int, scale: Callable[[int, int], int]
+) -> None:
+    """Nothing is lost and nothing comes twice, wherever the socket dies."""
+    await exchange(port, random.Random(seed), scale(60, 600))
+
+
+async def test_a_resumption_takes_over_a_connection_that_is_still_there(port: int) -> None:
+    async with await bound(port, "cam1", "twice") as old:
+        token = await old.enable()
+        old.send(ping(0))
+        assert await ids(old, 1) == ["p0"]
+        new, handled = await resumed(port, token, 1)
+        async with new:
+            assert handled == 1
+            assert await old.closed() == "conflict"
+            assert (await new.iq("get", PING)).get("type") == "result"
+
+
+def refused(answer: object) -> tuple[str, str | None]:
+    tag = answer[0].tag.removeprefix(STANZAS)  # type: ignore[index]
+    return tag, answer.get("h")  # type: ignore[attr-defined]
+
+
+async def test_another_account_cannot_resume_a_session(port: int) -> None:
+    client = await bound(port, "cam1", "mine")
+    token = await client.enable()
+    client.cut()
+    async with await known(port, "cam2") as thief:
+        assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
+    again, _handled = await resumed(port, token, 0)
+    async with again:
+        assert (await again.iq("get", PING)).get("type") == "result"
+    async with await known(port, "cam2") as thief:
+        assert refused(await thief.resume("x" * 32, 0)) == ("item-not-found", None)
+
+
+async def test_a_session_that_was_ended_tells_what_it_had_handled(port: int) -> None:
+    client = await bound(port, "cam1", "ended")
+    token = await client.enable()
+    for number in range(3):
+        client.send(ping(number))
+    assert await ids(client, 3) == ["p0", "p1", "p2"]
+    client.send("</stream:stream>")
+    assert await client.closed() is None
+    async with await known(port) as again:
+        assert refused(await again.resume(token, 0)) == ("item-not-found", "3")
+    async with await known(port, "cam2") as thief:
+        assert refused(await thief.resume(token, 0)) == ("item-not-found", None)
+
+
+async def test_who_acknowledges_what_was_never_sent_does_not_resume(port: int) -> None:
+    client = await bound(port, "cam1", "ahead")
+    token = await client.enable()
+    client.cut()
+    async with await known(port) as again:
+        again.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='5'/>")
+        assert await again.closed() == "undefined-condition"
+    async with await known(port) as again:
+        assert refused(await again.resume(token, 0)) == ("item-not-found", "0")
+
+
+async def messages(client: Client, count: int) -> list[str]:
+    """Read so many messages; what else comes is passed over."""
+    found: list[str] = []
+    while len(found) < count:
+        stanza = await client.element()
+        if stanza.tag == f"{CLIENT}message" and stanza.get("type") != "error":
+            found.append(stanza.get("id", ""))
+    return found
+
+
+def letter(number: int, to: str = "cam1@gw.example", body: str = "") -> str:
+    return f"<message type='chat' id='c{number}' to='{to}'><body>{body or number}</body></message>"
+
+
+async def test_what_others_sent_meanwhile_comes_with_the_resumption(port: int) -> None:
+    client = await bound(port, "cam1", "away")
+    token = await client.enable()
+    client.send("<presence/>")
+    assert await client.handled() == 1
+    client.cut()
+    async with await bound(port, "cam2", "sender") as sender:
+        for number in range(5):
+            sender.send(letter(number, "cam1@gw.example/away"))
+        await sender.iq("get", PING)
+    again, handled = await resumed(port, token, 1)
+    async with again:
+        assert handled == 1
+        assert await messages(again, 5) == [f"c{number}" for number in range(5)]
+        again.send("</stream:stream>")
+        await again.closed()
+
+
+async def test_what_a_session_never_confirmed_goes_back_when_its_time_is_over(
+    tmp_path: Path,
+) -> None:
+    """A second is the least that can be waited for: resumption is offered in whole seconds."""
+    gateway = Gateway(tmp_path / "gateway", "cam1", "cam2", require_tls=False, resume_time=1.0)
+    with gateway.run() as process:
+        port = port_of(process)
+        client = await bound(port, "cam1", "fw")
+        token = await client.enable()
+        client.send("<presence/>")
+        assert await client.handled() == 1
+        client.cut()
+        async with await bound(port, "cam2", "fw") as sender:
+            for number in range(3):
+                sender.send(letter(number, "cam1@gw.example/fw"))
+            await sender.iq("get", PING)
+            async with await bound(port, "cam1", "other") as other:
+                other.send("<presence/>")
+                assert await messages(other, 3) == ["c0", "c1", "c2"]
+        async with await known(port) as again:
+            assert refused(await again.resume(token, 1)) == ("item-not-found", "1")
+        assert process.terminate() == 0
