@@ -88,7 +88,6 @@ def parse(text: bytes) -> Config:
 
 
 _PARTS: Final = (
-    ("unauthenticated", "sessions"),
     ("offline_messages", "offline_total_messages"),
     ("offline_bytes", "offline_total_bytes"),
     ("unacknowledged_bytes", "unacknowledged_total_bytes"),

@@ -87,12 +87,12 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every bound of the gateway."""
 
     sessions: Annotated[
-        int, _option("Connections at once; a TLS one costs some 50 KiB.", "connections", ge=1)
+        int, _option("Sessions at once; a TLS one costs some 50 KiB.", "sessions", ge=1)
     ] = 1000
     unauthenticated: Annotated[
         int,
         _option(
-            "Of those, not logged in yet: strangers can hold no more than these.",
+            "Connections beside those, not logged in yet: strangers hold no more than these.",
             "connections",
             ge=1,
         ),

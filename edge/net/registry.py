@@ -72,7 +72,7 @@ class Registry:
             source: its address, as `throttle.source` gives it.
             now: the present second.
         """
-        if len(self._connections) >= self._limits.sessions:
+        if len(self._connections) - len(self._strangers) >= self._limits.sessions:
             return False
         stays, goes = self._strangers.admit(connection, source, now)
         if goes is not None:
@@ -83,7 +83,7 @@ class Registry:
         return stays
 
     def known(self, connection: Connected) -> None:
-        """Note that this one has logged in."""
+        """Note that this one has a session: until then, who has logged in is a stranger too."""
         self._strangers.remove(connection)
 
     def remove(self, connection: Connected) -> None:

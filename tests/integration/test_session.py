@@ -219,6 +219,18 @@ async def test_connections_beyond_the_limit_are_told_so(tmp_path: Path) -> None:
                 assert await third.closed() == "resource-constraint"
 
 
+async def test_strangers_take_no_place_of_a_session(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "cam1", sessions=1, unauthenticated=2)
+    with gateway.run() as process:
+        port = port_of(process)
+        async with await Client.connect(port) as stranger:
+            await stranger.element()
+            async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
+                assert (await client.iq("get", PING)).get("type") == "result"
+                async with await Client.connect(port) as late:
+                    assert await late.closed() == "resource-constraint"
+
+
 async def test_who_does_not_log_in_in_time_is_closed(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path / "gateway", authenticate_time=0.3)
     with gateway.run() as process:

@@ -134,13 +134,6 @@ def test_bytes_that_are_no_text_are_refused() -> None:
         config.parse(b"[gateway]\ndomain = '\xff'\n")
 
 
-def test_more_strangers_than_sessions_are_a_contradiction() -> None:
-    with pytest.raises(ConfigError, match=r"limits\.unauthenticated"):
-        parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 11\n")
-    settings = parse(f"{DOMAIN}[limits]\nsessions = 10\nunauthenticated = 10\n")
-    assert settings.limits.unauthenticated == 10
-
-
 @pytest.mark.parametrize(
     ("listen", "good"),
     [
