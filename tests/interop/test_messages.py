@@ -1,0 +1,79 @@
+"""Other people's clients among each other: messages every way, rosters, presence."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import permutations
+
+import pytest
+
+from tests.interop.conftest import Site
+from tests.interop.test_clients import PROGRAMS
+
+TEXT = "valve <7> & 'pump' \N{SNOWMAN}"
+
+
+def test_each_client_reaches_each_other(site: Site) -> None:
+    jids = {}
+    with ExitStack() as stack:
+        running = {}
+        for program, mechanism in PROGRAMS.items():
+            login = site.login(f"chat-{program}", mechanism)
+            running[program] = stack.enter_context(site.start(program, login))
+        for program, client in running.items():
+            jids[program] = client.expect("online").split()[0]
+        for sender, receiver in permutations(running, 2):
+            running[sender].tell("message", jids[receiver], f"{TEXT} from {sender}")
+            said = running[receiver].expect("message", jids[sender])
+            assert said == f"{TEXT} from {sender}"
+        for client in running.values():
+            assert client.quit() == 0
+            assert client.unread("message") == []
+
+
+@pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
+def test_presence_by_subscription_and_the_roster_that_says_so(
+    site: Site, program: str, mechanism: str
+) -> None:
+    watcher_login = site.login(f"watch-{program}", mechanism)
+    watched_login = site.login(f"watched-by-{program}", "SCRAM-SHA-256")
+    watched_bare = watched_login.jid.partition("/")[0]
+    watcher_bare = watcher_login.jid.partition("/")[0]
+    with (
+        site.start(program, watcher_login) as watcher,
+        site.start("slixmpp", watched_login) as watched,
+    ):
+        watcher_jid = watcher.expect("online").split()[0]
+        watched_jid = watched.expect("online").split()[0]
+        assert watcher.ask("roster", answer="roster") == ""
+        watched.ask("roster", answer="roster")
+        for client, jid in ((watcher, watcher_jid), (watched, watched_jid)):
+            client.tell("presence")
+            client.expect("presence", jid, "available")
+        watcher.tell("presence", watched_bare, "subscribe")
+        watched.expect("presence", watcher_bare, "subscribe")
+        watched.tell("presence", watcher_bare, "subscribed")
+        watcher.expect("presence", watched_bare, "subscribed")
+        watcher.expect("presence", watched_jid, "available")
+        assert watcher.ask("roster", answer="roster") == f"{watched_bare}:to"
+        assert watched.ask("roster", answer="roster") == f"{watcher_bare}:from"
+        assert watched.quit() == 0
+        watcher.expect("presence", watched_jid, "unavailable")
+        assert watcher.quit() == 0
+
+
+@pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
+def test_a_message_for_who_is_away_waits(site: Site, program: str, mechanism: str) -> None:
+    away_login = site.login(f"away-{program}", mechanism)
+    sender_login = site.login("mail", "SCRAM-SHA-256")
+    with site.start("slixmpp", sender_login) as sender:
+        sender.expect("online")
+        sender.tell("message", away_login.jid.partition("/")[0], TEXT)
+        sender.ask("ping", answer="pong")
+        with site.start(program, away_login) as away:
+            away.expect("online")
+            away.tell("presence")
+            assert away.expect("message", sender_login.jid) == TEXT
+            assert away.quit() == 0
+            assert away.unread("message") == []
+        assert sender.quit() == 0
