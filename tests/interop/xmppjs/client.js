@@ -14,6 +14,7 @@ import { client, jid, xml } from "@xmpp/client";
 
 const QOS = "urn:xmpp:qos";
 const LOG = "urn:xmpp:eventlog";
+const SM = "urn:xmpp:sm:3";
 const RECONNECT_MS = 50;
 const AGENT_ID = "d4565fa7-4d72-4749-b3d3-740edbf87770"; // stable, as XEP-0388 2.2 wants it
 
@@ -111,12 +112,11 @@ const commands = {
 };
 
 xmpp.on("nonza", (element) => {
-  if (element.is("success", "urn:xmpp:sasl:2")) say("sasl2");
-});
-// xmpp.js enables stream management after it has said `online`, when it was not bound by Bind 2.
-xmpp.on("nonza", (element) => {
-  const enabled = element.is("enabled", "urn:xmpp:sm:3");
-  if (enabled) say("managed", element.attrs.id ? "resumable" : "not-resumable");
+  const success = element.is("success", "urn:xmpp:sasl:2");
+  if (success) say("sasl2");
+  const bound = success ? element.getChild("bound", "urn:xmpp:bind:0") : null;
+  const enabled = element.is("enabled", SM) ? element : bound?.getChild("enabled", SM);
+  if (enabled) say("managed", enabled.attrs.id ? "resumable" : "not-resumable");
 });
 xmpp.on("online", (bound) => {
   online = true;

@@ -1,0 +1,130 @@
+"""Other people's clients resume their streams (XEP-0198) after their connection was cut.
+
+Between a client and the gateway is a proxy that drops the connection. What was on its way then, in
+either direction, arrives afterwards, once; and nobody else learns that anything happened.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.helpers.clients import Client
+from tests.helpers.cutter import Cutter
+from tests.interop.conftest import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Pair(NamedTuple):
+    """A client behind a proxy, and a peer that it has told its presence."""
+
+    client: Client
+    jid: str
+    peer: Client
+    peer_jid: str
+    cutter: Cutter
+
+    def chat(self, text: str) -> None:
+        """One message there, and one back."""
+        self.client.tell("message", self.peer_jid, f"{text} there")
+        self.client.expect("sent", self.peer_jid)
+        assert self.peer.expect("message", self.jid) == f"{text} there"
+        self.peer.tell("message", self.jid, f"{text} back")
+        assert self.client.expect("message", self.peer_jid) == f"{text} back"
+
+    def end(self) -> None:
+        """Both close; neither has got or said anything but what was waited for."""
+        self.client.ask("ping", answer="pong")
+        self.peer.ask("ping", answer="pong")
+        assert self.peer.unread("presence") == []
+        assert self.client.quit() == 0
+        assert self.peer.expect("presence", self.jid) == "unavailable"
+        assert self.peer.quit() == 0
+        for word in ("message", "online", "failed", "cut"):
+            assert self.client.unread(word) + self.peer.unread(word) == []
+
+
+# Each by the mechanism that it prefers; xmpp.js twice: by SASL2, and as most others do it.
+CLIENTS = [
+    ("slixmpp", "SCRAM-SHA-256", ()),
+    ("aioxmpp", "SCRAM-SHA-256", ()),
+    ("xmppjs", "SCRAM-SHA-1", ()),
+    ("xmppjs", "SCRAM-SHA-1", ("sasl1",)),
+    ("strophe", "SCRAM-SHA-256", ()),
+]
+each_client = pytest.mark.parametrize(("program", "mechanism", "extra"), CLIENTS)
+
+
+@contextmanager
+def pair(
+    site: Site, test: str, program: str, mechanism: str, extra: tuple[str, ...]
+) -> Iterator[Pair]:
+    name = "-".join((test, program, *extra))
+    login = site.login(name, mechanism)
+    peer_login = site.login(f"{name}-peer", "SCRAM-SHA-256")
+    with (
+        Cutter(login.host, login.port) as cutter,
+        site.start("slixmpp", peer_login) as peer,
+        site.start(program, login._replace(port=cutter.port, extra=extra)) as client,
+    ):
+        peer_jid = peer.expect("online").split()[0]
+        jid = client.expect("online").split()[0]
+        assert client.expect("managed") == "resumable"
+        client.tell("presence", peer_jid)
+        assert peer.expect("presence", jid) == "available"
+        yield Pair(client, jid, peer, peer_jid, cutter)
+
+
+@each_client
+def test_what_came_while_it_was_cut_off_arrives_once(
+    site: Site, program: str, mechanism: str, extra: tuple[str, ...]
+) -> None:
+    with pair(site, "came", program, mechanism, extra) as two:
+        two.chat("before")
+        assert two.cutter.cut(hold=True) == 1
+        two.client.expect("cut")
+        two.peer.tell("message", two.jid, "meanwhile")
+        two.peer.ask("ping", answer="pong")
+        two.cutter.release()
+        assert two.client.expect("resumed") == two.jid
+        assert two.client.expect("message", two.peer_jid) == "meanwhile"
+        two.chat("after")
+        two.end()
+
+
+@each_client
+def test_what_it_sent_into_the_void_arrives_once(
+    site: Site, program: str, mechanism: str, extra: tuple[str, ...]
+) -> None:
+    with pair(site, "void", program, mechanism, extra) as two:
+        two.chat("before")
+        two.cutter.freeze()
+        two.client.tell("message", two.peer_jid, "unheard")
+        two.client.expect("sent", two.peer_jid)
+        two.cutter.wait_withheld()
+        two.cutter.cut(hold=True)
+        two.cutter.thaw()
+        two.client.expect("cut")
+        two.cutter.release()
+        assert two.client.expect("resumed") == two.jid
+        assert two.peer.expect("message", two.jid) == "unheard"
+        two.chat("after")
+        two.end()
+
+
+@each_client
+def test_it_resumes_as_often_as_it_is_cut_off(
+    site: Site, program: str, mechanism: str, extra: tuple[str, ...]
+) -> None:
+    with pair(site, "often", program, mechanism, extra) as two:
+        for number in range(3):
+            two.chat(f"round {number}")
+            two.cutter.cut()
+            two.client.expect("cut")
+            assert two.client.expect("resumed") == two.jid
+        two.chat("after")
+        two.end()
