@@ -1,6 +1,6 @@
 """The composition root: what starts, in which order, and how it stops.
 
-Start: store, event log, uplink, listener, `ready`. Stop, on SIGTERM or SIGINT: no new sessions, the
+Start: store, event log, uplink, front, `ready`. Stop, on SIGTERM or SIGINT: no new sessions, the
 old ones end, what waits is committed, the closing event is sealed. SIGHUP changes nothing. What the
 parts do is theirs.
 """
@@ -17,7 +17,7 @@ import signal
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from edge import __version__, config
+from edge import __version__, config, upkeep
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers.router import Router
 from edge.net import systemd
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
-    from edge.config import Config
+    from edge.config import Address, Config
     from edge.net.front import Front
     from edge.options import Limits
     from edge.store.database import Transaction
@@ -66,15 +66,15 @@ def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None])
     operator.
     """
     settings = config.load(folder)
-    _raise_descriptors(settings.limits.sessions)
+    _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
     with _alone(folder):
         asyncio.run(App(folder, settings, warn).serve(ready))
 
 
-def _raise_descriptors(sessions: int) -> None:
+def _raise_descriptors(sessions: int, strangers: int) -> None:
     """Allow the process all descriptors that it can have; raises `ConfigError` if too few."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = sessions + SPARE_DESCRIPTORS
+    needed = sessions + strangers + SPARE_DESCRIPTORS
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise ConfigError(
             f"limits.sessions: {sessions} sessions need {needed} descriptors, and this process may"
@@ -138,17 +138,49 @@ class App:
         await store.run(lambda tx: _begin(tx, settings, boot))
 
         tally = Tally()
-        router = Router(settings.gateway.domain, limits, settings.xmpp)
-        front: Front = Listener(self._folder, settings, store, router, tally)
+        front = self._front(store, tally)
         store.on_flush = sealer.wake
-        places = await front.start()
+        stack.push_async_callback(front.stop, STOP_TIME)
+        places = await self._unless_stopped(front.start())
         stack.push_async_callback(self._end, store, sealer, backlog, tally)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._drive(stack, _heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
+        if places is None:
+            return
+        self._drive(stack, upkeep.heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
+        self._drive(stack, upkeep.look_for_changes(store), "changes")
+        if settings.component is None:
+            domain = settings.gateway.domain
+            work = upkeep.look_after_certificates(self._folder, domain, clock, store, tally)
+            self._drive(stack, work, "certificates")
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
+
+    def _front(self, store: Store, tally: Tally) -> Front:
+        settings = self._settings
+        embedded = settings.component is None
+        domain, limits = settings.gateway.domain, settings.limits
+        router = Router(domain, limits, settings.xmpp, accounts=embedded)
+        if embedded:
+            return Listener(self._folder, settings, store, router, tally)
+        from edge.net.component import Component  # imported late: slixmpp's streams are not small
+
+        return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
+
+    async def _unless_stopped(
+        self, starting: Coroutine[None, None, list[tuple[str, Address]]]
+    ) -> list[tuple[str, Address]] | None:
+        """Wait for a front to start; `None` if the gateway is stopped meanwhile."""
+        front = asyncio.create_task(starting)
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({front, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if front.done():
+            return front.result()
+        front.cancel()
+        await asyncio.wait({front})
+        return None
 
     async def _start_uplink(
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
@@ -223,7 +255,7 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await _record(store, tally, NewEvent("system", name="stop"))
+            await upkeep.record(store, tally, NewEvent("system", name="stop"))
             await sealer.flush()
             if self._settings.uplink.enrolment:
                 with suppress(TimeoutError):
@@ -247,35 +279,6 @@ def _begin(tx: Transaction, settings: Config, boot: str) -> None:
     event = NewEvent("system", name="start", value=settings.uplink.heartbeat, unit="s", tags=tags)
     events.append(tx, events.SYSTEM, event)
     due.arm(tx, settings.limits)
-
-
-async def _record(store: Store, tally: Tally, event: NewEvent) -> None:
-    """Write a heartbeat or the closing event, and with it what has no unit of its own.
-
-    Those are the service seconds and what was refused without a unit of work; raises `StoreError`.
-    """
-    counts = tally.take()
-
-    def unit(tx: Transaction) -> None:
-        for rule, times in counts.items():
-            refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
-            events.append(tx, events.SYSTEM, refused)
-        events.append(tx, events.SYSTEM, event)
-        meta.write(tx, meta.SERVICE, tx.now.service)
-
-    try:
-        await store.run(unit)
-    except BaseException:
-        tally.put_back(counts)
-        raise
-
-
-async def _heartbeats(store: Store, interval: float, tally: Tally) -> None:
-    event = NewEvent("system", name="heartbeat", value=interval, unit="s")
-    while True:
-        await asyncio.sleep(interval)
-        with suppress(StoreError):  # a full disk: the next one may be written
-            await _record(store, tally, event)
 
 
 def _due_alarm(store: Store, clock: Clock, limits: Limits) -> Alarm:

@@ -270,6 +270,7 @@ class Connection(Channel):
         """Go on with a session that is bound or resumed."""
         self._session = session
         self._login = None
+        self._shared.registry.known(self)
         if self._timer is not None:
             self._timer.cancel()
         self._perform(wanted)
@@ -279,7 +280,6 @@ class Connection(Channel):
     def known(self) -> None:
         """Take larger stanzas: the peer has logged in."""
         self._parser.limit(self._limits.stanza_bytes)
-        self._shared.registry.known(self)
 
     def _perform(self, wanted: list[Action]) -> None:
         for action in wanted:

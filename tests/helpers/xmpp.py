@@ -208,6 +208,7 @@ class Client:
             f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>",
             to=None,
         )
+        assert answer.get("type") == "result", condition(answer)
         self.full = answer[0][0].text or ""
         return self.full
 

@@ -285,7 +285,7 @@ def resident(pid: int) -> int:
 
 async def test_an_idle_tls_session_holds_no_large_buffer(tmp_path: Path) -> None:
     """asyncio's TLS would hold 288 KiB for each; see `listener`."""
-    gateway = Gateway(tmp_path / "gateway", "cam1")
+    gateway = Gateway(tmp_path / "gateway", "cam1", sessions_per_account=60)
     with gateway.run() as process:
         async with contextlib.AsyncExitStack() as stack:
 

@@ -1,0 +1,116 @@
+"""What a running gateway does from time to time: heartbeats, looking for changes, certificates.
+
+Each is a task that lasts until it is cancelled. When to start them is `app`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from edge.admin import pki
+from edge.errors import SetupError, StoreError
+from edge.store import certificates, events, meta
+from edge.store.certificates import DAY
+from edge.store.events import NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.net.tally import Tally
+    from edge.rules.clock import Now
+    from edge.store.commit import Store
+    from edge.store.database import Transaction
+
+CHANGES: Final = 5.0
+"""Seconds after which an idle gateway sees what another process has changed: a device that was
+revoked is gone by then. A transaction that writes nothing costs no fsync."""
+
+CERTIFICATES: Final = 24 * 3600.0
+"""Seconds between two looks at the certificates: they last for months."""
+
+RUNS_OUT: Final = 30
+"""Days before a device's certificate runs out: then each day has an event, for who renews it."""
+
+_TOLD: Final = "certificates_told"
+"""When certificates that run out were told of last, in ms since 1970 UTC."""
+
+
+async def record(store: Store, tally: Tally, event: NewEvent) -> None:
+    """Write a heartbeat or the closing event, and with it what has no unit of its own.
+
+    Those are the service seconds and what was refused without a unit of work; raises `StoreError`.
+    """
+    counts = tally.take()
+
+    def unit(tx: Transaction) -> None:
+        for rule, times in counts.items():
+            refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
+            events.append(tx, events.SYSTEM, refused)
+        events.append(tx, events.SYSTEM, event)
+        meta.write(tx, meta.SERVICE, tx.now.service)
+
+    try:
+        await store.run(unit)
+    except BaseException:
+        tally.put_back(counts)
+        raise
+
+
+async def heartbeats(store: Store, interval: float, tally: Tally) -> None:
+    """Write a heartbeat every `interval` seconds."""
+    event = NewEvent("system", name="heartbeat", value=interval, unit="s")
+    while True:
+        await asyncio.sleep(interval)
+        with suppress(StoreError):  # a full disk: the next one may be written
+            await record(store, tally, event)
+
+
+async def look_for_changes(store: Store) -> None:
+    """See what another process has changed (`Store.on_changed`), also when all is idle."""
+    seen = -1
+    while True:
+        await asyncio.sleep(CHANGES)
+        if store.commits == seen:
+            with suppress(StoreError):  # busy: it is seen the next time
+                await store.run(lambda _tx: None)
+        seen = store.commits
+
+
+async def look_after_certificates(
+    folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: Tally
+) -> None:
+    """Renew the server's certificate in time, and tell of devices' that run out.
+
+    A new one takes effect with the next handshake (`net.tls`). What cannot be renewed is counted as
+    `server_certificate`, and tried again with the next look.
+    """
+    while True:
+        try:
+            await asyncio.to_thread(pki.renew_server, folder, domain, clock().wall)
+        except (SetupError, OSError):
+            tally.add("server_certificate")
+        with suppress(StoreError):  # a full disk: told with the next look
+            await store.run(tell_expiring)
+        await asyncio.sleep(CERTIFICATES)
+
+
+def tell_expiring(tx: Transaction) -> None:
+    """Write an event for each device whose certificate runs out soon, once a day."""
+    now = tx.now.wall
+    if 0 <= now - meta.read_number(tx, _TOLD) < DAY:
+        return
+    meta.write(tx, _TOLD, now)
+    for name, not_after in certificates.expiring(tx, now, RUNS_OUT):
+        left = float((not_after - now) // DAY)
+        event = NewEvent(
+            "system",
+            source=name,
+            name="certificate_expires",
+            value=left,
+            unit="d",
+            level="Warning",
+        )
+        events.append(tx, events.SYSTEM, event)
