@@ -178,8 +178,8 @@ def _send(tx: Transaction, stanzas: Iterable[tuple[int, bytes]]) -> None:
 def _be_shown(tx: Transaction, sender: Sender) -> None:
     """Show a session the others of its account, its contacts, and who asks to see it (4.2.2)."""
     for other in showing.available(tx, sender.bare):
-        if other.generation != sender.generation and other.presence is not None:
-            tx.send(sender.generation, stamped(other.presence, other.full, sender.full))
+        if other.generation != sender.generation:
+            tx.send(sender.generation, showing.shown(other, sender.full))
     account = roster.account(tx, sender.account)
     if account is None:
         return
@@ -284,8 +284,7 @@ def _probe(tx: Transaction, sender: Sender, target: Jid) -> None:
         return
     there = [s for s in showing.available(tx, target.bare) if target.resource in ("", _resource(s))]
     for session in there:
-        if session.presence is not None:
-            tx.send(sender.generation, stamped(session.presence, session.full, sender.full))
+        tx.send(sender.generation, showing.shown(session, sender.full))
     if not there:
         tx.send(sender.generation, showing.unavailable(target.full, sender.full))
 

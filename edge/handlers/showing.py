@@ -34,9 +34,7 @@ def show(tx: Transaction, owner: str, watcher: str) -> None:
         if who is None or not access.may_see_presence(who, relations.of(tx, who, account)):
             continue
         for session in available(tx, owner):
-            if session.presence is not None:
-                shown = stamped(session.presence, session.full, watcher)
-                tx.send(listener.generation, shown)
+            tx.send(listener.generation, shown(session, watcher))
 
 
 def hide(tx: Transaction, owner: str, watcher: str) -> None:
@@ -45,6 +43,11 @@ def hide(tx: Transaction, owner: str, watcher: str) -> None:
     for listener in available(tx, watcher):
         for session in gone:
             tx.send(listener.generation, unavailable(session.full, watcher))
+
+
+def shown(session: Session, to: str) -> bytes:
+    """Make the last presence that an available session broadcast, for somebody else."""
+    return stamped(session.presence or serialize.presence(), session.full, to)
 
 
 def unavailable(from_: str, to: str | None = None) -> bytes:

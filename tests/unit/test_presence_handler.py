@@ -485,6 +485,15 @@ def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) 
     assert state_of(gateway, PANEL, PUMP) is State.NONE
 
 
+def test_who_was_revoked_meanwhile_is_not_shown_whom_it_had_asked_to_see(gateway: Gateway) -> None:
+    appear(gateway, (PUMP, PANEL))
+    say(gateway, PUMP, "subscribe", bare(PANEL))
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    forget(gateway)
+    say(gateway, PANEL, "subscribed", bare(PUMP))
+    assert f"available {PANEL}" not in told(gateway, PUMP)
+
+
 def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
     for name in ("a", "b"):
         say(gateway, PUMP, "subscribed", f"{name}@gw.example")

@@ -1,0 +1,191 @@
+"""Accounts that do anything to each other: what clients believe from what they are told is so.
+
+Each session keeps what a client would: whom it sees, from the presence that it is told, and its
+roster, from pushes. After every step, that is compared with what the rows and the rules of RFC 6121
+say, and the two sides of each pair with each other.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from edge.options import Limits
+from edge.rules.roster import FIELDS, Fields, Kind
+from tests.helpers.instant import CLIENT, bare, fetch, item_line, line, state_of
+from tests.helpers.store import Gateway, new_database
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+EXAMPLES: Final = 200 if LONG else 25
+NAMES: Final = ("panel", "pump1", "valve")
+SESSIONS: Final = tuple(f"{name}@gw.example/{r}" for name in NAMES for r in ("a", "b"))
+BARES: Final = tuple(f"{name}@gw.example" for name in NAMES)
+
+sessions = st.sampled_from(SESSIONS)
+contacts = st.sampled_from(BARES)
+
+
+class Client:
+    """What a client knows: whom it sees, and its roster as lines, by JID."""
+
+    def __init__(self) -> None:
+        self.available = False
+        self.sees: set[str] = set()
+        self.roster: dict[str, str] | None = None
+
+    def take(self, stanza: Element) -> None:
+        """Take a stanza from the server as a client does."""
+        if stanza.tag == f"{CLIENT}iq":
+            assert self.roster is not None
+            (item,) = stanza[0]
+            contact = item.get("jid", "")
+            self.roster[contact] = item_line(item)
+            if item.get("subscription") == "remove":
+                del self.roster[contact]
+            return
+        kind, who = line(stanza).split(" ", 1)
+        if kind == "available":
+            self.sees.add(who)
+        elif kind == "unavailable":
+            assert who in self.sees, f"{who} is gone, and was not there"
+            self.sees.discard(who)
+
+
+class Accounts(RuleBasedStateMachine):
+    """Three accounts with two sessions each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits())
+        self.gateway.connection.execute("PRAGMA synchronous = OFF")
+        for name in NAMES:
+            self.gateway.add(name)
+        self.clients: dict[str, Client] = {}
+
+    def teardown(self) -> None:
+        self.gateway.close()
+        self._folder.cleanup()
+
+    def _client(self, full: str) -> Client:
+        if full not in self.clients:
+            self.gateway.bind(full)
+            self.clients[full] = Client()
+        return self.clients[full]
+
+    def _send(self, full: str, xml: str) -> None:
+        self._client(full)
+        reply = self.gateway.send(full, xml)
+        assert reply is None or reply.error is None
+        self._hear()
+
+    def _hear(self) -> None:
+        for full, client in self.clients.items():
+            for stanza in self.gateway.elements(full):
+                client.take(stanza)
+
+    @initialize()
+    def begin(self) -> None:
+        """Have one session of each account there, with its roster."""
+        for full in SESSIONS[::2]:
+            self.ask_for_roster(full)
+            self.appear(full, 0)
+
+    @rule(full=sessions, other=sessions)
+    def agree(self, full: str, other: str) -> None:
+        """Have one account see another, which chance alone rarely brings about."""
+        self.subscription(full, bare(other), Kind.SUBSCRIBE)
+        self.subscription(other, bare(full), Kind.SUBSCRIBED)
+
+    @rule(full=sessions, contact=contacts, kind=st.sampled_from(Kind))
+    def subscription(self, full: str, contact: str, kind: Kind) -> None:
+        if contact != bare(full):
+            self._send(full, f"<presence type='{kind.value}' to='{contact}'/>")
+
+    @rule(full=sessions, priority=st.integers(-1, 1))
+    def appear(self, full: str, priority: int) -> None:
+        self._client(full).available = True
+        self._send(full, f"<presence><priority>{priority}</priority></presence>")
+
+    @rule(full=sessions)
+    def go(self, full: str) -> None:
+        self._send(full, "<presence type='unavailable'/>")
+        self.clients[full].available = False
+        self.clients[full].sees.clear()
+
+    @rule(full=sessions)
+    def leave(self, full: str) -> None:
+        if self.clients.pop(full, None) is not None:
+            self.gateway.leave(full)
+            self._hear()
+
+    @rule(full=sessions)
+    def ask_for_roster(self, full: str) -> None:
+        client = self._client(full)
+        client.roster = {item.split()[0]: item for item in fetch(self.gateway, full)}
+
+    @rule(full=sessions, contact=contacts, name=st.sampled_from(["", "P"]))
+    def name(self, full: str, contact: str, name: str) -> None:
+        if contact != bare(full):
+            self._set(full, f"<item jid='{contact}' name='{name}'/>")
+
+    @rule(full=sessions, contact=contacts)
+    def remove(self, full: str, contact: str) -> None:
+        self.ask_for_roster(full)
+        if contact in (self.clients[full].roster or {}):
+            self._set(full, f"<item jid='{contact}' subscription='remove'/>")
+
+    def _set(self, full: str, item: str) -> None:
+        self._client(full)
+        xml = f"<iq type='set' id='s'><query xmlns='jabber:iq:roster'>{item}</query></iq>"
+        reply = self.gateway.send(full, xml)
+        assert reply is not None
+        assert reply.type == "result"
+        self._hear()
+
+    def _fields(self, one: str, other: str) -> Fields:
+        return FIELDS[state_of(self.gateway, one, other)]
+
+    @invariant()
+    def both_sides_of_a_pair_agree(self) -> None:
+        for one in BARES:
+            for other in BARES:
+                mine, theirs = self._fields(one, other), self._fields(other, one)
+                assert (mine.subscription in ("to", "both")) is (
+                    theirs.subscription in ("from", "both")
+                )
+                assert mine.ask is theirs.pending
+
+    @invariant()
+    def clients_see_who_may_be_seen_and_is_there(self) -> None:
+        for full, client in self.clients.items():
+            expected = set(self._visible(bare(full))) if client.available else set()
+            assert client.sees == expected, full
+
+    def _visible(self, watcher: str) -> Iterator[str]:
+        for full, client in self.clients.items():
+            sees = self._fields(watcher, full).subscription in ("to", "both")
+            if client.available and (sees or bare(full) == watcher):
+                yield full
+
+    @invariant()
+    def clients_that_asked_have_their_roster(self) -> None:
+        for full, client in self.clients.items():
+            if client.roster is not None:
+                assert sorted(client.roster.values()) == sorted(fetch(self.gateway, full))
+
+
+TestAccounts = Accounts.TestCase
+TestAccounts.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, print_blob=True
+)
