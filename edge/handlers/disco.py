@@ -28,6 +28,7 @@ NODE: Final = "urn:x-fieldpost"
 """What names this software in entity capabilities (XEP-0115, section 4)."""
 
 SERVER: Final = {"category": "server", "type": "im", "name": "Fieldpost"}
+COMPONENT: Final = {"category": "component", "type": "generic", "name": "Fieldpost"}
 ACCOUNT: Final = {"category": "account", "type": "registered"}
 
 OF_ACCOUNT: Final = (DISCO_INFO, DISCO_ITEMS, PING)
@@ -35,28 +36,33 @@ OF_ACCOUNT: Final = (DISCO_INFO, DISCO_ITEMS, PING)
 
 
 @lru_cache(maxsize=8)
-def version(features: tuple[str, ...]) -> str:
+def version(features: tuple[str, ...], *, component: bool = False) -> str:
     """Make the verification string of the gateway (XEP-0115, section 5.1).
 
-    `features` are those that it advertises, sorted.
+    `features` are those that it advertises; a `component` of another server is no server.
     """
-    identity = f"{SERVER['category']}/{SERVER['type']}//{SERVER['name']}<"
+    own = COMPONENT if component else SERVER
+    identity = f"{own['category']}/{own['type']}//{own['name']}<"
     text = identity + "".join(f"{feature}<" for feature in sorted(features))
     return b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
 
 
 def capabilities(house: House) -> bytes:
-    """Tell the gateway's capabilities among the features of a stream (XEP-0115, section 6.3)."""
-    attrs = {"hash": "sha-1", "node": NODE, "ver": version(house.features)}
+    """Tell the gateway's capabilities, among the features of a stream (XEP-0115, section 6.3) or in
+    the presence of a component."""
+    ver = version(house.features, component=not house.accounts)
+    attrs = {"hash": "sha-1", "node": NODE, "ver": ver}
     return serialize.tag("c", attrs, xmlns=CAPS)
 
 
 def info(house: House, stanza: Stanza) -> Work:
     """Answer disco#info with the gateway's identity and features."""
     node = stanza.children[0].attrs.get("node")
-    if node not in (None, f"{NODE}#{version(house.features)}"):
+    ver = version(house.features, component=not house.accounts)
+    if node not in (None, f"{NODE}#{ver}"):
         raise StanzaError("item-not-found")
-    return _answer(stanza, DISCO_INFO, _described(SERVER, house.features), node)
+    own = SERVER if house.accounts else COMPONENT
+    return _answer(stanza, DISCO_INFO, _described(own, house.features), node)
 
 
 def items(_house: House, stanza: Stanza) -> Work:

@@ -23,8 +23,11 @@ class LoopbackPki(NamedTuple):
     server: ssl.SSLContext
 
 
-def make_pki(folder: Path) -> LoopbackPki:
-    """Make an authority and a server's certificate; the server's files go into `folder`."""
+def make_pki(folder: Path, *names: str) -> LoopbackPki:
+    """Make an authority and a server's certificate; the server's files go into `folder`.
+
+    The certificate is for 127.0.0.1, and for `names` if there are any.
+    """
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "A test's authority")])
     ca = (
@@ -39,9 +42,10 @@ def make_pki(folder: Path) -> LoopbackPki:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    subjects = x509.SubjectAlternativeName([address, *map(x509.DNSName, names)])
     certificate = (
         _builder(name, ca_name, key.public_key())
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(subjects, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False

@@ -150,11 +150,13 @@ class Gateway:
         limits: Limits | None = None,
         clock: Clock | None = None,
         xmpp: Xmpp | None = None,
+        *,
+        accounts: bool = True,
     ) -> None:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
-        self.router = Router(DOMAIN, self.limits, xmpp)
+        self.router = Router(DOMAIN, self.limits, xmpp, accounts=accounts)
         self.lifecycle = Lifecycle(self.router)
         self.sent: list[Send] = []
         self.due: float | None = None

@@ -1,0 +1,192 @@
+"""The gateway as a component of another server (XEP-0114): the front in place of the listener.
+
+The link is made, and made again when it is lost, for as long as the gateway runs; an operator is
+told why there is none. Who was there over a link that is lost is not there any more, until it
+speaks again. Accounts, rosters, offline storage and passwords are the server's.
+
+What goes over the link is `traffic`'s, and its bytes are `link`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from edge.errors import ConfigError, StoreError
+from edge.handlers import remote
+from edge.net import systemd
+from edge.net.traffic import Traffic
+from edge.rules import backoff
+from edge.store import events
+from edge.store.events import NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.config import Address, Config
+    from edge.handlers.router import Router
+    from edge.net.link import Link
+    from edge.net.tally import Tally
+    from edge.store.commit import Store
+
+LEAST_WAIT: Final = 1.0
+"""Seconds before the server is called again, in any case."""
+
+MOST_WAIT: Final = 60.0
+"""Seconds before it is, at most: a server that was restarted has its component a minute later."""
+
+STEADY: Final = 60.0
+"""Seconds that a link has to last for its loss not to count as one more failure in a row."""
+
+STARTING: Final = 2 * MOST_WAIT
+"""Seconds more that systemd gives the start, each time that the server could not be reached."""
+
+
+class Component:
+    """The front of a gateway that is a component.
+
+    `warn` is called with a line for the operator, `fail` with a fault that the front cannot go on
+    from.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Config,
+        store: Store,
+        router: Router,
+        tally: Tally,
+        warn: Callable[[str], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        assert settings.component is not None  # noqa: S101
+        self._address: Address = settings.component
+        self._secret = folder / settings.xmpp.component_secret
+        self._domain = settings.gateway.domain
+        self._limits = settings.limits
+        self._store = store
+        self._router = router
+        self._warn = warn
+        self._fail = fail
+        self._told = ""
+        self._link: Link | None = None
+        self._first = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._tally = tally
+        self._traffic = Traffic(store, router, tally)
+
+    async def start(self) -> list[tuple[str, Address]]:
+        """Attach to the server, however long that takes; returns its address, for `ready`.
+
+        Raises:
+            ConfigError: the secret cannot be read.
+        """
+        self._read_secret()
+        if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
+            self._say(f"{self._secret} can be read by others: chmod 600 {self._secret}")
+        from edge.net.link import Link  # imported late: slixmpp's streams are for components alone
+
+        self._link = Link(self._domain, self._limits, self._traffic)
+        self._store.on_room = self._traffic.read_on
+        self._store.on_sends = self._traffic.deliver
+        self._task = asyncio.create_task(self._run(self._link), name="component")
+        self._task.add_done_callback(self._ended)
+        first = asyncio.create_task(self._first.wait())
+        try:
+            await asyncio.wait({first, self._task}, return_when="FIRST_COMPLETED")
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        finally:
+            first.cancel()
+        return [("component", self._address)]
+
+    async def stop(self, patience: float) -> None:
+        """Take nothing more, answer what came, and end the stream; waits `patience` s at most."""
+        if self._task is None or self._link is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self._traffic.close()
+        with suppress(StoreError, TimeoutError):
+            await asyncio.wait_for(self._store.run(lambda _tx: None), patience)
+        await self._link.close(patience)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    # How the link is made, again and again.
+
+    def _read_secret(self) -> str:
+        try:
+            secret = self._secret.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"xmpp.component_secret: {self._secret}: {error}") from error
+        if not secret:
+            raise ConfigError(f"xmpp.component_secret: {self._secret} is empty")
+        return secret
+
+    async def _run(self, link: Link) -> None:
+        loop, failures = asyncio.get_running_loop(), 0
+        while True:
+            attached = loop.time() if await self._attach(link) else None
+            if attached is not None:
+                self._tell_lost(await link.lost())
+                self._traffic.end()
+            steady = attached is not None and loop.time() - attached >= STEADY
+            failures = 1 if steady else failures + 1
+            chance = random.random()  # noqa: S311 - no secret
+            await asyncio.sleep(backoff.delay(failures, chance, LEAST_WAIT, MOST_WAIT))
+
+    async def _attach(self, link: Link) -> bool:
+        from edge.net.link import LinkLost
+
+        self._traffic.begin(link)  # stanzas may come with the server's word
+        try:
+            await link.attach(self._address, self._read_secret())
+        except (LinkLost, ConfigError) as error:
+            self._tell_lost(str(error))
+            return False
+        self._tell_attached()
+        self._store.submit(lambda tx: remote.probes(self._router.house, tx), self._ask_after)
+        return True
+
+    def _ask_after(self, outcome: list[bytes] | StoreError) -> None:
+        if self._link is not None and not isinstance(outcome, StoreError):
+            for probe in outcome:
+                self._link.write(probe)
+
+    # What the operator is told.
+
+    def _tell_attached(self) -> None:
+        if self._told:
+            self._say(f"component {self._domain}: attached to {self._address}")
+            self._told = ""
+        self._log("component_attached", "Informational", "")
+        self._first.set()
+
+    def _tell_lost(self, reason: str) -> None:
+        """Tell why there is no link: in words once for each reason, as a count each time."""
+        self._tally.add("component")
+        if not self._first.is_set():
+            systemd.notify(f"STATUS={reason}\nEXTEND_TIMEOUT_USEC={STARTING * 1_000_000:.0f}")
+        if reason != self._told:
+            self._told = reason
+            self._say(f"component {self._domain}: {reason}; it is tried again")
+            self._log("component_lost", "Warning", reason)
+
+    def _say(self, line: str) -> None:
+        with suppress(OSError):  # the terminal may be what has gone
+            self._warn(line)
+
+    def _log(self, name: str, level: str, text: str) -> None:
+        tags = {"server": str(self._address)}
+        event = NewEvent("system", name=name, level=level, text=text or None, tags=tags)
+        self._store.submit(
+            lambda tx: events.append(tx, events.SYSTEM, event), lambda _outcome: None
+        )

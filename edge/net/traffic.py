@@ -1,0 +1,247 @@
+"""The stanzas of a component's link: from whom, to the store, and the answers back.
+
+Each full JID that speaks over the link has a session, as a device of the gateway's own has; its
+stanzas go through the same router and the same store. While too much waits for the store, or the
+server does not take what it is sent, the link is not read. Connecting is `component`'s, and bytes
+are `link`'s.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from edge.errors import StoreError
+from edge.handlers import refusals, remote
+from edge.handlers.feature import Slow
+from edge.handlers.lifecycle import Lifecycle
+from edge.handlers.router import guarded, refusal
+from edge.net.peers import Peers
+from edge.net.refusals import stanza_error
+from edge.rules import access
+from edge.store import sessions
+from edge.wire import jid
+from edge.wire.errors import StanzaError
+from edge.wire.namespaces import CLIENT, clark
+from edge.wire.requests import STANZAS
+from edge.wire.stanza import Bulky, Stanza
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge.handlers.feature import Work
+    from edge.handlers.router import Router
+    from edge.net.peers import Peer
+    from edge.net.tally import Tally
+    from edge.rules.access import Sender
+    from edge.store.commit import Store
+    from edge.store.database import Receipt, Send, Transaction
+    from edge.wire.stanza import Item
+
+IN_FLIGHT: Final = 512
+"""Stanzas of the link that wait for a commit, as many as one has; then the link waits."""
+
+IN_FLIGHT_BYTES: Final = 1024 * 1024
+"""The bytes of those: as much as the largest stanza that the link carries."""
+
+_PRESENCE: Final = clark(CLIENT, "presence")
+
+
+class Wire(Protocol):
+    """What is asked of the link."""
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, if there is a link."""
+
+    def read(self, wanted: bool) -> None:
+        """Read on, or leave the server waiting."""
+
+
+class Traffic:
+    """What goes over the link of a component, within bounds."""
+
+    def __init__(self, store: Store, router: Router, tally: Tally) -> None:
+        self._store = store
+        self._router = router
+        self._tally = tally
+        self._lifecycle = Lifecycle(router)
+        self._peers = Peers(router.house.limits)
+        self._wire: Wire | None = None
+        self._items: deque[Item] = deque()
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._writable = True
+        self._reading = True
+
+    # What the link tells.
+
+    def begin(self, wire: Wire) -> None:
+        """Go over this link from now on."""
+        self._wire, self._writable, self._reading = wire, True, True
+
+    def end(self) -> None:
+        """End all sessions: nobody can be reached, and who comes back speaks anew."""
+        self._wire = None
+        self._items.clear()
+        generations = self._peers.clear()
+
+        def unit(tx: Transaction) -> None:
+            for generation in generations:
+                self._lifecycle.leave(tx, generation, ())
+
+        self._store.submit(unit, lambda _outcome: None)
+
+    def close(self) -> None:
+        """Take nothing more; what came before is answered still."""
+        self._items.clear()
+        if self._wire is not None:
+            self._wire.read(False)
+
+    def received(self, items: list[Item]) -> None:
+        """Take what came over the link."""
+        self._items += items
+        self._pump()
+
+    def writable(self, writable: bool) -> None:
+        """Note whether the server takes what it is sent; what it asks waits until it does."""
+        self._writable = writable
+        self._pump()
+
+    # What the store tells.
+
+    def read_on(self) -> None:
+        """Go on, if nothing else holds the link back."""
+        if self._items or not self._reading:
+            self._pump()
+
+    def deliver(self, sends: Sequence[Send]) -> None:
+        """Hand over what units of work send to sessions."""
+        for send in sends:
+            peer = self._peers.of(send.generation)
+            if peer is None or self._wire is None:
+                continue  # it has left, and what it had was taken back
+            self._wire.write(send.stanza)
+            if send.receipt is not None:
+                self._confirm(send.generation, send.receipt)
+
+    def _confirm(self, generation: int, receipt: Receipt) -> None:
+        self._store.submit(
+            lambda tx: self._lifecycle.confirm(tx, generation, (receipt,)), lambda _outcome: None
+        )
+
+    # How stanzas go on.
+
+    def _pump(self) -> None:
+        """Handle what came, until something has to be waited for."""
+        while self._items and not self._held_back():
+            item = self._items.popleft()
+            if isinstance(item, Stanza) and item.name in STANZAS:
+                self._handle(item)
+        wanted = not (self._items or self._held_back())
+        if wanted is not self._reading and self._wire is not None:
+            self._reading = wanted
+            self._wire.read(wanted)
+
+    def _held_back(self) -> bool:
+        return (
+            not self._writable
+            or self._in_flight >= IN_FLIGHT
+            or self._in_flight_bytes >= IN_FLIGHT_BYTES
+            or self._store.full
+        )
+
+    def _handle(self, stanza: Stanza) -> None:
+        try:
+            sender = jid.parse(stanza.attrs.get("from", ""))
+            to = jid.parse(stanza.attrs.get("to", ""))
+        except StanzaError:
+            self._tally.add("component_address")
+            return
+        if to.domain != self._router.house.domain or sender.domain == self._router.house.domain:
+            self._tally.add("component_address")
+            return
+        peer = self._peers.find(sender.full) or self._enter(sender)
+        work = self._work(stanza, peer)
+        if not isinstance(work, bytes):
+            self._submit(stanza, peer, work)
+        elif work and peer.in_flight:  # it comes after the answers to what came before it
+            self._submit(stanza, peer, lambda _tx, _sender: work)
+        elif self._wire is not None:
+            self._wire.write(work)
+
+    def _enter(self, sender: jid.Jid) -> Peer:
+        """Take a new sender in; whoever is one too many leaves for it."""
+        peer = self._peers.add(sender.full)
+        house = self._router.house
+
+        def unit(tx: Transaction) -> bool:
+            self._lifecycle.enter(tx, peer.generation, sender.bare, sender.bare, sender.full)
+            found = sessions.sender(tx, peer.generation)
+            return found is not None and access.may_use_services(found, house.trusted_domains)
+
+        def entered(outcome: bool | StoreError) -> None:
+            self._settle(peer, 0)
+            if isinstance(outcome, StoreError):
+                self._tally.add("database")
+                self._peers.remove(peer)
+            else:
+                self._peers.judge(peer, outcome)
+
+        self._charge(peer, 0)
+        self._store.submit(unit, entered)
+        for gone in self._peers.surplus():
+            self._store.submit(partial(self._leave, gone.generation), lambda _outcome: None)
+        return peer
+
+    def _leave(self, generation: int, tx: Transaction) -> None:
+        self._lifecycle.leave(tx, generation, ())
+
+    def _work(self, stanza: Stanza, peer: Peer) -> Work | bytes:
+        house, limits = self._router.house, self._router.house.limits
+        if isinstance(stanza, Bulky):
+            return self._refused(stanza, stanza.text)
+        if stanza.size > limits.stanza_bytes:
+            return self._refused(stanza, f"more than {limits.stanza_bytes} bytes in a stanza")
+        if stanza.name == _PRESENCE:
+            return (
+                remote.work(house, stanza)
+                if stanza.attrs["to"] == self._router.house.domain
+                else b""
+            )
+        work = self._router.route(stanza, peer.full)
+        return work.prepare() if isinstance(work, Slow) else work  # what is slow needs accounts
+
+    def _refused(self, stanza: Stanza, text: str) -> Work:
+        """Refuse what is too large to one sender; the link is everybody's, and goes on."""
+
+        def work(tx: Transaction, sender: Sender) -> bytes:
+            refusals.log(self._router.house, tx, sender, "policy-violation")
+            return refusal(stanza, StanzaError("policy-violation", text), sender.full)
+
+        return work
+
+    def _submit(self, stanza: Stanza, peer: Peer, work: Work) -> None:
+        size = stanza.size
+
+        def done(outcome: bytes | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                self._tally.add("database")
+                outcome = refusal(stanza, stanza_error(outcome), peer.full)
+            if self._wire is not None:
+                self._wire.write(outcome)
+            self._settle(peer, size)
+            self.read_on()
+
+        self._charge(peer, size)
+        self._store.submit(guarded(work, peer.generation), done, size)
+
+    def _charge(self, peer: Peer, size: int) -> None:
+        peer.in_flight += 1
+        self._in_flight += 1
+        self._in_flight_bytes += size
+
+    def _settle(self, peer: Peer, size: int) -> None:
+        peer.in_flight -= 1
+        self._in_flight -= 1
+        self._in_flight_bytes -= size

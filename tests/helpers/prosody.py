@@ -1,0 +1,179 @@
+"""A real Prosody for tests: in a folder of its own, on free ports of loopback, never as a service.
+
+It has users with passwords, TLS by a certificate of a CA made for it, and a component with a secret
+for the gateway. Nothing of the machine's own Prosody is read or written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Self
+
+from tests.helpers.pki import make_pki
+from tests.helpers.xmpp import Client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOST = "users.example"
+"""The domain of its users."""
+
+PASSWORD = "correct horse"
+SECRET = "a secret between two"
+PROGRAM = shutil.which("prosody")
+START_S = 30.0
+STOP_S = 15.0
+
+_CONFIGURATION = """
+run_as_root = {root}
+daemonize = false
+data_path = "{folder}/data"
+plugin_paths = {{}}
+use_libevent = false
+modules_enabled = {{ "roster", "saslauth", "tls", "disco", "ping", "presence", "message", "iq",
+    "offline", "smacks" }}
+modules_disabled = {{ "s2s", "posix" }}
+authentication = "internal_plain"
+c2s_require_encryption = true
+allow_unencrypted_plain_auth = false
+interfaces = {{ "127.0.0.1" }}
+c2s_ports = {{ {c2s} }}
+s2s_ports = {{}}
+http_ports = {{}}
+https_ports = {{}}
+component_ports = {{ {component} }}
+component_interfaces = {{ "127.0.0.1" }}
+log = {{ {{ levels = {{ min = "info" }}, to = "console" }} }}
+VirtualHost "{host}"
+    ssl = {{ key = "{folder}/server.pem", certificate = "{folder}/server.pem" }}
+Component "{domain}"
+    component_secret = "{secret}"
+"""
+
+
+class Visitor(Client):
+    """A raw client of one of Prosody's users."""
+
+    def open(self, domain: str = HOST, **_more: str) -> None:
+        """Open a stream to the server, whatever the gateway is called."""
+        super().open(HOST)
+
+
+class Prosody:
+    """A server's folder, and its process; use `running` as a context manager."""
+
+    def __init__(self, folder: Path, domain: str, *users: str) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.domain = domain
+        self.c2s, self.component = _free_ports(2)
+        self.ca = folder / "ca.pem"
+        self.ca.write_text(make_pki(folder, HOST).ca)
+        accounts = folder / "data" / HOST.replace(".", "%2e") / "accounts"
+        accounts.mkdir(parents=True)
+        for user in users:
+            (accounts / f"{user}.dat").write_text(f'return {{ ["password"] = "{PASSWORD}"; }};\n')
+        self.configuration = folder / "prosody.cfg.lua"
+        self.configuration.write_text(
+            _CONFIGURATION.format(
+                root="true" if os.geteuid() == 0 else "false",
+                folder=folder,
+                c2s=self.c2s,
+                component=self.component,
+                host=HOST,
+                domain=domain,
+                secret=SECRET,
+            )
+        )
+        self._popen: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        self._reader: threading.Thread | None = None
+        self._news = threading.Condition()
+
+    @property
+    def log(self) -> str:
+        """What it has logged since it was started last."""
+        return "".join(self._lines)
+
+    def start(self) -> Self:
+        """Start it, and wait until it listens."""
+        assert PROGRAM is not None
+        self._lines = []
+        self._popen = subprocess.Popen(
+            [PROGRAM, "-F", "--config", str(self.configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self._popen,), daemon=True)
+        self._reader.start()
+        for service in ("c2s", "component"):
+            self.wait_for(f"Activated service '{service}' on")
+        return self
+
+    def wait_for(self, words: str) -> None:
+        """Wait until it has logged some words since it was started."""
+        with self._news:
+            found = self._news.wait_for(lambda: words in self.log or self._ended(), START_S)
+        if not found or words not in self.log:
+            log = self.log
+            self.stop()
+            raise AssertionError(f"Prosody never said {words!r}:\n{log}")
+
+    def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it, at once unless told otherwise. Harmless when called again."""
+        popen, self._popen = self._popen, None
+        if popen is None:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(popen.pid, number)
+        popen.wait(STOP_S)
+        assert self._reader is not None
+        self._reader.join(STOP_S)
+        assert popen.stdout is not None
+        popen.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    async def log_in(self, user: str, resource: str = "fw") -> Visitor:
+        """Log a user in, over TLS that is verified."""
+        client = await Visitor.connect(self.c2s)
+        await client.start_tls(self.ca, HOST)
+        await client.element()
+        assert await client.authenticate("SCRAM-SHA-1", user, PASSWORD) == "success"
+        await client.bind(resource)
+        return client
+
+    def _ended(self) -> bool:
+        return self._popen is None or self._popen.poll() is not None
+
+    def _read(self, popen: subprocess.Popen[str]) -> None:
+        assert popen.stdout is not None
+        for line in popen.stdout:
+            with self._news:
+                self._lines.append(line)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Find ports that nobody listens on just now: Prosody cannot tell which one it took."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]

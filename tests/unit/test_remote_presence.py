@@ -1,0 +1,159 @@
+"""Presence of other servers' users: who is trusted sees the gateway, and is there once it says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.handlers import remote
+from edge.handlers.router import guarded
+from edge.options import Xmpp
+from edge.store import sessions
+from tests.helpers.store import DOMAIN, Gateway, new_database, stanza
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edge.store.database import Transaction
+
+FULL = "pump1@users.example/fw"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(
+        new_database(tmp_path),
+        xmpp=Xmpp(trusted_domains=["trusted.example"]),
+        accounts=False,
+    )
+    made.add("pump1@users.example")
+    yield made
+    made.close()
+
+
+def enter(gateway: Gateway, full: str) -> None:
+    bare = full.partition("/")[0]
+    gateway.tx(lambda tx: gateway.lifecycle.enter(tx, 1, bare, bare, full))
+
+
+def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tuple[str, str]]:
+    """Send a presence; returns (type, to) of what is sent back, in order."""
+    kind = f" type='{type_}'" if type_ else ""
+    read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
+    work = remote.work(gateway.router.house, read)
+    answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
+    sent = [send.stanza for send in gateway.sent] + [answer]
+    gateway.sent.clear()
+    found = [ElementTree.fromstring(raw) for raw in sent if raw]  # noqa: S314 - our own
+    assert all(one.get("from") == DOMAIN for one in found)
+    return [(one.get("type", ""), one.get("to", "")) for one in found]
+
+
+def session(gateway: Gateway) -> sessions.Session | None:
+    return gateway.tx(lambda tx: sessions.at(tx, FULL))
+
+
+@pytest.mark.parametrize("full", [FULL, "anybody@trusted.example/x"])
+def test_who_is_trusted_may_see_the_gateway_and_is_asked_to_be_seen(
+    gateway: Gateway, full: str
+) -> None:
+    enter(gateway, full)
+    bare = full.partition("/")[0]
+    assert say(gateway, full, "subscribe") == [
+        ("subscribed", bare),
+        ("subscribe", bare),
+        ("", bare),
+    ]
+    assert say(gateway, full, "probe") == [("", bare)]
+    assert say(gateway, full, "unsubscribe") == [("unsubscribed", bare)]
+    assert gateway.events(name="untrusted") == []
+
+
+def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
+    full = "pump1@elsewhere.example/fw"
+    enter(gateway, full)
+    for type_ in ("subscribe", "probe", "unsubscribe"):
+        assert say(gateway, full, type_) == [("unsubscribed", "pump1@elsewhere.example")]
+    (event,) = gateway.events(name="untrusted")
+    assert event.source == "pump1@elsewhere.example"
+
+
+def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) -> None:
+    enter(gateway, FULL)
+    work = remote.work(
+        gateway.router.house, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
+    )
+    assert not isinstance(work, bytes)
+    shown = ElementTree.fromstring(gateway.tx(guarded(work, 1)))  # noqa: S314 - our own
+    (caps,) = shown
+    reply = gateway.router.route(
+        stanza(
+            f"<iq type='get' id='1' from='{FULL}' to='{DOMAIN}'>"
+            "<query xmlns='http://jabber.org/protocol/disco#info'"
+            f" node='{caps.get('node')}#{caps.get('ver')}'/></iq>"
+        ),
+        FULL,
+    )
+    assert callable(reply)
+    assert b"category='component' type='generic'" in gateway.tx(guarded(reply, 1))
+
+
+@pytest.mark.parametrize(
+    ("content", "priority"),
+    [
+        ("", 0),
+        ("<priority>-128</priority>", -128),
+        ("<priority> 127 </priority>", 127),
+        ("<priority>128</priority>", 0),
+        ("<priority>much</priority>", 0),
+    ],
+)
+def test_who_shows_presence_is_there_and_who_hides_is_not(
+    gateway: Gateway, content: str, priority: int
+) -> None:
+    enter(gateway, FULL)
+    found = session(gateway)
+    assert found is not None
+    assert not found.available
+    assert say(gateway, FULL, "", content) == []
+    found = session(gateway)
+    assert found is not None
+    assert (found.available, found.priority) == (True, priority)
+    assert say(gateway, FULL, "unavailable") == []
+    found = session(gateway)
+    assert found is not None
+    assert not found.available
+
+
+def test_a_presence_beyond_its_limit_shows_nothing(gateway: Gateway) -> None:
+    enter(gateway, FULL)
+    assert say(gateway, FULL, "", f"<status>{'x' * 5000}</status>") == []
+    found = session(gateway)
+    assert found is not None
+    assert not found.available
+
+
+@pytest.mark.parametrize("type_", ["subscribed", "unsubscribed", "error", "odd"])
+def test_what_asks_for_nothing_gets_nothing(gateway: Gateway, type_: str) -> None:
+    enter(gateway, FULL)
+    assert say(gateway, FULL, type_) == []
+
+
+def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None:
+    gateway.add("left-over-of-embedded-days")
+
+    def unit(tx: Transaction) -> list[bytes]:
+        return remote.probes(gateway.router.house, tx)
+
+    (probe,) = gateway.tx(unit)
+    assert b"type='probe'" in probe
+    assert b"to='pump1@users.example'" in probe
+
+
+def test_where_accounts_are_the_gateways_own_no_domain_is_trusted(tmp_path: Path) -> None:
+    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]))
+    assert made.router.house.trusted_domains == ()
+    made.close()
