@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.admin.certificates import Issued
+    from edge.config import Config
     from edge.credentials import Credentials
     from edge.store.accounts import Account
     from edge.store.database import Transaction
+
+_THEIRS: Final = "as a component (xmpp.component), passwords and certificates are the server's"
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -76,18 +79,20 @@ def add(
     """Provision a device.
 
     Without a `password` one is made up, unless it gets a `certificate`: then it has no password. A
-    password is kept nowhere. Raises `SetupError` for a bad or taken name, for a bad password, and
-    if the CA cannot sign.
+    password is kept nowhere. Where the gateway is a component, `name` is the bare JID of a user of
+    a server, who has neither of the gateway's. Raises `SetupError` for a bad or taken name, for a
+    bad password, and if the CA cannot sign.
     """
     settings = config.load(folder)
-    if not _NAME.fullmatch(name):
-        raise SetupError(
-            f"device name {name!r} is not 1 to 64 lower-case letters, digits, '.', '_' or '-'"
-        )
-    made_up = credentials.generate_password() if password is None and not certificate else None
+    _check_name(settings, name)
+    theirs = settings.component is not None
+    if theirs and (certificate or password is not None):
+        raise SetupError(_THEIRS)
+    bare = certificate or theirs
+    made_up = credentials.generate_password() if password is None and not bare else None
     chosen = password if made_up is None else made_up
     keys = () if chosen is None else _keys(chosen)
-    jid = f"{name}@{settings.gateway.domain}"
+    jid = _jid(settings, name)
 
     def unit(tx: Transaction) -> None:
         _check_not_revoked(tx, name)
@@ -107,7 +112,7 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
     `revoke_old` ends them now. Raises `SetupError` if there is no such device, if it has too many
     certificates, or if the CA cannot sign.
     """
-    jid = f"{name}@{config.load(folder).gateway.domain}"
+    jid = _own(config.load(folder), name)
     restored, revoked = False, 0
 
     def unit(tx: Transaction) -> None:
@@ -128,7 +133,7 @@ def set_password(folder: Path, name: str, password: str | None) -> Password:
     Its revoked certificates stay revoked. Raises `SetupError` for a bad password, and if there is
     no such device.
     """
-    jid = f"{name}@{config.load(folder).gateway.domain}"
+    jid = _own(config.load(folder), name)
     made_up = credentials.generate_password() if password is None else None
     keys = _keys(password if made_up is None else made_up)
     with _changing(folder) as tx:
@@ -145,7 +150,7 @@ def revoke(folder: Path, name: str) -> int:
     `SetupError` if there is no such device, and also if it is revoked but the list of revoked
     certificates could not be written; the gateway refuses it in any case.
     """
-    jid = f"{name}@{config.load(folder).gateway.domain}"
+    jid = _jid(config.load(folder), name)
     with _changing(folder) as tx:
         _find(tx, name)
         revoked = issued_certificates.revoke(tx, name)
@@ -161,7 +166,7 @@ def remove(folder: Path, name: str) -> int:
     The files of its certificate go too. Returns how many messages waited for it. Raises
     `SetupError` as `revoke` does.
     """
-    jid = f"{name}@{config.load(folder).gateway.domain}"
+    jid = _jid(config.load(folder), name)
     with _changing(folder) as tx:
         _find(tx, name)
         issued_certificates.revoke(tx, name)
@@ -176,21 +181,46 @@ def remove(folder: Path, name: str) -> int:
 
 def listed(folder: Path) -> list[Device]:
     """Return all devices by name."""
-    domain = config.load(folder).gateway.domain
+    settings = config.load(folder)
     now = moment.now()
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
         database.single(connection, now, "BEGIN") as tx,
     ):
         found, latest = accounts.listed(tx), issued_certificates.latest(tx)
-    return [_device(account, domain, latest.get(account.name), now.wall) for account in found]
+    return [
+        _device(account, _jid(settings, account.name), latest.get(account.name), now.wall)
+        for account in found
+    ]
 
 
-def _device(account: Account, domain: str, not_after: int | None, now: int) -> Device:
+def _device(account: Account, jid: str, not_after: int | None, now: int) -> Device:
     name, trusted, created, revoked, password = account
     days = None if not_after is None else (not_after - now) // issued_certificates.DAY
-    jid = f"{name}@{domain}"
     return Device(name, jid, trusted, created, revoked, password, not_after, days)
+
+
+def _jid(settings: Config, name: str) -> str:
+    """Name a device: what has a domain is another server's user."""
+    return name if "@" in name else f"{name}@{settings.gateway.domain}"
+
+
+def _own(settings: Config, name: str) -> str:
+    if settings.component is not None:
+        raise SetupError(_THEIRS)
+    return _jid(settings, name)
+
+
+def _check_name(settings: Config, name: str) -> None:
+    local, at, domain = name.partition("@")
+    if not _NAME.fullmatch(local) or bool(at) is not (settings.component is not None):
+        server = " with @ and its server's domain" if settings.component else ""
+        raise SetupError(
+            f"device name {name!r} is not 1 to 64 lower-case letters, digits, '.', '_' or '-'"
+            f"{server}"
+        )
+    if at:
+        config.check_domain(domain)
 
 
 def _certify(folder: Path, name: str, jid: str, unit: Callable[[Transaction], None]) -> Path:
@@ -242,6 +272,8 @@ def _find(tx: Transaction, name: str) -> None:
 def _check_not_revoked(tx: Transaction, name: str) -> None:
     found = accounts.find(tx, name)
     if found is not None and found.revoked is not None:
+        if "@" in name:
+            raise SetupError(f"{name} is revoked: `fieldpost device remove {name}` forgets that")
         raise SetupError(
             f"device {name!r} is revoked: `fieldpost device passwd {name}` or"
             f" `fieldpost device certificate {name}` brings it back"

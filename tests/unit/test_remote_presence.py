@@ -1,4 +1,4 @@
-"""Presence of other servers' users: who is trusted sees the gateway, and is there once it says it."""
+"""Presence of other servers' users: the trusted see the gateway, and are there once they say so."""
 
 from __future__ import annotations
 
