@@ -7,6 +7,7 @@ presence for the gateway itself asks for nothing. Source: RFC 6121, sections 4 a
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers import destinations, offline, refusals, relay, showing, subscriptions
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from edge.wire.stanza import Stanza
 
     Act = Callable[[Transaction, Sender], None]
+
+QUARTER: Final = 4
+"""Requests to see an account take at most one part in so many of what its session may leave
+unacknowledged: whoever asks cannot shut it out."""
 
 _PRIORITY: Final = clark(CLIENT, "priority")
 _SUBSCRIPTIONS: Final = {kind.value: kind for kind in Kind}
@@ -134,7 +139,7 @@ def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority:
     watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
     _send(tx, _all(shown, sender, ((watcher.generation, watcher.bare) for watcher in watchers)))
     if found.initial:
-        _be_shown(tx, sender)
+        _be_shown(house, tx, sender)
     if found.takes:
         offline.flush(house, tx, sender)
 
@@ -175,7 +180,7 @@ def _send(tx: Transaction, stanzas: Iterable[tuple[int, bytes]]) -> None:
         tx.send(generation, stanza)
 
 
-def _be_shown(tx: Transaction, sender: Sender) -> None:
+def _be_shown(house: House, tx: Transaction, sender: Sender) -> None:
     """Show a session the others of its account, its contacts, and who asks to see it (4.2.2)."""
     for other in showing.available(tx, sender.bare):
         if other.generation != sender.generation:
@@ -189,8 +194,20 @@ def _be_shown(tx: Transaction, sender: Sender) -> None:
         )
         if access.may_see_presence(sender, relation):
             tx.send(sender.generation, stamped(contact.presence, contact.full, sender.full))
-    for request in roster.requests(tx, account):
+    for request in _page(house, roster.requests(tx, account)):
         tx.send(sender.generation, request)
+
+
+def _page(house: House, requests: Iterable[bytes]) -> Iterator[bytes]:
+    """Choose the first requests, as many as a session is sent at once: the rest comes when those
+    are answered."""
+    count = house.limits.unacknowledged_stanzas // QUARTER
+    room = house.limits.unacknowledged_bytes // QUARTER
+    for request in islice(requests, count):
+        room -= len(request)
+        if room < 0:
+            return
+        yield request
 
 
 def _go(tx: Transaction, sender: Sender, raw: bytes) -> None:

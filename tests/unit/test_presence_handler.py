@@ -517,6 +517,30 @@ def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) ->
     assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
 
 
+@pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])
+def test_requests_come_in_pages_that_do_not_end_the_session(
+    tmp_path: Path, size: int, shown: int
+) -> None:
+    limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
+    gateway = Gateway(new_database(tmp_path), limits)
+    gateway.add("panel")
+    text = "x" * size
+    for name in "abcdef":
+        gateway.add(name)
+        xml = f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>"
+        assert gateway.send(f"{name}@gw.example/x", xml) is None
+    gateway.bind(PANEL)
+    gateway.send(PANEL, "<presence/>")
+    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
+    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[:shown]]
+    say(gateway, PANEL, "unsubscribed", "a@gw.example")
+    gateway.send(PANEL, "<presence type='unavailable'/>")
+    gateway.send(PANEL, "<presence/>")
+    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
+    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[1 : shown + 1]]
+    gateway.close()
+
+
 # Stored messages.
 
 
