@@ -86,13 +86,13 @@ def _by_another(stream: bytes) -> tuple[list[Element], bool]:
     parser: Any = ElementTree.XMLPullParser(("start", "end"))
     depth = 0
     found: list[Element] = []
-    parser.feed(stream)
     try:
+        parser.feed(stream)
         for event, element in parser.read_events():
             depth += 1 if event == "start" else -1
             if event == "end" and depth == 1:
                 found.append(element)
-    except ElementTree.ParseError:
+    except (ElementTree.ParseError, LookupError, ValueError):  # the latter for other encodings
         return found, False
     return found, True
 
