@@ -149,12 +149,15 @@ class Attempt:
 
     def _authorise(self) -> None:
         """Accept the identity to act as: none, or the account itself (RFC 6120, section 6.3.8), and
-        that which the stream was opened from (XEP-0388, section 3.4)."""
+        that which the stream was opened from (XEP-0388, section 3.4).
+
+        A resource is passed over: with EXTERNAL, libstrophe gives its full JID.
+        """
         if not self._authzid:
             return
         own = f"{self.username}@{self._domain}"
         try:
-            wanted = jid.parse(self._authzid).full
+            wanted = jid.parse(self._authzid).bare
         except jid.JidError as error:
             raise sasl.SaslFailure("invalid-authzid") from error
         opener = own if self._opener is None else jid.parse(self._opener).bare

@@ -63,7 +63,8 @@ def test_external_is_offered_to_who_has_shown_a_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    "authzid", [b"", b"pump1", b"pump1@gw.example", b"PUMP1@gw.example", b"Pump1"]
+    "authzid",
+    [b"", b"pump1", b"pump1@gw.example", b"PUMP1@gw.example", b"Pump1", b"pump1@gw.example/fw"],
 )
 def test_external(authzid: bytes) -> None:
     wire = shown()
@@ -93,7 +94,17 @@ def test_external_by_sasl2() -> None:
     assert kinds(wire.negotiation.identified("pump1")) == [Authenticated, Send]
 
 
-@pytest.mark.parametrize("authzid", [b"pump2", b"pump2@gw.example", b"pump1@other", b"@"])
+@pytest.mark.parametrize(
+    "authzid",
+    [
+        b"pump2",
+        b"pump2@gw.example",
+        b"pump2@gw.example/fw",
+        b"gw.example/pump1",
+        b"pump1@other",
+        b"@",
+    ],
+)
 def test_external_as_another(authzid: bytes) -> None:
     wire = shown()
     wire.feed(auth("EXTERNAL", authzid))
