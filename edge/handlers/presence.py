@@ -21,7 +21,7 @@ from edge.store import presence, relations, roster, sessions
 from edge.store.presence import Listener
 from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
-from edge.wire.namespaces import CLIENT, clark
+from edge.wire.namespaces import CLIENT, PRE_APPROVAL, clark
 from edge.wire.stanza import stamped
 
 if TYPE_CHECKING:
@@ -310,4 +310,14 @@ def _resource(session: Session) -> str:
     return session.full.partition("/")[2]
 
 
-FEATURE = Feature(anywhere={("presence", "", ""): handle}, leaves=(leave,), accounts=True)
+def _pre_approval(_house: House) -> bytes:
+    """Tell on the stream that an approval may come before its request (section 3.4.1)."""
+    return serialize.tag("sub", xmlns=PRE_APPROVAL)
+
+
+FEATURE = Feature(
+    anywhere={("presence", "", ""): handle},
+    stream=_pre_approval,
+    leaves=(leave,),
+    accounts=True,
+)

@@ -445,6 +445,10 @@ def test_an_approval_may_come_before_the_request(gateway: Gateway) -> None:
     ]
 
 
+def test_the_stream_tells_that_approvals_may_come_first(gateway: Gateway) -> None:
+    assert b"<sub xmlns='urn:xmpp:features:pre-approval'/>" in gateway.router.stream_features
+
+
 def test_who_is_seen_already_is_not_asked_again(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PUMP, PANEL))
