@@ -145,5 +145,5 @@ constraints: ## resolve constraints.txt anew, to the newest versions that pyproj
 .PHONY: clean
 clean: ## remove what the targets made, .venv too
 	@rm -rf $(VENV) tests/interop/xmppjs/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	  .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
+	  tests/fuzz/scratch .benchmarks .coverage .coverage.* htmlcov spark-warehouse metastore_db derby.log
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,72 @@
+"""The search itself: what it says, what it keeps, and that it tells plainly where it cannot run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import __main__ as runner
+from tests.fuzz import targets
+from tests.fuzz.__main__ import Outcome
+
+ROOT = Path(__file__).parents[2]
+COMMAND_S = 60.0
+GOOD = "stat::number_of_executed_units: 1000\nstat::peak_rss_mb: 42\n"
+
+
+def run(*arguments: str, path: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+
+
+def test_without_atheris_it_says_where_there_is_one(tmp_path: Path) -> None:
+    (tmp_path / "atheris.py").write_text("raise ImportError('no atheris')\n")
+    done = run("escape", path=tmp_path)
+    assert done.returncode == 1
+    assert "no atheris" in done.stderr
+    assert "x86-64 Linux" in done.stderr
+
+
+def test_a_target_that_is_none_is_refused() -> None:
+    done = run("nothing")
+    assert done.returncode == 2
+    assert "no such target: nothing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("outcome", "well"),
+    [
+        (Outcome(1000, 1.0, 42, [], GOOD), True),
+        (Outcome(1000, 1.0, 42, ["crash-1"], GOOD), False),
+        (Outcome(1000, 1.0, 42, [], GOOD + "\nexit status 77\n"), False),
+        (Outcome(0, 1.0, 0, [], "Traceback"), False),
+    ],
+    ids=["all is well", "an input was kept", "it ended badly", "it did not begin"],
+)
+def test_what_is_well_and_what_is_not(
+    outcome: Outcome, well: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert runner.report(targets.load("escape"), outcome) is well
+    told = capsys.readouterr().out
+    assert f"{outcome.executions} executions" in told
+    assert all(name in told for name in outcome.findings)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris")
+def test_a_short_search_tells_what_it_did() -> None:
+    done = run("--seconds", "1", "escape")
+    assert done.returncode == 0, done.stdout
+    assert "executions" in done.stdout
+    assert done.stdout.endswith("nothing was found\n")
