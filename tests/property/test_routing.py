@@ -1,0 +1,166 @@
+"""Messages to a device that comes, goes, loses its connection and confirms late: none is lost.
+
+Whatever happens, each message that was taken arrives, or waits, or its sender is told; and nothing
+that a session confirmed arrives again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from edge.options import Limits
+from edge.store.database import Receipt, Send
+from tests.helpers.people import PUMP, VALVE_BARE, provision
+from tests.helpers.store import Gateway, new_database, read_element
+
+RESOURCES = ("fw", "second")
+LIMITS = Limits(offline_messages=6, unacknowledged_stanzas=16)
+
+
+class Device:
+    """One session of the valve: what is on its way to it, and what it has confirmed."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Send] = []
+
+
+class Messages(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp()
+        self.gateway = Gateway(new_database(Path(self.folder)), LIMITS)
+        provision(self.gateway)
+        self.sessions: dict[str, Device] = {}
+        self.taken: list[str] = []
+        self.refused: set[str] = set()
+        self.arrived: list[str] = []
+        self.maybe: set[str] = set()
+
+    def teardown(self) -> None:
+        self.gateway.close()
+        shutil.rmtree(self.folder)
+
+    # What happens.
+
+    @rule(type_=st.sampled_from(["normal", "chat"]))
+    def post(self, type_: str) -> None:
+        body = str(len(self.taken) + len(self.refused))
+        reply = self.gateway.send(
+            PUMP,
+            f"<message id='{body}' type='{type_}' to='{VALVE_BARE}'><body>{body}</body></message>",
+        )
+        if reply is None:
+            self.taken.append(body)
+        else:
+            assert reply.type == "error"
+            self.refused.add(body)
+        self._collect()
+
+    @rule(resource=st.sampled_from(RESOURCES), priority=st.integers(-1, 2))
+    def appear(self, resource: str, priority: int) -> None:
+        full = f"{VALVE_BARE}/{resource}"
+        if resource not in self.sessions:
+            self.gateway.bind(full)
+            self.sessions[resource] = Device()
+        self.gateway.send(full, f"<presence><priority>{priority}</priority></presence>")
+        self._collect()
+
+    @precondition(lambda self: self.sessions)
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def confirm(self, data: st.DataObject, count: int) -> None:
+        self._confirm(data.draw(st.sampled_from(sorted(self.sessions))), count)
+
+    @precondition(lambda self: self.sessions)
+    @rule(data=st.data(), had=st.integers(0, 3))
+    def end(self, data: st.DataObject, had: int) -> None:
+        """A session ends; its device had some of the stanzas that it never confirmed."""
+        self._end(data.draw(st.sampled_from(sorted(self.sessions))), had)
+
+    @rule()
+    def crash(self) -> None:
+        """The gateway is killed: what was only on its way is with nobody, what is stored stays."""
+        for device in self.sessions.values():
+            for send in device.under_way:
+                if send.receipt is None:
+                    self.maybe.add(_body(send))
+        self.sessions.clear()
+        self.gateway.crash()
+        self.gateway.sent.clear()
+        self.gateway.bind(PUMP)
+
+    # How it is followed.
+
+    def _collect(self) -> None:
+        for resource, device in self.sessions.items():
+            full = f"{VALVE_BARE}/{resource}"
+            device.under_way += [s for s in self.gateway.sends(full) if _is_message(s)]
+        for told in self.gateway.elements(PUMP):
+            body = told.get("id", "")
+            assert told.get("type") == "error"
+            self.taken.remove(body)
+            self.refused.add(body)
+
+    def _confirm(self, resource: str, count: int) -> None:
+        device = self.sessions[resource]
+        confirmed, device.under_way = device.under_way[:count], device.under_way[count:]
+        self.arrived += [_body(send) for send in confirmed]
+        receipts: list[Receipt] = [s.receipt for s in confirmed if s.receipt is not None]
+        generation = self.gateway.generation(f"{VALVE_BARE}/{resource}")
+        self.gateway.tx(lambda tx: self.gateway.lifecycle.confirm(tx, generation, receipts))
+        self._collect()
+
+    def _end(self, resource: str, had: int) -> None:
+        device = self.sessions.pop(resource)
+        self.maybe |= {_body(send) for send in device.under_way[:had]}
+        unconfirmed = [send.stanza for send in device.under_way if send.receipt is None]
+        self.gateway.leave(f"{VALVE_BARE}/{resource}", *unconfirmed)
+        self._collect()
+
+    # What is true.
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        rows = self.gateway.connection.execute("SELECT stanza FROM offline").fetchall()
+        stored = {_text(row[0]) for row in rows}
+        assert len(stored) == len(rows) <= LIMITS.offline_messages
+        under_way = {_body(send) for d in self.sessions.values() for send in d.under_way}
+        for body in self.taken:
+            assert body in stored | under_way | set(self.arrived) | self.maybe, body
+
+    @invariant()
+    def nothing_arrives_twice_without_cause(self) -> None:
+        twice = {body for body in self.arrived if self.arrived.count(body) > 1}
+        assert not twice
+
+    @invariant()
+    def nothing_waits_where_somebody_is_there(self) -> None:
+        count = self.gateway.count("SELECT count(*) FROM offline")
+        there = self.gateway.count(
+            "SELECT count(*) FROM temp.sessions WHERE bare = ? AND available AND priority >= 0",
+            VALVE_BARE,
+        )
+        under_way = self.gateway.count("SELECT count(*) FROM temp.under_way")
+        assert not (count and there) or under_way
+
+
+def _is_message(send: Send) -> bool:
+    return read_element(send.stanza).tag == "{jabber:client}message"
+
+
+def _body(send: Send) -> str:
+    return _text(send.stanza)
+
+
+def _text(stanza: bytes) -> str:
+    return read_element(stanza).findtext("{jabber:client}body", "")
+
+
+TestMessages: Any = Messages.TestCase
+TestMessages.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -1,0 +1,119 @@
+"""Stored messages as rows: their totals, their order, what a session has, and what falls due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from edge.rules.quota import Usage
+from edge.store import accounts, database, offline, under_way
+from edge.store.database import Receipt, Transaction
+from edge.store.offline import Expired
+from tests.helpers.store import Clock, new_database
+
+SENDER = "pump1@gw.example/fw"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def tx(path: Path, clock: Clock) -> Iterator[Transaction]:
+    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+        for name in ("valve", "lamp"):
+            accounts.add(tx, name, (), trusted=True)
+        yield tx
+
+
+def add(tx: Transaction, *names: str, size: int = 10) -> None:
+    for name in names:
+        offline.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
+
+
+def test_an_account_and_all_are_counted_and_weighed(tx: Transaction) -> None:
+    add(tx, "valve", "valve", "lamp")
+    each = offline.charge(b"x" * 10, SENDER)
+    assert each == 10 + len(SENDER) + offline.OVERHEAD
+    assert offline.usage(tx, "valve") == (Usage(2, 2 * each), Usage(3, 3 * each))
+    assert offline.usage(tx, "nobody") == (Usage(), Usage(3, 3 * each))
+    offline.remove(tx, [1, 3])
+    assert offline.usage(tx, "valve") == (Usage(1, each), Usage(1, each))
+
+
+def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
+    add(tx, "nobody")
+    assert offline.usage(tx, "nobody") == (Usage(), Usage())
+    assert not offline.waits(tx, "nobody")
+
+
+def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transaction) -> None:
+    add(tx, "valve", "lamp", "valve", "valve")
+    rows = [stored.row for stored in offline.page(tx, "valve", 10, 1000)]
+    assert rows == [1, 3, 4]
+    assert [stored.row for stored in offline.page(tx, "valve", 2, 1000)] == [1, 3]
+    assert [stored.row for stored in offline.page(tx, "valve", 10, 20)] == [1, 3]
+    assert [stored.row for stored in offline.page(tx, "valve", 10, 1)] == [1]
+    assert offline.page(tx, "nobody", 10, 1000) == []
+
+
+def test_what_a_session_has_is_known_by_account(tx: Transaction) -> None:
+    add(tx, "valve", "lamp")
+    under_way.begin(tx, Receipt(offline.KIND, 1), 7)
+    under_way.begin(tx, Receipt("another kind", 2), 7)
+    assert offline.with_a_session(tx, "valve")
+    assert not offline.with_a_session(tx, "lamp")
+    assert under_way.end(tx, Receipt(offline.KIND, 1), 7)
+    assert not offline.with_a_session(tx, "valve")
+    assert offline.waits(tx, "valve")
+
+
+def test_the_accounts_of_rows_are_named_once(tx: Transaction) -> None:
+    add(tx, "valve", "lamp", "valve")
+    assert offline.accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
+    assert offline.accounts(tx, []) == []
+
+
+def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock) -> None:
+    with closing(database.connect(path)) as connection:
+        with database.single(connection, clock()) as tx:
+            accounts.add(tx, "valve", (), trusted=True)
+            add(tx, "valve", "valve")
+        clock.service += 10
+        with database.single(connection, clock()) as tx:
+            add(tx, "valve")
+            under_way.begin(tx, Receipt(offline.KIND, 1), 7)
+            assert offline.expire(tx, 10.001) == []
+            assert offline.first_since(tx) == 1000.0
+            assert offline.expire(tx, 10) == [Expired(SENDER, "valve")]
+            assert offline.first_since(tx) == 1010.0
+            assert offline.expire(tx, 10) == []
+            assert [stored.row for stored in offline.page(tx, "valve", 9, 99)] == [1, 3]
+            under_way.take_back(tx, 7)
+            assert offline.first_since(tx) == 1000.0
+
+
+def test_a_bounded_number_expires_at_once(tx: Transaction) -> None:
+    add(tx, *["valve"] * (offline.EXPIRY_BATCH + 1))
+    assert len(offline.expire(tx, 0)) == offline.EXPIRY_BATCH
+    assert len(offline.expire(tx, 0)) == 1
+    assert offline.first_since(tx) is None
+
+
+def test_rows_outlive_a_restart_and_are_with_nobody_then(path: Path, clock: Clock) -> None:
+    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+        accounts.add(tx, "valve", (), trusted=True)
+        add(tx, "valve")
+        under_way.begin(tx, Receipt(offline.KIND, 1), 7)
+    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+        assert offline.waits(tx, "valve")
+        assert not offline.with_a_session(tx, "valve")
