@@ -78,15 +78,20 @@ class Channel(asyncio.BufferedProtocol, ABC):
         waiting = transport.get_write_buffer_size()
         return waiting if plain is transport else waiting + plain.get_write_buffer_size()
 
-    def _start_tls(self) -> None:
-        self._securing = True
-        self._handshake = self._shared.loop.create_task(self._secure())
+    def greeted(self, hello: bytes) -> None:
+        """Begin direct TLS: the client's first message has come."""
+        self._reading = False
+        self._start_tls(hello)
 
-    async def _secure(self) -> None:
+    def _start_tls(self, hello: bytes | None = None) -> None:
+        self._securing = True
+        self._handshake = self._shared.loop.create_task(self._secure(hello))
+
+    async def _secure(self, hello: bytes | None) -> None:
         plain = self._transport
         if plain is None:
             return
-        transport = await tls.secure(self._shared, self, plain, direct=self._direct)
+        transport = await tls.secure(self._shared, self, plain, hello)
         if transport is None or self._transport is None:
             plain.abort()
             self.connection_lost(None)  # asyncio does not call it during a handshake

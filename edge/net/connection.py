@@ -88,11 +88,7 @@ class Connection(Channel):
             self.end("resource-constraint", "too many connections")
             return
         self._timer = self._shared.loop.call_later(self._limits.authenticate_time, self._time_out)
-        if self._direct:
-            transport.pause_reading()
-            self._reading = False
-            self._start_tls()
-        else:
+        if not self._direct:
             self._login = Login(self._shared, self, self._negotiation, self._source)
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -13,6 +13,7 @@ from edge.config import Address
 from edge.errors import ConfigError, StoreError
 from edge.net import tls
 from edge.net.connection import Connection
+from edge.net.hello import Hello
 from edge.net.registry import Registry
 from edge.net.shared import Shared
 from edge.net.tls import Contexts
@@ -74,10 +75,15 @@ class Listener:
 
     async def _listen(self, shared: Shared, option: str, wanted: Address) -> list[Address]:
         """Listen on all that an address stands for: a name may be of both families."""
-        direct = option == "listen_tls"
+
+        def protocol() -> asyncio.BaseProtocol:
+            if option == "listen":
+                return Connection(shared)
+            return Hello(Connection(shared, direct=True), self._tally)
+
         try:
             server = await shared.loop.create_server(
-                lambda: Connection(shared, direct=direct),
+                protocol,
                 wanted.host,
                 wanted.port,
                 backlog=QUEUE,

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.errors import SetupError
+from edge.net.hello import ALPN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from edge.net.shared import Shared
-
-ALPN: Final = "xmpp-client"
-"""The protocol's name in TLS (XEP-0368)."""
 
 BUFFER: Final = 16 * 1024
 """Bytes that asyncio holds for each TLS connection: one TLS record, in place of its 256 KiB."""
@@ -99,9 +97,16 @@ def _context(files: pki.Files) -> ssl.SSLContext:
 
 
 async def secure(
-    shared: Shared, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, *, direct: bool
+    shared: Shared, protocol: asyncio.BaseProtocol, plain: asyncio.Transport, hello: bytes | None
 ) -> asyncio.Transport | None:
-    """Do the TLS handshake on a connection; `None` where it failed."""
+    """Do the TLS handshake on a connection; `None` where it failed.
+
+    Args:
+        shared: what all share.
+        protocol: what goes on under TLS.
+        plain: the connection.
+        hello: the client's first message where that was read already, on the port for direct TLS.
+    """
     limits = shared.settings.limits
     async with shared.handshakes:
         if plain.is_closing():  # it was lost while it waited: TLS on it would never end
@@ -110,17 +115,30 @@ async def secure(
             shared.loop.start_tls(
                 plain,
                 protocol,
-                shared.tls.get(direct=direct),
+                shared.tls.get(direct=hello is not None),
                 server_side=True,
                 ssl_handshake_timeout=limits.authenticate_time,
                 ssl_shutdown_timeout=LINGER,
             )
         )
+        if hello is not None:
+            await asyncio.sleep(0)  # it has begun then, and has set its own protocol
+            _feed(plain.get_protocol(), hello)
         await asyncio.wait({handshake}, timeout=TURN)
     try:
         return await handshake
     except OSError:  # TLS's errors and time-outs among them
         return None
+
+
+def _feed(protocol: asyncio.BaseProtocol, data: bytes) -> None:
+    """Hand over what was read before TLS began, as a transport would."""
+    while data and isinstance(protocol, asyncio.BufferedProtocol):
+        buffer = memoryview(protocol.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        protocol.buffer_updated(size)
+        data = data[size:]
 
 
 def fingerprint(transport: asyncio.BaseTransport) -> bytes | None:

@@ -1,0 +1,199 @@
+"""Log-in by certificate, over STARTTLS and direct TLS (RFC 4422, appendix A; XEP-0178)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.admin import devices
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import Client, Closed, trusting
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    gateway = Gateway(tmp_path_factory.mktemp("gw") / "gateway", "cam1", authenticate_delay=0.0)
+    for name in ("pump1", "pump2", "pump3"):
+        devices.add(gateway.folder, name, None, trusted=True, certificate=True)
+    return gateway
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+
+
+def own(gateway: Gateway, name: str) -> Path:
+    """The folder of a device's certificate."""
+    return gateway.folder / "devices" / name
+
+
+async def connect(
+    gateway: Gateway, process: Process, certificate: Path | None, direct: bool
+) -> Client:
+    """Connect under TLS; the features come as an element."""
+    if not direct:
+        client = await Client.connect(port_of(process))
+        await client.start_tls(gateway.ca, certificate=certificate)
+        return client
+    context = trusting(gateway.ca, certificate, ("xmpp-client",))
+    return await Client.connect_tls(process.host_port("xmpps")[1], context)
+
+
+async def refused(opening: Coroutine[None, None, Client]) -> bool:
+    """Tell whether a client is refused by TLS: with TLS 1.3, it learns that when it reads."""
+    try:
+        client = await opening
+    except (ssl.SSLError, ConnectionError):
+        return True
+    async with client:
+        try:
+            await client.element()
+        except Closed:
+            return True
+    return False
+
+
+async def mechanisms(client: Client) -> list[str | None]:
+    return [element.text for element in (await client.element()).iter()]
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("authzid", ["", "pump1@gw.example"])
+async def test_a_certificate_logs_its_device_in(
+    gateway: Gateway, process: Process, direct: bool, authzid: str
+) -> None:
+    async with await connect(gateway, process, own(gateway, "pump1"), direct) as client:
+        assert "EXTERNAL" in await mechanisms(client)
+        assert await client.authenticate("EXTERNAL", authzid, "") == "success"
+        assert await client.bind("fw") == "pump1@gw.example/fw"
+        assert (await client.iq("get", PING)).get("type") == "result"
+
+
+@pytest.mark.parametrize("direct", [False, True])
+async def test_without_a_certificate_it_is_not_offered_and_passwords_serve(
+    gateway: Gateway, process: Process, direct: bool
+) -> None:
+    async with await connect(gateway, process, None, direct) as client:
+        assert "EXTERNAL" not in await mechanisms(client)
+        assert await client.authenticate("EXTERNAL", "", "") == "invalid-mechanism"
+        assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
+
+
+async def test_nobody_acts_as_another_by_a_certificate(gateway: Gateway, process: Process) -> None:
+    async with await connect(gateway, process, own(gateway, "pump1"), False) as client:
+        await client.element()
+        assert await client.authenticate("EXTERNAL", "cam1@gw.example", "") == "invalid-authzid"
+
+
+async def test_a_certificate_of_another_ca_is_refused(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    other = Gateway(tmp_path / "other")
+    devices.add(other.folder, "pump1", None, trusted=True, certificate=True)
+    assert await refused(connect(gateway, process, own(other, "pump1"), True))
+
+
+async def test_a_revoked_device_is_ended_and_does_not_come_back(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    kept = shutil.copytree(own(gateway, "pump2"), tmp_path / "kept")
+    async with await connect(gateway, process, kept, True) as client:
+        await client.element()
+        assert await client.authenticate("EXTERNAL", "", "") == "success"
+        await client.bind("fw")
+        await asyncio.to_thread(devices.revoke, gateway.folder, "pump2")
+        assert await client.closed() == "not-authorized"
+    assert await refused(connect(gateway, process, kept, True))
+
+
+async def test_a_certificate_that_nobody_has_any_more_is_told_like_a_wrong_password(
+    gateway: Gateway, process: Process, tmp_path: Path
+) -> None:
+    """Its list of revoked certificates is not all that a gateway goes by."""
+    kept = shutil.copytree(own(gateway, "pump3"), tmp_path / "kept")
+    await asyncio.to_thread(devices.remove, gateway.folder, "pump3")
+    (gateway.folder / "pki" / "crl.pem").unlink()
+    async with await connect(gateway, process, kept, True) as client:
+        assert "EXTERNAL" in await mechanisms(client)
+        assert await client.authenticate("EXTERNAL", "", "") == "not-authorized"
+
+
+async def test_another_protocol_is_not_spoken(gateway: Gateway, process: Process) -> None:
+    port = process.host_port("xmpps")[1]
+    async with await Client.connect_tls(port, trusting(gateway.ca)) as client:
+        assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+        await client.element()
+    context = trusting(gateway.ca, alpn=("xmpp-client",))
+    async with await Client.connect_tls(port, context) as client:
+        chosen = client.writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        assert chosen == "xmpp-client"
+    other = trusting(gateway.ca, alpn=("h2", "http/1.1"))
+    assert await refused(Client.connect_tls(port, other))
+
+
+async def test_a_new_certificate_serves_the_next_handshake(
+    gateway: Gateway, process: Process
+) -> None:
+    """Files that cannot be used leave what was there."""
+    server = gateway.folder / "pki" / "server.pem"
+    good = server.read_bytes()
+    server.write_bytes(b"nothing of the kind")
+    async with await connect(gateway, process, None, True) as client:
+        first = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    server.write_bytes(good)
+    async with await connect(gateway, process, None, True) as client:
+        second = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert first == second == ssl.PEM_cert_to_DER_cert(good.decode())
+
+
+async def test_what_is_no_tls_is_closed_without_a_word(process: Process) -> None:
+    reader, writer = await asyncio.open_connection(*process.host_port("xmpps"))
+    writer.write(b"<stream:stream xmlns='jabber:client'>")
+    assert b"<" not in await asyncio.wait_for(reader.read(), 15)
+    writer.close()
+
+
+async def test_a_certificate_serves_sasl2_and_its_session_is_resumed(
+    gateway: Gateway, process: Process
+) -> None:
+    """XEP-0388 with XEP-0386: one request to log in, bind and turn on stream management."""
+    request = (
+        "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='EXTERNAL'>"
+        "<initial-response>=</initial-response>"
+        "<user-agent id='d4565fa7-4d72-4749-b3d3-740edbf87770'/>{}</authenticate>"
+    )
+    wanted = "<bind xmlns='urn:xmpp:bind:0'><tag>fw</tag><enable xmlns='urn:xmpp:sm:3' resume='1'/>"
+    resources = []
+    token, again = "", ""
+    for _ in range(2):
+        client = await connect(gateway, process, own(gateway, "pump1"), True)
+        await client.element()
+        client.send(request.format(again + wanted + "</bind>"))
+        success = await client.element()
+        resources.append(success.findtext("{urn:xmpp:sasl:2}authorization-identifier"))
+        enabled = success.find(".//{urn:xmpp:sm:3}enabled")
+        found = success.find(".//{urn:xmpp:sm:3}resumed")
+        assert (enabled is None) == bool(again)
+        assert (found is None) != bool(again)
+        if enabled is not None:
+            token = enabled.attrib["id"]
+            again = f"<resume xmlns='urn:xmpp:sm:3' previd='{token}' h='0'/>"
+            client.cut()
+        else:
+            async with client:
+                client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq>")
+                while (await client.element()).get("id") != "1":
+                    pass
+    assert resources[0] == resources[1]
+    assert str(resources[0]).startswith("pump1@gw.example/fw")
