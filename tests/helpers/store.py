@@ -196,6 +196,18 @@ class Gateway:
         self._bound[full] = generation
         return generation
 
+    def bound(self) -> list[str]:
+        """Return the full JIDs of the sessions that were bound here and have not left."""
+        return list(self._bound)
+
+    def is_bound(self, full: str) -> bool:
+        """Tell whether a session of this full JID was bound here and has not left."""
+        return full in self._bound
+
+    def is_there(self, generation: int) -> bool:
+        """Tell the same of a session by its number."""
+        return generation in self._bound.values()
+
     def generation(self, full: str) -> int:
         """Return the number of a session that was bound here."""
         return self._bound[full]

@@ -1,0 +1,67 @@
+"""The transcripts of this folder: each is played, and one that tells something else fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.store import new_database
+from tests.helpers.transcript import Mismatch, Stage
+
+FOLDER = Path(__file__).parent
+TRANSCRIPTS = sorted(FOLDER.glob("*.txt"))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(new_database(tmp_path))
+    yield made
+    made.close()
+
+
+def test_the_transcripts_are_there() -> None:
+    assert len(TRANSCRIPTS) >= 12
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_transcript(stage: Stage, path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert text.startswith("# "), "it begins by saying what it shows"
+    stage.play(text)
+
+
+PING = """
+device pump1
+pump1/fw sends:
+    <iq type='get' id='1' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>
+"""
+PONG = """
+pump1/fw receives:
+    <iq type='result' id='1' from='gw.example' to='pump1@gw.example/fw'/>
+"""
+
+
+def test_a_transcript_that_tells_what_happens_passes(stage: Stage) -> None:
+    stage.play(PING + PONG + "pump1/fw receives nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (PING, "at the end, pump1@gw.example/fw has also received"),
+        (PING + "pump1/fw receives nothing", "it has received"),
+        (PING + PONG + PONG, "it has received nothing"),
+        (PING + PONG.replace("id='1'", "id='2'"), "has id='1'"),
+        (PING + PONG.replace("id='1'", ""), "has the attributes"),
+        (PING + PONG.replace("iq", "message"), "in place of"),
+        (PING + PONG.replace("/>", ">x</iq>"), "has the text ''"),
+        (PING + PONG.replace("/>", "><x/></iq>"), "has 0 children"),
+        ("pump1 sends something", "this is no step"),
+        ("    <presence/>", "before anybody sends it"),
+    ],
+)
+def test_a_transcript_that_tells_something_else_fails(stage: Stage, text: str, told: str) -> None:
+    with pytest.raises(Mismatch, match=told.replace("(", r"\(")):
+        stage.play(text)
