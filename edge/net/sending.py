@@ -76,10 +76,16 @@ class Sending:
         else:
             self.tracking = True
             self._written.add(stanza, receipt)
-            if self._written.bytes > BACKLOG * self._shared.settings.limits.send_buffer:
+            self._write(stanza)
+            self._see_backlog()
+
+    def _see_backlog(self) -> None:
+        """End the session if too much of what others sent is not read, after all."""
+        most = BACKLOG * self._shared.settings.limits.send_buffer
+        if self._written.bytes > most and self.connection is not None:
+            self.connection.flush()
+            if self._written.bytes > most:
                 self._overflow("too much is not read")
-            else:
-                self._write(stanza)
 
     def _write(self, stanza: bytes) -> None:
         if self.connection is not None:

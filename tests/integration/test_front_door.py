@@ -1,0 +1,274 @@
+"""The front door's limits: strangers, sessions, failed log-ins, what nobody reads; IPv6."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from edge.admin import devices
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client, condition
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+async def known(port: int, user: str, from_: str = "") -> Client:
+    """Connect and log in, without TLS."""
+    client = await Client.connect(port, from_=from_)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(port: int, user: str, resource: str = "fw", from_: str = "") -> Client:
+    """Connect, log in and bind, without TLS."""
+    client = await known(port, user, from_)
+    await client.bind(resource)
+    return client
+
+
+@asynccontextmanager
+async def running(folder: Path, **options: object) -> AsyncIterator[int]:
+    """Run a gateway with two devices, without TLS."""
+    gateway = Gateway(folder / "gateway", "cam1", "cam2", require_tls=False, **options)
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(
+        tmp_path_factory.mktemp("gw") / "gateway",
+        "cam1", "cam2", "cam3",
+        require_tls=False,
+        sessions_per_account=2,
+        authenticate_delay=0.0,
+        send_buffer=4096,
+        stanza_bytes=10_000,
+        unacknowledged_bytes=65_536,
+        unacknowledged_stanzas=16,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def port(gateway: Gateway) -> Iterator[int]:
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+def has_ipv6() -> bool:
+    """Tell whether this machine has the loopback address of IPv6."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+async def test_both_families_are_listened_on_and_named(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", "cam1", require_tls=False, listen=["127.0.0.1:0", "[::1]:0"]
+    )
+    with gateway.run() as process:
+        (four, port), (six, port6) = process.hosts("xmpp")
+        assert (four, six) == ("127.0.0.1", "::1")
+        assert process.addresses["xmpps"].startswith("127.0.0.1:")
+        for host, number in ((four, port), (six, port6)):
+            async with await Client.connect(number, host=host) as client:
+                await client.element()
+                assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
+                await client.bind("fw")
+                assert (await client.iq("get", PING)).get("type") == "result"
+        assert process.terminate() == 0
+
+
+async def test_strangers_of_one_address_keep_no_other_out(tmp_path: Path) -> None:
+    """Who sits there makes room for another address, which has fewer."""
+    async with running(tmp_path, unauthenticated=4, unauthenticated_per_address=4) as port:
+        idle = [await Client.connect(port) for _ in range(4)]
+        for client in idle:
+            await client.element()
+        async with await Client.connect(port) as refused:
+            assert await refused.closed() == "resource-constraint"
+        async with await bound(port, "cam1", from_="127.0.0.2") as honest:
+            assert (await honest.iq("get", PING)).get("type") == "result"
+        assert await idle[0].closed() == "resource-constraint"
+        for client in idle:
+            client.cut()
+
+
+async def test_an_account_has_so_many_sessions_and_a_cut_one_makes_room(port: int) -> None:
+    first = await bound(port, "cam1", "one")
+    await first.enable()
+    second = await bound(port, "cam1", "two")
+    third = await known(port, "cam1")
+    async with first, second, third:
+        request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource>three</resource></bind>"
+        assert condition(await third.iq("set", request, to=None)) == "resource-constraint"
+        async with await bound(port, "cam1", "two") as again:
+            assert await second.closed() == "conflict", "the same address is no other session"
+            first.cut()
+            while (answer := await third.iq("set", request, to=None)).get("type") == "error":
+                assert condition(answer) == "resource-constraint"
+            assert (await again.iq("get", PING)).get("type") == "result"
+
+
+@pytest.mark.parametrize("user", ["cam3", "nobody"])
+async def test_failures_are_limited_alike_for_known_and_unknown(tmp_path: Path, user: str) -> None:
+    """Wrong passwords first; then the right one is not even looked at."""
+    gateway = Gateway(
+        tmp_path / "gateway", "cam1", "cam3", require_tls=False,
+        authenticate_failures=3, authenticate_again=3600.0, authenticate_delay=0.0,
+    )  # fmt: skip
+    with gateway.run() as process:
+        port = port_of(process)
+        async with await bound(port, "cam3", from_="127.0.0.3"):
+            pass
+        for attempt in range(4):
+            async with await Client.connect(port) as client:
+                await client.element()
+                told = await client.authenticate("SCRAM-SHA-256", user, "wrong")
+                assert told == ("not-authorized" if attempt < 3 else "temporary-auth-failure")
+        async with await Client.connect(port, from_="127.0.0.2") as client:
+            await client.element()
+            told = await client.authenticate("SCRAM-SHA-256", user, PASSWORD)
+            assert told == "temporary-auth-failure", "the account is limited from anywhere"
+            assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
+        async with await bound(port, "cam3", from_="127.0.0.3") as honest:
+            assert (await honest.iq("get", PING)).get("type") == "result"
+        assert process.terminate() == 0
+    told_of = {e["name"]: e["value"] for e in gateway.events("system") if e["kind"] == "limit"}
+    assert told_of == {"authentication": 5.0, "authentication_limit": 2.0}
+
+
+async def test_a_failure_is_told_after_a_delay_that_doubles(tmp_path: Path) -> None:
+    async with running(tmp_path, authenticate_delay=0.2) as port:
+        loop = asyncio.get_running_loop()
+        async with await Client.connect(port) as client:
+            await client.element()
+            for least in (0.2, 0.4):
+                began = loop.time()
+                told = await client.authenticate("SCRAM-SHA-256", "cam1", "wrong")
+                assert told == "not-authorized"
+                assert loop.time() - began >= least - 0.01
+            began = loop.time()
+            assert await client.authenticate("PLAIN", "cam1", "x") == "encryption-required"
+            assert loop.time() - began >= 0.2 - 0.01
+
+
+@pytest.mark.parametrize("from_", ["cam2@gw.example/fw", "cam1@gw.example/other", "@", ""])
+async def test_nobody_speaks_for_another(port: int, from_: str) -> None:
+    async with await bound(port, "cam1") as client:
+        client.send(f"<iq type='get' id='1' to='gw.example'>{PING}</iq>")
+        client.send(f"<iq type='get' id='2' from='{from_}' to='gw.example'>{PING}</iq>")
+        assert (await client.element()).get("id") == "1", "what came before is answered"
+        assert await client.closed() == "invalid-from"
+
+
+@pytest.mark.parametrize("from_", ["cam1@gw.example/fw", "CAM1@gw.example", "cam1@GW.example/fw"])
+async def test_a_session_may_say_who_it_is(port: int, from_: str) -> None:
+    async with await bound(port, "cam1") as client:
+        client.send(f"<iq type='get' id='1' from='{from_}' to='gw.example'>{PING}</iq>")
+        assert (await client.element()).get("type") == "result"
+
+
+async def test_a_revoked_device_is_gone_also_while_all_is_idle(gateway: Gateway, port: int) -> None:
+    async with await bound(port, "cam3") as client:
+        await asyncio.to_thread(devices.revoke, gateway.folder, "cam3")
+        assert await client.closed() == "not-authorized"
+
+
+def letters(count: int, size: int, to: str) -> str:
+    return "".join(
+        f"<message type='chat' id='c{n}' to='{to}'><body>{'x' * size}</body></message>"
+        for n in range(count)
+    )
+
+
+async def show_itself(client: Client) -> None:
+    """Say that it is there, and wait until the gateway knows; nothing is stored for it."""
+    client.send(f"<presence/><iq type='get' id='there' to='gw.example'>{PING}</iq>")
+    while (await client.element()).get("id") != "there":
+        pass
+
+
+async def received(client: Client, count: int) -> list[str]:
+    """Read so many messages; errors and what else comes are passed over."""
+    found: list[str] = []
+    while len(found) < count:
+        element = await client.element()
+        if element.tag == f"{CLIENT}message" and element.get("type") != "error":
+            found.append(element.get("id", ""))
+    return found
+
+
+async def test_who_acknowledges_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
+    deaf = await bound(port, "cam1", "deaf")
+    await deaf.enable()
+    async with deaf, await bound(port, "cam2") as sender:
+        sender.send(letters(17, 10, "cam1@gw.example/deaf"))
+        assert await deaf.closed() == "resource-constraint"
+        async with await bound(port, "cam1", "next") as successor:
+            successor.send("<presence/>")
+            assert await received(successor, 17) == [f"c{n}" for n in range(17)]
+
+
+async def test_who_reads_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
+    """Without stream management, what the kernel has taken counts as read: the rest comes back."""
+    deaf = await bound(port, "cam1", "deaf")
+    deaf.deafen()
+    async with await bound(port, "cam2") as sender, await bound(port, "cam1", "other") as other:
+        await show_itself(other)
+        sent = 0
+        reader = asyncio.create_task(received(other, 1))
+        while not reader.done():
+            sender.send(letters(10, 9000, "cam1@gw.example/deaf"))
+            await sender.writer.drain()
+            await sender.iq("get", PING)
+            sent += 10
+            assert sent < 4000, "the kernel's buffers are not that large"
+        assert await reader
+    deaf.cut()
+
+
+async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
+    tmp_path: Path,
+) -> None:
+    options = {"unacknowledged_bytes": 131_072, "unacknowledged_total_bytes": 131_072}
+    async with running(tmp_path, **options) as port:
+        small = await bound(port, "cam1", "small")
+        large = await bound(port, "cam1", "large")
+        async with small, large, await bound(port, "cam2") as sender:
+            await small.enable()
+            await large.enable()
+            sender.send(letters(20, 1000, "cam1@gw.example/small"))
+            sender.send(letters(120, 1000, "cam1@gw.example/large"))
+            assert await large.closed() == "resource-constraint"
+            assert await received(small, 20) == [f"c{n}" for n in range(20)]
+            small.acknowledge(20)
+            assert await small.handled() == 0
+
+
+async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None:
+    old = await bound(port, "cam1", "same")
+    token = await old.enable()
+    old.cut()
+    async with await bound(port, "cam2") as sender:
+        sender.send(letters(3, 10, "cam1@gw.example/same"))
+        await sender.iq("get", PING)
+        async with await bound(port, "cam1", "same") as new:
+            new.send("<presence/>")
+            assert await received(new, 3) == ["c0", "c1", "c2"]
+        async with await known(port, "cam1") as again:
+            answer = await again.resume(token, 0)
+            assert answer.tag == f"{SM}failed"
+            assert answer[0].tag == f"{STANZAS}item-not-found"
+            assert answer.get("h") == "0"
