@@ -46,6 +46,7 @@ def run_group() -> None:
 @click.option("--seconds", type=click.FloatRange(0.0, 86_400.0), default=30.0, show_default=True)
 @click.option("--patience", type=click.FloatRange(0.0, 86_400.0), default=120.0, show_default=True)
 @click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True)
+@click.option("--gateway", default="", help="Its JID, where it is a component of that server.")
 @click.option("--retry-base", type=click.FloatRange(0.1, 3600.0), default=15.0, show_default=True)
 @click.option(
     "--state",

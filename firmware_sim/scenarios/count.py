@@ -38,7 +38,8 @@ class CountSettings:
 
     `seconds` is the pace: each device spreads its messages over that time. `patience` is how many
     seconds more the run may take until everything is delivered. `faults` is the part of all
-    messages at which something goes wrong, 0 to 1.
+    messages at which something goes wrong, 0 to 1. `gateway` is the JID that events go to: where
+    the gateway is a component of the server that the devices connect to; else their own domain.
     """
 
     host: str
@@ -50,6 +51,7 @@ class CountSettings:
     seconds: float = 30.0
     patience: float = 120.0
     faults: float = 0.0
+    gateway: str = ""
     policy: Policy = field(default_factory=Policy)
     reconnect: Reconnect = _RECONNECT
 
@@ -164,7 +166,8 @@ class _Actor:
         if _taken(device) >= number:
             return
         try:
-            await device.send_log(EVENT, f"Event {number}.", tags=tags, label=str(number))
+            text, to = f"Event {number}.", self._settings.gateway
+            await device.send_log(EVENT, text, tags=tags, to=to, label=str(number))
         except OutboxFull:
             await asyncio.sleep(_FULL_WAIT_S)
         except DeviceStopped:

@@ -39,6 +39,7 @@ class Process:
         """Where it is reached, by name: the first address of each."""
         self._named: list[tuple[str, str]] = []
         self._ready = threading.Event()
+        self._news = threading.Condition()
         self._out: deque[str] = deque(maxlen=KEPT_LINES)
         self._err: deque[str] = deque(maxlen=KEPT_LINES)
         assert popen.stdout is not None
@@ -85,6 +86,12 @@ class Process:
             self.close()
             message = f"{self.argv} never said ready: {self.returncode}\n{self.stdout}{self.stderr}"
             raise AssertionError(message)
+
+    def wait_told(self, words: str, seconds: float = READY_S) -> None:
+        """Wait until it has written some words to its standard error; fail when it does not."""
+        with self._news:
+            if not self._news.wait_for(lambda: words in self.stderr, seconds):
+                raise AssertionError(f"{self.argv} never told {words!r}:\n{self.stderr}")
 
     def kill9(self) -> None:
         """Kill it as a power cut would, and wait until it is gone."""
@@ -140,7 +147,9 @@ class Process:
 
     def _read(self, pipe: IO[str], kept: deque[str]) -> None:
         for line in pipe:
-            kept.append(line)
+            with self._news:
+                kept.append(line)
+                self._news.notify_all()
             if kept is self._out and line.startswith("ready") and not self.addresses:
                 words = (word.partition("=") for word in line.split()[1:])
                 self._named = [(name, address) for name, _, address in words]

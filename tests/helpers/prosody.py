@@ -15,6 +15,8 @@ import threading
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Self
 
+from edge.admin import devices
+from tests.helpers.gateway import Gateway
 from tests.helpers.pki import make_pki
 from tests.helpers.xmpp import Client
 
@@ -168,6 +170,24 @@ class Prosody:
                 self._news.notify_all()
         with self._news:
             self._news.notify_all()
+
+
+def attached(folder: Path, prosody: Prosody, *users: str, **options: object) -> Gateway:
+    """Make a gateway that is a component of the server, and trusts some of its users."""
+    gateway = Gateway(
+        folder,
+        listen="",
+        listen_tls="",
+        component=f"127.0.0.1:{prosody.component}",
+        component_secret="component.secret",
+        **options,
+    )
+    secret = folder / "component.secret"
+    secret.write_text(f"{SECRET}\n")
+    secret.chmod(0o600)
+    for user in users:
+        devices.add(folder, f"{user}@{HOST}", None, trusted=True)
+    return gateway
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,0 +1,237 @@
+"""The gateway as a component of a real Prosody: attached, refused, left alone, and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import prosody
+from tests.helpers.gateway import DOMAIN, Gateway
+from tests.helpers.processes import start
+from tests.helpers.prosody import HOST, Prosody, attached
+from tests.helpers.xmpp import condition, log_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.helpers.processes import Process
+
+USERS = ("pump1", "pump2", "stranger")
+INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
+ITEMS = "<query xmlns='http://jabber.org/protocol/disco#items'/>"
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+pytestmark = pytest.mark.skipif(
+    prosody.PROGRAM is None, reason="no prosody (make interop-packages)"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
+    with Prosody(tmp_path_factory.mktemp("prosody") / "p", DOMAIN, *USERS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Prosody, tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return attached(tmp_path_factory.mktemp("gateway") / "gw", server, "pump1", "pump2")
+
+
+@pytest.fixture(scope="module")
+def running(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert process.stderr == ""
+
+
+def events_of(gateway: Gateway, user: str) -> list[tuple[str, int]]:
+    """The texts of a user's log events, and the levels they came by."""
+    source = f"{user}@{HOST}/fw"
+    found = [event for event in gateway.events("logs") if event["source"] == source]
+    return [(event["text"], event["qos"]) for event in found]
+
+
+async def test_users_of_the_server_discover_and_ping_it(server: Prosody, running: Process) -> None:
+    assert list(running.addresses) == ["component"]
+    async with await server.log_in("pump1", "disco") as client:
+        host = await client.iq("get", ITEMS, to=HOST)
+        assert host.get("type") == "result"
+        info = await client.iq("get", INFO)
+        told = {child.get("var") for child in info[0]}
+        (identity,) = [child for child in info[0] if child.tag.endswith("identity")]
+        assert (identity.get("category"), identity.get("type")) == ("component", "generic")
+        assert {"urn:xmpp:qos", "urn:xmpp:ping", "urn:xmpp:eventlog"} <= told
+        assert told.isdisjoint({"jabber:iq:roster", "jabber:iq:register", "msgoffline"})
+        assert (await client.iq("get", PING)).get("type") == "result"
+
+
+@pytest.mark.parametrize(
+    ("to", "payload", "refused"),
+    [
+        (f"pump1@{DOMAIN}", PING, "service-unavailable"),
+        (f"pump1@{DOMAIN}/fw", PING, "service-unavailable"),
+        (f"{DOMAIN}/nobody", PING, "service-unavailable"),
+        (DOMAIN, "<query xmlns='jabber:iq:register'/>", "service-unavailable"),
+        (DOMAIN, "<query xmlns='jabber:iq:roster'/>", "service-unavailable"),
+    ],
+)
+async def test_what_is_the_servers_is_not_offered(
+    server: Prosody, running: Process, to: str, payload: str, refused: str
+) -> None:
+    async with await server.log_in("pump1", "asks") as client:
+        assert condition(await client.iq("get", payload, to=to)) == refused
+
+
+async def test_each_level_is_one_event(server: Prosody, gateway: Gateway, running: Process) -> None:
+    async with await server.log_in("pump1") as client:
+        log = "<log xmlns='urn:xmpp:eventlog'><message>plain</message></log>"
+        client.send(f"<message to='{DOMAIN}'>{log}</message>")
+        ack = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(1, 'ack')}</acknowledged>"
+        assert (await client.iq("set", ack)).get("type") == "result"
+        for _ in range(2):
+            assert await client.assured("m1", log_message(2, "sure")) == "received"
+        for _ in range(2):
+            assert await client.deliver("m1") == "delivered"
+    assert events_of(gateway, "pump1") == [("plain", 0), ("ack.", 1), ("sure.", 2)]
+
+
+async def test_a_user_whom_nobody_added_is_refused_and_logged(
+    server: Prosody, gateway: Gateway, running: Process
+) -> None:
+    async with await server.log_in("stranger") as client:
+        assert await client.assured("m1", log_message(1)) == "not-allowed"
+        client.send(f"<message id='x' to='{DOMAIN}'>{log_message(2)}</message>")
+        assert condition(await client.element()) == "not-allowed"
+    refused = [event for event in gateway.events("system") if event["kind"] == "limit"]
+    assert (f"stranger@{HOST}", "untrusted") in {(e["source"], e["name"]) for e in refused}
+    assert events_of(gateway, "stranger") == []
+
+
+async def test_presence_is_shown_to_those_it_trusts(server: Prosody, running: Process) -> None:
+    async with await server.log_in("pump2", "sees") as client:
+        await client.iq("get", "<query xmlns='jabber:iq:roster'/>", to=None)
+        client.send("<presence/>")
+        assert (await client.element()).get("from") == client.full
+        client.send(f"<presence to='{DOMAIN}' type='subscribe'/>")
+        kinds: list[str | None] = []
+        while None not in kinds:
+            found = await client.element()
+            if found.tag.endswith("presence") and found.get("from") == DOMAIN:
+                kinds.append(found.get("type"))
+        assert set(kinds) == {"subscribed", "subscribe", None}
+
+
+async def test_what_is_too_much_costs_its_sender_an_error_and_others_nothing(
+    server: Prosody, gateway: Gateway, running: Process
+) -> None:
+    async with await server.log_in("pump1", "big") as big, await server.log_in("pump2") as other:
+        for content in ("x" * 70_000, "<a/>" * 2_000, "<a>" * 40 + "</a>" * 40):
+            big.send(f"<message to='{DOMAIN}' id='big'><b xmlns='urn:b'>{content}</b></message>")
+            assert condition(await big.element()) == "policy-violation"
+        assert (await other.iq("get", PING)).get("type") == "result"
+        assert (await big.iq("get", PING)).get("type") == "result"
+
+
+async def test_a_flood_leaves_room_for_others(server: Prosody, running: Process) -> None:
+    async with (
+        await server.log_in("stranger", "flood") as flood,
+        await server.log_in("pump2", "calm") as calm,
+    ):
+        flood.send(f"<message to='{DOMAIN}'>{log_message(1)}</message>" * 1000)
+        for _ in range(5):
+            assert (await calm.iq("get", PING)).get("type") == "result"
+        for _ in range(1000):
+            assert condition(await flood.element()) == "not-allowed"
+
+
+def alone(folder: Path) -> tuple[Prosody, Gateway]:
+    """Make a server and a gateway of a test's own."""
+    server = Prosody(folder / "prosody", DOMAIN, "pump1")
+    return server, attached(folder / "gateway", server, "pump1")
+
+
+def test_a_wrong_secret_is_told_and_can_be_mended_while_it_runs(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    secret = gateway.folder / "component.secret"
+    right = secret.read_text()
+    secret.write_text("another")
+    secret.chmod(0o644)
+    with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+        process.wait_told("can be read by others")
+        process.wait_told("the server refused the secret")
+        secret.write_text(right)
+        process.wait_ready()
+        assert process.terminate() == 0
+    told = {event["name"]: event for event in gateway.events("system")}
+    assert list(told) == ["start", "component_lost", "component_attached", "component", "stop"]
+    assert "refused the secret" in told["component_lost"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"domain": "other.example"}, "the server has no component of this name"),
+        ({"component": "127.0.0.1:1"}, "127.0.0.1:1 cannot be reached: Connection refused"),
+        ({"component": "no-such-host.invalid:5347"}, "no-such-host.invalid is not known"),
+    ],
+)
+def test_why_it_cannot_attach_is_told_and_it_can_be_stopped(
+    tmp_path: Path, change: dict[str, str], told: str
+) -> None:
+    server, gateway = alone(tmp_path)
+    gateway.configure(**change)
+    with server, start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+        process.wait_told(told)
+        assert process.terminate() == 0
+        assert process.stdout == ""
+    assert any(told in (event["text"] or "") for event in gateway.events("system"))
+
+
+def test_a_second_of_the_same_name_is_told(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    with server, gateway.run():
+        second = attached(tmp_path / "second", server)
+        with start("fieldpost", "run", "--dir", second.folder, ready=False) as process:
+            process.wait_told("the server has another component of this name connected")
+
+
+async def test_a_server_that_is_killed_is_found_again(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    with server, gateway.run() as process:
+        async with await server.log_in("pump1") as client:
+            assert await client.assured("m1", log_message(1)) == "received"
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            server.stop(number)
+            process.wait_told("; it is tried again")
+            server.start()
+            await asyncio.to_thread(
+                server.wait_for, "External component successfully authenticated"
+            )
+        async with await server.log_in("pump1") as client:
+            assert await client.deliver("m1") == "delivered"
+        assert process.terminate() == 0
+    assert events_of(gateway, "pump1") == [("Entered.", 2)]
+
+
+async def test_an_exchange_is_exactly_once_over_kills_of_the_gateway(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    with server:
+        async with await server.log_in("pump1") as client:
+            for number in range(3):
+                with gateway.run() as process:
+                    assert await client.assured(f"m{number}", log_message(number)) == "received"
+                    process.kill9()
+                with gateway.run() as process:
+                    assert await client.assured(f"m{number}", log_message(number)) == "received"
+                    assert await client.deliver(f"m{number}") == "delivered"
+                    process.kill9()
+                with gateway.run() as process:
+                    assert await client.deliver(f"m{number}") == "delivered"
+                    assert process.terminate() == 0
+    logged = [e["tags"]["n"] for e in gateway.events("logs")]
+    assert logged == ["0", "1", "2"]
