@@ -5,6 +5,7 @@ After each attack the gateway lives, serves an honest device, and has not grown.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
@@ -13,7 +14,7 @@ import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.hostile import HONEST, PING, Door, unharmed, until_closed
-from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import Client, Closed
 
 SM = "urn:xmpp:sm:3"
 STANZAS = 16
@@ -119,11 +120,15 @@ async def test_ids_and_counts_that_are_none(
         assert (await evil.iq("get", PING)).get("type") == "result"
 
 
+async def guess(client: Client) -> None:
+    for number in range(100):
+        await resume(client, f"guess-{number}")
+
+
 async def test_ids_cannot_be_guessed_for_long(door: Door) -> None:
     async with unharmed(door), await unbound(door, "evil") as evil:
-        for number in range(100):
-            evil.send(f"<resume xmlns='{SM}' previd='guess-{number}' h='0'/>")
-        assert await evil.closed() == "policy-violation"
+        with pytest.raises(Closed, match="policy-violation"):
+            await guess(evil)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +159,19 @@ async def test_a_count_beyond_what_was_sent_does_not_resume(door: Door) -> None:
             assert b"<resumed" not in said or b"<stream:error" in said
 
 
+async def ask(client: Client, times: int) -> None:
+    """Ask for answers, one by one, and acknowledge none."""
+    for number in range(times):
+        client.send(f"<iq type='get' id='{number}' to='gw.example'>{PING}</iq>")
+        while (await client.element()).get("id") != str(number):
+            pass  # a request to acknowledge
+
+
 async def test_who_acknowledges_nothing_is_ended(door: Door) -> None:
     async with unharmed(door):
         evil, _token = await managed(door, "evil")
-        for number in range(20 * STANZAS):
-            evil.send(f"<iq type='get' id='{number}' to='gw.example'>{PING}</iq>")
-        assert await evil.closed() == "resource-constraint"
+        with pytest.raises(Closed, match="resource-constraint"):
+            await ask(evil, 20 * STANZAS)
 
 
 async def test_managing_what_is_managed_is_refused(door: Door) -> None:
@@ -196,3 +208,25 @@ async def test_sessions_that_wait_are_bounded(door: Door) -> None:
             async with await unbound(door, "evil") as again:
                 resumed += (await resume(again, token)).tag == f"{{{SM}}}resumed"
         assert 1 <= resumed <= 4
+
+
+async def test_who_floods_a_session_that_waits_ends_it_and_fills_no_memory(door: Door) -> None:
+    """What it had not acknowledged is stored or refused: the flood is the sender's own affair."""
+    async with unharmed(door):
+        victim, token = await managed(door, "victim")
+        victim.send("<presence/>")
+        await victim.element()
+        victim.writer.transport.abort()
+        async with await door.log_in("evil") as evil:
+            message = f"<message to='victim@gw.example/fw'><body>{'x' * 4000}</body></message>"
+            reading = asyncio.create_task(until_closed(evil))
+            for _ in range(2000):
+                evil.send(message)
+                await evil.writer.drain()
+            evil.send("</stream:stream>")
+            await reading
+        async with await unbound(door, "victim") as again:
+            failed = await resume(again, token)
+            assert failed.tag == f"{{{SM}}}failed"
+            await again.bind("fw")
+            assert (await again.iq("get", PING)).get("type") == "result"
