@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from edge.errors import StoreError
+from edge.errors import StoreError, UnitFault
 from edge.handlers.feature import Slow
 from edge.handlers.router import guarded, refusal
 from edge.net.refusals import stanza_error
@@ -307,6 +307,10 @@ class Session(Sending):
         shared, generation = self._shared, self.generation
 
         def answer(outcome: StoreError | None) -> None:
+            if isinstance(outcome, UnitFault) and stanzas:  # one of them: leave without
+                shared.tally.add("returned", len(stanzas))
+                self._leave([], times)
+                return
             if outcome is not None and times:
                 shared.loop.call_later(LEAVE_AGAIN, self._leave, stanzas, times - 1)
                 return

@@ -59,7 +59,7 @@ class Contexts:
 
     def _look(self) -> tuple[tuple[int, int] | None, ...]:
         files = self._files
-        return tuple(_state(path) for path in (files.server, files.server_key, files.crl))
+        return tuple(_state(path) for path in (files.server, files.server_key, files.ca, files.crl))
 
     def _make(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         direct = _context(self._files)

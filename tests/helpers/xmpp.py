@@ -50,6 +50,8 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.full = ""
+        self.stanzas = 0
+        """Stanzas that were read since stream management was turned on (XEP-0198)."""
         self._parser = _stream_parser()
         self._depth = 0
         self._ids = 0
@@ -105,6 +107,7 @@ class Client:
                 if (found := self._complete()) is not None:
                     if found.tag == f"{STREAMS}error":
                         raise Closed(found[0].tag.removeprefix(STREAM_ERRORS))
+                    self.stanzas += found.tag.startswith(CLIENT)
                     return found
                 try:
                     data = await self.reader.read(65536)
@@ -218,6 +221,7 @@ class Client:
         self.send(f"<enable xmlns='{SM[1:-1]}'{attrs}/>")
         answer = await self.element()
         assert answer.tag == f"{SM}enabled"
+        self.stanzas = 0
         return answer.get("id", "")
 
     async def resume(self, previd: str, h: int) -> Element:

@@ -272,3 +272,67 @@ async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None
             assert answer.tag == f"{SM}failed"
             assert answer[0].tag == f"{STANZAS}item-not-found"
             assert answer.get("h") == "0"
+
+
+async def test_a_stored_message_is_gone_once_it_was_written(port: int) -> None:
+    """Without stream management, what has left the gateway has arrived."""
+    async with await bound(port, "cam2") as sender:
+        sender.send(letters(20, 100, "cam1@gw.example"))
+        await sender.iq("get", PING)
+    async with await bound(port, "cam1", "gone") as first:
+        first.send("<presence/>")
+        assert await received(first, 20) == [f"c{n}" for n in range(20)]
+        assert (await first.iq("get", PING)).get("type") == "result"
+    async with await bound(port, "cam1", "gone") as second:
+        second.send("<presence/>")
+        assert (await answered(second))[:-1] == []
+
+
+async def answered(client: Client) -> list[str]:
+    """Ping; returns the ids of the messages that come before the answer, and of the answer."""
+    client.send(f"<iq type='get' id='there' to='gw.example'>{PING}</iq>")
+    found: list[str] = []
+    while "there" not in found:
+        element = await client.element()
+        found += [element.get("id", "")] if element.tag != f"{CLIENT}presence" else []
+    return found
+
+
+async def test_a_stored_message_stays_until_it_is_acknowledged(port: int) -> None:
+    async with await bound(port, "cam2") as sender:
+        sender.send(letters(3, 100, "cam1@gw.example"))
+        await sender.iq("get", PING)
+    async with await bound(port, "cam1", "stays") as first:
+        await first.enable(resume=False)
+        first.send("<presence/>")
+        assert await received(first, 3) == ["c0", "c1", "c2"]
+        first.cut()
+    async with await bound(port, "cam1", "stays") as second:
+        await second.enable()
+        second.send("<presence/>")
+        assert await received(second, 3) == ["c0", "c1", "c2"], "what was not acknowledged"
+        assert await second.handled() == 1
+        second.acknowledge(second.stanzas)
+        assert await second.handled() == 1
+        second.send("</stream:stream>")
+        assert await second.closed() is None
+    async with await bound(port, "cam1", "stays") as third:
+        third.send("<presence/>")
+        assert (await answered(third))[:-1] == []
+
+
+async def test_a_password_is_changed_and_no_stanza_overtakes_that(port: int) -> None:
+    async with await bound(port, "cam2", "password") as client:
+        change = (
+            "<iq type='set' id='change'><query xmlns='jabber:iq:register'>"
+            "<username>cam2</username><password>another horse</password></query></iq>"
+        )
+        ping = f"<iq type='get' id='after' to='gw.example'>{PING}</iq>"
+        client.send(ping.replace("after", "before") + change + ping)
+        found = [await client.element() for _ in range(3)]
+        assert [element.get("id") for element in found] == ["before", "change", "after"]
+        assert {element.get("type") for element in found} == {"result"}
+        client.send(change.replace("another horse", PASSWORD))
+        assert (await client.element()).get("type") == "result"
+        client.send(change.replace("another horse", ""))
+        assert (await client.element()).get("type") == "error"
