@@ -14,6 +14,7 @@ from edge import credentials
 from edge.errors import StoreError
 from edge.net.refusals import stanza_error
 from edge.net.session import Session
+from edge.rules import access
 from edge.store import accounts, certificates
 from edge.wire import actions, sasl
 from edge.wire.errors import StanzaError
@@ -195,7 +196,7 @@ class Login:
         """Resume a session of this account."""
         registry, negotiation = self._shared.registry, self._negotiation
         session = registry.find(previd)
-        if session is None or session.account != negotiation.username:
+        if session is None or not access.may_resume(negotiation.username, session.account):
             handled = registry.handled_before(previd, negotiation.username)
             self._go_on(negotiation.not_resumed(handled))
             return
