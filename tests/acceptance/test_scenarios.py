@@ -1,0 +1,267 @@
+"""What a site does with a gateway, written once: as a server of its own, and behind a Prosody.
+
+A scenario that is marked `anywhere` runs both ways. The others need accounts of the gateway's own,
+which a component has not.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import prosody
+from tests.helpers.gateway import DOMAIN, PASSWORD
+from tests.helpers.prosody import Prosody
+from tests.helpers.sites import TRUSTED, UNTRUSTED, Behind, Embedded, Site
+from tests.helpers.xmpp import CLIENT, SM, authenticated, condition, log_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+
+    from tests.helpers.xmpp import Client
+
+INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+ROSTER = "jabber:iq:roster"
+LOG = "<log xmlns='urn:xmpp:eventlog'><message>plain</message></log>"
+READINGS = (
+    "<message xmlns='jabber:client'><fields xmlns='urn:xmpp:iot:sensordata' seqnr='1' done='true'>"
+    "<node nodeId='boiler'><timestamp value='2026-01-02T03:04:05Z'>"
+    "<numeric name='temperature' value='61.5' unit='C' momentary='true'/>"
+    "<boolean name='burning' value='true'/></timestamp></node></fields></message>"
+)
+SIMULATED_S = 240
+
+anywhere = pytest.mark.parametrize("site", ["embedded", "behind a server"], indirect=True)
+accounts = pytest.mark.parametrize("site", ["embedded"], indirect=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prosody]:
+    if prosody.PROGRAM is None:
+        pytest.skip("no prosody (make interop-packages)")
+    with Prosody(tmp_path_factory.mktemp("prosody") / "p", DOMAIN, *TRUSTED, UNTRUSTED) as running:
+        yield running
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    made: Site = (
+        Embedded(tmp_path)
+        if request.param == "embedded"
+        else Behind(tmp_path, request.getfixturevalue("server"))
+    )
+    made.start()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def logged(site: Site, user: str) -> list[tuple[str, int]]:
+    return [(event["text"], event["qos"]) for event in site.events("logs", user)]
+
+
+@anywhere
+async def test_a_device_finds_out_what_the_gateway_does(site: Site) -> None:
+    async with await site.log_in("pump1") as client:
+        info = await client.iq("get", INFO)
+        told = {child.get("var") for child in info[0]}
+        assert {"urn:xmpp:qos", "urn:xmpp:eventlog", "urn:xmpp:iot:sensordata"} <= told
+        assert (await client.iq("get", PING)).get("type") == "result"
+
+
+@anywhere
+async def test_a_log_of_each_level_is_one_event(site: Site) -> None:
+    async with await site.log_in("pump1") as client:
+        client.send(f"<message to='{DOMAIN}'>{LOG}</message>")
+        once = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(1, 'told')}</acknowledged>"
+        assert (await client.iq("set", once)).get("type") == "result"
+        for _ in range(3):
+            assert await client.assured("m", log_message(2, "sure")) == "received"
+        for _ in range(3):
+            assert await client.deliver("m") == "delivered"
+    assert logged(site, "pump1") == [("plain", 0), ("told.", 1), ("sure.", 2)]
+
+
+@anywhere
+async def test_readings_become_events(site: Site) -> None:
+    async with await site.log_in("pump1") as client:
+        assert await client.assured("r", READINGS) == "received"
+        assert await client.deliver("r") == "delivered"
+    found = [(e["name"], e["value"], e["unit"]) for e in site.events("readings", "pump1")]
+    assert found == [("temperature", 61.5, "C"), ("burning", 1.0, None)]
+
+
+@anywhere
+async def test_an_exchange_goes_on_after_the_devices_line_was_cut(site: Site) -> None:
+    for number in range(3):
+        async with await site.log_in("pump1") as client:
+            assert await client.assured(f"m{number}", log_message(number)) == "received"
+            client.cut()
+        async with await site.log_in("pump1") as client:
+            assert await client.assured(f"m{number}", log_message(number)) == "received"
+            assert await client.deliver(f"m{number}") == "delivered"
+            client.cut()
+        async with await site.log_in("pump1") as client:
+            assert await client.deliver(f"m{number}") == "delivered"
+    assert [event["tags"]["n"] for event in site.events("logs", "pump1")] == ["0", "1", "2"]
+
+
+@anywhere
+async def test_an_exchange_goes_on_after_the_gateway_was_killed(site: Site) -> None:
+    async def once(step: Callable[[Client], Any]) -> None:
+        async with await site.log_in("pump1") as client:
+            await step(client)
+        site.kill()
+        site.start()
+
+    async def offer(client: Client) -> None:
+        assert await client.assured("m", log_message(7)) == "received"
+
+    async def deliver(client: Client) -> None:
+        assert await client.deliver("m") == "delivered"
+
+    for step in (offer, offer, deliver, deliver):
+        await once(step)
+    assert [event["tags"]["n"] for event in site.events("logs", "pump1")] == ["7"]
+
+
+@anywhere
+async def test_who_is_not_trusted_is_refused_and_the_log_says_so(site: Site) -> None:
+    async with await site.log_in(UNTRUSTED) as client:
+        assert await client.assured("m", log_message(1)) == "not-allowed"
+        client.send(f"<message to='{DOMAIN}'>{LOG}</message>")
+        assert condition(await client.element()) == "not-allowed"
+        assert await client.deliver("m") == "item-not-found"
+    rules = {event["name"] for event in site.events("system", UNTRUSTED)}
+    assert "untrusted" in rules
+    assert logged(site, UNTRUSTED) == []
+
+
+@anywhere
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "<assured xmlns='urn:xmpp:qos'><message xmlns='jabber:client'/></assured>",
+        "<assured xmlns='urn:xmpp:qos' msgId='m'/>",
+        f"<assured xmlns='urn:xmpp:qos' msgId='m'>{log_message(1)}{log_message(2)}</assured>",
+        "<deliver xmlns='urn:xmpp:qos'/>",
+    ],
+)
+async def test_what_is_malformed_is_refused_and_the_log_says_so(site: Site, payload: str) -> None:
+    async with await site.log_in("pump1") as client:
+        assert condition(await client.iq("set", payload)) == "bad-request"
+        assert (await client.iq("get", PING)).get("type") == "result"
+    assert "malformed" in {event["name"] for event in site.events("system", "pump1")}
+
+
+@anywhere
+async def test_what_is_over_a_limit_waits_for_room(site: Site) -> None:
+    async with await site.log_in("pump1") as client, await site.log_in("pump2") as other:
+        for number in range(4):
+            assert await client.assured(f"m{number}", log_message(number)) == "received"
+        assert await client.assured("m4", log_message(4)) == "resource-constraint"
+        assert await other.assured("m4", log_message(4)) == "received"
+        assert await client.deliver("m0") == "delivered"
+        assert await client.assured("m4", log_message(4)) == "received"
+    rules = {event["name"] for event in site.events("system", "pump1")}
+    assert "held_messages_per_source" in rules
+
+
+@anywhere
+def test_devices_that_fail_all_the_time_lose_nothing(site: Site, tmp_path: Path) -> None:
+    names = tmp_path / "accounts.json"
+    names.write_text(json.dumps(dict.fromkeys(TRUSTED, PASSWORD)))
+    words = ["--accounts", str(names), "--devices", str(len(TRUSTED)), "--messages", "15"]
+    words += ["--faults", "0.3", "--seconds", "3", "--retry-base", "0.5", "--json"]
+    done = subprocess.run(
+        [*site.simulator(), *words, "--state", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        timeout=SIMULATED_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads(done.stdout)
+    assert verdict["exact"] is True
+    assert verdict["logged"] == verdict["delivered"] == 15 * len(TRUSTED)
+
+
+# With accounts of the gateway's own.
+
+
+def body(stanza: Element) -> str | None:
+    return stanza.findtext(f"{CLIENT}body")
+
+
+@accounts
+async def test_devices_talk_to_each_other(site: Site) -> None:
+    async with await site.log_in("pump1") as one, await site.log_in("pump2") as two:
+        one.send(f"<message to='{two.full}' from='{one.full}'><body>open</body></message>")
+        heard = await two.element()
+        assert (heard.get("from"), body(heard)) == (one.full, "open")
+        two.send(f"<iq type='get' id='v' to='{one.full}'><query xmlns='urn:x:valve'/></iq>")
+        asked = await one.element()
+        assert asked.get("from") == two.full
+        one.send(f"<iq type='result' id='{asked.get('id')}' to='{asked.get('from')}'/>")
+        answer = await two.element()
+        assert (answer.get("id"), answer.get("from")) == ("v", one.full)
+
+
+@accounts
+async def test_a_message_waits_for_a_device_that_is_away_and_outlives_a_kill(site: Site) -> None:
+    async with await site.log_in("pump1") as one:
+        one.send(f"<message to='pump2@{DOMAIN}' type='chat'><body>later</body></message>")
+        assert (await one.iq("get", PING)).get("type") == "result"
+    site.kill()
+    site.start()
+    async with await site.log_in("pump2") as two:
+        two.send("<presence/>")
+        while body(heard := await two.element()) is None:
+            assert heard.tag == f"{CLIENT}presence"
+        assert body(heard) == "later"
+        delay = heard.find("{urn:xmpp:delay}delay")
+        assert delay is not None
+        assert delay.get("from") == DOMAIN
+
+
+@accounts
+async def test_a_device_sees_the_presence_of_one_that_lets_it(site: Site) -> None:
+    async with await site.log_in("pump1") as one, await site.log_in("pump2") as two:
+        for client in (one, two):
+            await client.iq("get", f"<query xmlns='{ROSTER}'/>", to=None)
+            client.send("<presence/>")
+        one.send(f"<presence type='subscribe' to='pump2@{DOMAIN}'/>")
+        await until(two, "presence", "subscribe", f"pump1@{DOMAIN}")
+        two.send(f"<presence type='subscribed' to='pump1@{DOMAIN}'/>")
+        await until(one, "presence", "subscribed", f"pump2@{DOMAIN}")
+        await until(one, "presence", None, two.full)
+        two.cut()
+        await until(one, "presence", "unavailable", two.full)
+
+
+async def until(client: Client, name: str, type_: str | None, from_: str) -> None:
+    """Read on until a stanza comes; each wait has its bound."""
+    while True:
+        found = await client.element()
+        if (found.tag, found.get("type"), found.get("from")) == (CLIENT + name, type_, from_):
+            return
+
+
+@accounts
+async def test_a_session_is_resumed_after_a_cut_and_misses_nothing(site: Site) -> None:
+    async with await site.log_in("pump1") as one:
+        two = await site.log_in("pump2")
+        previd = await two.enable()
+        two.cut()
+        one.send(f"<message to='{two.full}'><body>meanwhile</body></message>")
+        assert (await one.iq("get", PING)).get("type") == "result"
+        async with await authenticated(site.port, site.ca, "pump2", PASSWORD) as again:
+            assert (await again.resume(previd, 0)).tag == f"{SM}resumed"
+            assert body(await again.stanza()) == "meanwhile"

@@ -1,0 +1,121 @@
+"""The same site two ways: the gateway as a server of its own, and as a component of Prosody.
+
+A scenario knows users by name, the gateway by its address, and no difference between the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from edge.admin import devices
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.prosody import HOST, Prosody, attached
+from tests.helpers.xmpp import Client, log_in
+
+if TYPE_CHECKING:
+    from tests.helpers.processes import Process
+
+TRUSTED: Final = ("pump1", "pump2", "pump3")
+UNTRUSTED: Final = "guest"
+
+SMALL: Final = {"held_messages_per_source": 4, "segment_age": 1}
+"""Limits that a scenario can reach."""
+
+
+class Site:
+    """A gateway that can be started and killed, and users that can log in."""
+
+    gateway: Gateway
+    domain: str
+    """The domain of the users."""
+
+    def __init__(self) -> None:
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Start the gateway."""
+        self._process = self.gateway.run()
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        assert self._process is not None
+        self._process.kill9()
+        self._process.close()
+
+    def close(self) -> None:
+        """Stop it; it has to stop cleanly."""
+        assert self._process is not None
+        try:
+            assert self._process.terminate() == 0
+        finally:
+            self._process.close()
+
+    @property
+    def port(self) -> int:
+        """Where users connect."""
+        assert self._process is not None
+        return port_of(self._process)
+
+    @property
+    def ca(self) -> Path:
+        """What they verify the certificate by."""
+        return self.gateway.ca
+
+    async def log_in(self, user: str, resource: str = "fw") -> Client:
+        """Log a user in, over TLS that is verified."""
+        return await log_in(self.port, self.ca, user, PASSWORD, resource)
+
+    def events(self, lane: str, user: str = "") -> list[dict[str, Any]]:
+        """The events of a lane, oldest first: of one user's sessions, or all."""
+        source = f"{user}@{self.domain}"
+        return [
+            event
+            for event in self.gateway.events(lane)
+            if not user or (event["source"] or "").partition("/")[0] == source
+        ]
+
+    def simulator(self) -> list[str]:
+        """The words that begin a run of the simulator's devices here."""
+        program = str(Path(sys.executable).with_name("fieldpost-sim"))
+        words = ["--port", str(self.port), "--domain", self.domain, "--ca", str(self.ca)]
+        return [program, "run", "count", *words, "--gateway-dir", str(self.gateway.folder)]
+
+
+class Embedded(Site):
+    """The gateway is the server."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.domain = DOMAIN
+        self.gateway = Gateway(folder / "gateway", *TRUSTED, **SMALL)
+        devices.add(self.gateway.folder, UNTRUSTED, PASSWORD, trusted=False)
+
+
+class Behind(Site):
+    """The gateway is a component of a server, which has the users."""
+
+    def __init__(self, folder: Path, server: Prosody) -> None:
+        super().__init__()
+        self.domain = HOST
+        self.server = server
+        self.gateway = attached(folder / "gateway", server, *TRUSTED, **SMALL)
+
+    @property
+    def port(self) -> int:
+        """Where users connect: to the server."""
+        return self.server.c2s
+
+    @property
+    def ca(self) -> Path:
+        """What they verify the server's certificate by."""
+        return self.server.ca
+
+    async def log_in(self, user: str, resource: str = "fw") -> Client:
+        """Log a user in at the server."""
+        return await self.server.log_in(user, resource)
+
+    def simulator(self) -> list[str]:
+        """The words for devices that are users of the server."""
+        return [*super().simulator(), "--gateway", DOMAIN]
