@@ -99,6 +99,9 @@ def _prepare(text: str) -> Jid:
 
     try:
         jid = JID(text)
+        stable = JID(jid.full) == jid
     except ValueError as error:  # InvalidJID is one, and so is what Unicode cannot encode
         raise JidError(str(error)) from error
+    if not stable:  # 130 characters of later Unicode become capitals: U+1D2C is such an `A`
+        raise JidError("it has characters that cannot be normalised")
     return Jid(jid.local, jid.domain, jid.resource)

@@ -37,7 +37,8 @@ def test_addresses_are_what_slixmpp_makes_of_them(text: str) -> None:
         with pytest.raises(JidError):
             jid.parse(text)
         return
-    if not theirs.domain or theirs.domain.endswith("."):  # empty, or not normalised
+    unstable = JID(theirs.full) != theirs  # what it becomes would become something else again
+    if not theirs.domain or theirs.domain.endswith(".") or unstable:  # empty, or not normalised
         with pytest.raises(JidError):
             jid.parse(text)
         return

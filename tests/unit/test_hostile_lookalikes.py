@@ -5,12 +5,14 @@ the same are one, whichever way they are written.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from edge.wire import jid
+from edge.wire.jid import JidError
 from tests.fuzz.front import PASSWORD, USER, Front, How
 from tests.fuzz.fuzz_negotiation import ELEMENTS
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, log, new_database
@@ -100,6 +102,29 @@ def test_a_name_is_the_same_however_it_is_written(gateway: Gateway, name: str) -
     to = f"{name}@{DOMAIN}"
     gateway.send(f"other@{DOMAIN}/fw", f"<message to='{to}'><body>Hi</body></message>")
     assert len(gateway.sends(OWN)) == 1
+
+
+UNSTABLE = ("\u1d2c", "\u03f9", "\u1d2e", "\u1d37")
+"""Characters that became assigned, and normalise to capitals, after stringprep was written: what
+they prepare to would prepare to something else again. The fuzzer found the second."""
+
+
+@pytest.mark.parametrize("character", UNSTABLE)
+@pytest.mark.parametrize("written", ["{}dmin@gw.example", "admin@{}w.example", "a{}@gw.example/x"])
+def test_what_is_not_normal_when_it_is_prepared_is_no_address(character: str, written: str) -> None:
+    with pytest.raises(JidError):
+        jid.parse(written.format(character))
+    with pytest.raises(JidError):
+        jid.prepare_local(character + "dmin")
+
+
+def test_every_character_that_is_taken_is_normal(scale: Callable[[int, int], int]) -> None:
+    for number in range(scale(0x3000, 0x110000)):
+        character = chr(number)
+        for address in (f"a{character}@b", f"a@b{character}", f"b/a{character}"):
+            with contextlib.suppress(JidError):
+                parsed = jid.parse(address)
+                assert jid.parse(parsed.full) == parsed, hex(number)
 
 
 def log_in(name: str, authzid: str = "") -> Front:
