@@ -93,10 +93,12 @@ class Router:
         if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
             raise StanzaError("bad-request", "an iq has an id, a type, and one payload")
         key = (kind, type_, stanza.children[0].name)
-        to = stanza.attrs.get("to")
+        to, domain = stanza.attrs.get("to"), self.house.domain
         handler = self._anywhere.get(key)
+        if to == domain and handler is not None:
+            return handler
         try:
-            place = destinations.place(self.house.domain, to, full.partition("/")[0])
+            place = destinations.place(domain, to, full.partition("/")[0])
         except StanzaError:
             if handler is None:
                 raise
