@@ -30,7 +30,7 @@ HERE: Final = "127.0.0.1"
 ELSEWHERE: Final = "127.0.0.2"
 """Two addresses of this machine: an honest device has another than whoever attacks."""
 
-GROWTH_KIB: Final = 16 * 1024
+GROWTH_KIB: Final = 8 * 1024
 """Resident memory that an attack may cost for good: what the allocator keeps of some connections,
 and far less than any attack here sends."""
 

@@ -24,7 +24,7 @@ ENDLESS = 1024 * MIB
 DURING_S = 1.0
 PATIENCE_S = 8.0
 """What an honest device may wait for an answer during a flood, on two busy cores."""
-BULK_GROWTH_KIB = 32 * KIB
+BULK_GROWTH_KIB = 16 * KIB
 """What a flood of large stanzas may cost: the bounds of what waits and of what is sent, filled."""
 
 
