@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 
 
-def opened(**limits: int) -> StreamParser:
+def opened(**limits: Any) -> StreamParser:
     """Return a parser that has read a header."""
     made = StreamParser(**limits)
     assert len(made.feed(HEADER)) == 1
