@@ -1,0 +1,155 @@
+"""docs/protocol.md, docs/fieldpost.doap and the code name the same RFCs, XEPs and namespaces."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.handlers.router import Router
+from edge.options import Limits, Xmpp
+from edge.wire import namespaces
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
+DOAP = ElementTree.fromstring((ROOT / "docs" / "fieldpost.doap").read_text("utf-8"))  # noqa: S314
+HARNESS = ROOT / "tests" / "fuzz"
+
+PROJECT = "{http://usefulinc.com/ns/doap#}"
+XMPP = "{https://linkmauve.fr/ns/xmpp-doap#}"
+RESOURCE = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}resource"
+
+ROW = re.compile(r"\| \[XEP-(\d{4})\]\(https://xmpp\.org/extensions/xep-(\d{4})\.html\) (\|.*)")
+OWN = frozenset(namespaces.QOS_ALL)
+"""What is advertised of the Quality of Service proposal, which has no number."""
+
+FRAMES = frozenset(
+    {
+        namespaces.STREAMS, namespaces.CLIENT, namespaces.TLS, namespaces.SASL, namespaces.BIND,
+        namespaces.SESSION, namespaces.STREAM_ERRORS, namespaces.STANZA_ERRORS, namespaces.ROSTER,
+        namespaces.PRE_APPROVAL,
+    }
+)  # fmt: skip
+"""What the RFCs define."""
+
+
+class Xep(NamedTuple):
+    """A row of the document."""
+
+    version: str
+    status: str
+    namespaces: frozenset[str]
+    component: str
+    left_out: str
+
+
+def documented() -> dict[str, Xep]:
+    found: dict[str, Xep] = {}
+    for match in ROW.finditer(DOCUMENT):
+        number, linked, cells = match.groups()
+        assert number == linked
+        assert number not in found
+        _, _name, version, status, names, component, left_out, _ = cells.split("|")
+        stripped = (version.strip(), status.strip())
+        named = frozenset(re.findall("`([^`]+)`", names))
+        found[number] = Xep(*stripped, named, component.strip(), left_out.strip())
+    return found
+
+
+XEPS = documented()
+SOURCES = {
+    path: path.read_text("utf-8")
+    for path in (ROOT / "edge").rglob("*.py")
+    if path.name != "namespaces.py"
+}
+CONSTANTS = {value: name for name, value in vars(namespaces).items() if isinstance(value, str)}
+
+
+def used(constant: str) -> bool:
+    """Tell whether any module but the list itself uses a namespace."""
+    return any(re.search(rf"\b{constant}\b", text) for text in SOURCES.values())
+
+
+def advertised(*, accounts: bool) -> set[str]:
+    """All that a gateway says it has: by discovery, and among the features of its streams."""
+    router = Router("gw.example", Limits(), Xmpp(), accounts=accounts)
+    streams = [f.stream(router.house) for f in router.features if f.stream is not None]
+    found = re.findall(r"xmlns='([^']+)'", b"".join(streams).decode())
+    return {*router.house.features, *found}
+
+
+def test_there_are_rows() -> None:
+    assert len(XEPS) > 15
+
+
+@pytest.mark.parametrize("number", XEPS)
+def test_a_row_says_how_far_and_a_partial_one_what_is_missing(number: str) -> None:
+    row = XEPS[number]
+    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", row.version)
+    assert row.status in {"complete", "partial"}
+    assert row.component in {"yes", "no"}
+    assert row.left_out or row.status == "complete"
+
+
+def test_the_machines_file_has_the_same_xeps() -> None:
+    found = {}
+    for xep in DOAP.iter(f"{XMPP}SupportedXep"):
+        link = xep.find(f"{XMPP}xep")
+        assert link is not None
+        number = re.fullmatch(
+            r"https://xmpp\.org/extensions/xep-(\d{4})\.html", link.attrib[RESOURCE]
+        )
+        assert number is not None
+        assert number[1] not in found
+        assert xep.findtext(f"{XMPP}since")
+        version, status = xep.findtext(f"{XMPP}version"), xep.findtext(f"{XMPP}status")
+        found[number[1]] = (version, status, bool(xep.findtext(f"{XMPP}note")))
+    assert found == {n: (x.version, x.status, bool(x.left_out)) for n, x in XEPS.items()}
+
+
+def test_the_machines_file_has_the_same_rfcs() -> None:
+    links = (one.get(RESOURCE, "") for one in DOAP.iter(f"{PROJECT}implements"))
+    told = [link.rpartition("/rfc")[2] for link in links if "/rfc" in link]
+    assert told == re.findall(r"^\| \[RFC (\d+)\]", DOCUMENT, re.MULTILINE)
+
+
+@pytest.mark.parametrize("accounts", [True, False])
+def test_what_is_advertised_is_named(accounts: bool) -> None:
+    named = set().union(*(row.namespaces for row in XEPS.values()))
+    assert advertised(accounts=accounts) <= named | OWN | FRAMES
+    assert all(f"`{name}`" in DOCUMENT for name in OWN)
+
+
+def test_what_a_component_does_not_have_it_does_not_advertise() -> None:
+    whole, part = advertised(accounts=True), advertised(accounts=False)
+    for number, row in XEPS.items():
+        offered = row.namespaces & whole
+        assert row.namespaces & part == (offered if row.component == "yes" else set()), number
+
+
+@pytest.mark.parametrize("number", XEPS)
+def test_what_is_named_is_in_the_code(number: str) -> None:
+    assert any(f"XEP-{number}" in text for text in SOURCES.values())
+    for name in XEPS[number].namespaces:
+        assert used(CONSTANTS[name])
+
+
+def test_what_the_code_says_it_follows_is_in_the_document() -> None:
+    followed = set(re.findall(r"XEP-(\d{4})", "".join(SOURCES.values())))
+    assert followed - set(XEPS) <= {"0085"}, "0085 is looked for, so as not to be stored"
+
+
+def test_the_bounds_are_those_of_the_options() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([0-9.]+) \|$", DOCUMENT, re.MULTILINE)
+    assert len(rows) == 20
+    for name, value in rows:
+        assert str(getattr(Limits(), name)) == value, name
+
+
+def test_every_target_of_the_fuzzer_has_a_row() -> None:
+    targets = {path.stem.removeprefix("fuzz_") for path in HARNESS.glob("fuzz_*.py")}
+    table = DOCUMENT[DOCUMENT.index("### Fuzzing") :]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == targets
