@@ -95,10 +95,13 @@ class Connection(Channel):
         """Take what was read."""
         if self.over:
             return
-        if nbytes > SLICE:
+        if self._unread:  # TLS has some left after it was asked to stop
+            self._unread += self._shared.buffer[:nbytes]
+        elif nbytes > SLICE:
             self._unread = bytes(self._shared.buffer[SLICE:nbytes])
-            nbytes = SLICE
-        self._feed(self._shared.buffer[:nbytes])
+            self._feed(self._shared.buffer[:SLICE])
+        else:
+            self._feed(self._shared.buffer[:nbytes])
         self._pump()
 
     def pause_writing(self) -> None:

@@ -58,6 +58,7 @@ class Registry:
         self._tokens: dict[str, Session] = {}
         self._detached: dict[int, Session] = {}
         self._over: dict[str, Handled] = {}
+        self._live = 0  # sessions that are not over
         self.unacknowledged = 0
         self.empty = asyncio.Event()
         self.empty.set()
@@ -72,8 +73,6 @@ class Registry:
             source: its address, as `throttle.source` gives it.
             now: the present second.
         """
-        if len(self._connections) - len(self._strangers) >= self._limits.sessions:
-            return False
         stays, goes = self._strangers.admit(connection, source, now)
         if goes is not None:
             goes.end("resource-constraint", "made room for a newcomer", at_once=True)
@@ -111,18 +110,19 @@ class Registry:
         account has too many, the one that has waited longest. One of the same address does not
         count: the new session replaces it.
         """
-        others = [
-            s for s in self._bound.get(session.account, {}).values() if s.full != session.full
-        ]
+        bound = self._bound.get(session.account, {}).values()
+        others = [other for other in bound if other.full != session.full]
+        places = self._limits.sessions + len(bound) - len(others)
         if len(others) >= self._limits.sessions_per_account:
             waiting = [s for s in self._detached.values() if s in others]
             if not waiting:
                 return False
             waiting[0].end("resource-constraint")
-        if len(self._sessions) >= self._limits.sessions:
+        if self._live >= places:
             if not self._detached:
                 return False
             next(iter(self._detached.values())).end("resource-constraint")
+        self._live += 1
         self._sessions[session.generation] = session
         self._bound.setdefault(session.account, {})[session.generation] = session
         return True
@@ -146,6 +146,7 @@ class Registry:
     def over(self, session: Session) -> None:
         """Note that a session is over; sends still find it until it has left the store."""
         generation, account = session.generation, session.account
+        self._live -= 1
         self._detached.pop(generation, None)
         of_account = self._bound.get(account, {})
         of_account.pop(generation, None)

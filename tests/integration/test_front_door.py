@@ -45,7 +45,7 @@ async def running(folder: Path, **options: object) -> AsyncIterator[int]:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     return Gateway(
         tmp_path_factory.mktemp("gw") / "gateway",
-        "cam1", "cam2", "cam3",
+        "cam1", "cam2", "cam3", "silent", "deaf", "same", "gone", "stays",
         require_tls=False,
         sessions_per_account=2,
         authenticate_delay=0.0,
@@ -211,26 +211,26 @@ async def received(client: Client, count: int) -> list[str]:
 
 
 async def test_who_acknowledges_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
-    deaf = await bound(port, "cam1", "deaf")
+    deaf = await bound(port, "silent", "deaf")
     await deaf.enable()
     async with deaf, await bound(port, "cam2") as sender:
-        sender.send(letters(17, 10, "cam1@gw.example/deaf"))
+        sender.send(letters(17, 10, "silent@gw.example/deaf"))
         assert await deaf.closed() == "resource-constraint"
-        async with await bound(port, "cam1", "next") as successor:
+        async with await bound(port, "silent", "next") as successor:
             successor.send("<presence/>")
             assert await received(successor, 17) == [f"c{n}" for n in range(17)]
 
 
 async def test_who_reads_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
     """Without stream management, what the kernel has taken counts as read: the rest comes back."""
-    deaf = await bound(port, "cam1", "deaf")
+    deaf = await bound(port, "deaf", "deaf")
     deaf.deafen()
-    async with await bound(port, "cam2") as sender, await bound(port, "cam1", "other") as other:
+    async with await bound(port, "cam2") as sender, await bound(port, "deaf", "other") as other:
         await show_itself(other)
         sent = 0
         reader = asyncio.create_task(received(other, 1))
         while not reader.done():
-            sender.send(letters(10, 9000, "cam1@gw.example/deaf"))
+            sender.send(letters(10, 9000, "deaf@gw.example/deaf"))
             await sender.writer.drain()
             await sender.iq("get", PING)
             sent += 10
@@ -258,16 +258,16 @@ async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
 
 
 async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None:
-    old = await bound(port, "cam1", "same")
+    old = await bound(port, "same", "same")
     token = await old.enable()
     old.cut()
     async with await bound(port, "cam2") as sender:
-        sender.send(letters(3, 10, "cam1@gw.example/same"))
+        sender.send(letters(3, 10, "same@gw.example/same"))
         await sender.iq("get", PING)
-        async with await bound(port, "cam1", "same") as new:
+        async with await bound(port, "same", "same") as new:
             new.send("<presence/>")
             assert await received(new, 3) == ["c0", "c1", "c2"]
-        async with await known(port, "cam1") as again:
+        async with await known(port, "same") as again:
             answer = await again.resume(token, 0)
             assert answer.tag == f"{SM}failed"
             assert answer[0].tag == f"{STANZAS}item-not-found"
@@ -277,13 +277,13 @@ async def test_a_replaced_session_gives_back_what_it_was_sent(port: int) -> None
 async def test_a_stored_message_is_gone_once_it_was_written(port: int) -> None:
     """Without stream management, what has left the gateway has arrived."""
     async with await bound(port, "cam2") as sender:
-        sender.send(letters(20, 100, "cam1@gw.example"))
+        sender.send(letters(20, 100, "gone@gw.example"))
         await sender.iq("get", PING)
-    async with await bound(port, "cam1", "gone") as first:
+    async with await bound(port, "gone", "gone") as first:
         first.send("<presence/>")
         assert await received(first, 20) == [f"c{n}" for n in range(20)]
         assert (await first.iq("get", PING)).get("type") == "result"
-    async with await bound(port, "cam1", "gone") as second:
+    async with await bound(port, "gone", "gone") as second:
         second.send("<presence/>")
         assert (await answered(second))[:-1] == []
 
@@ -300,14 +300,14 @@ async def answered(client: Client) -> list[str]:
 
 async def test_a_stored_message_stays_until_it_is_acknowledged(port: int) -> None:
     async with await bound(port, "cam2") as sender:
-        sender.send(letters(3, 100, "cam1@gw.example"))
+        sender.send(letters(3, 100, "stays@gw.example"))
         await sender.iq("get", PING)
-    async with await bound(port, "cam1", "stays") as first:
+    async with await bound(port, "stays", "stays") as first:
         await first.enable(resume=False)
         first.send("<presence/>")
         assert await received(first, 3) == ["c0", "c1", "c2"]
         first.cut()
-    async with await bound(port, "cam1", "stays") as second:
+    async with await bound(port, "stays", "stays") as second:
         await second.enable()
         second.send("<presence/>")
         assert await received(second, 3) == ["c0", "c1", "c2"], "what was not acknowledged"
@@ -316,7 +316,7 @@ async def test_a_stored_message_stays_until_it_is_acknowledged(port: int) -> Non
         assert await second.handled() == 1
         second.send("</stream:stream>")
         assert await second.closed() is None
-    async with await bound(port, "cam1", "stays") as third:
+    async with await bound(port, "stays", "stays") as third:
         third.send("<presence/>")
         assert (await answered(third))[:-1] == []
 

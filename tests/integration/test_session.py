@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
-from tests.helpers.xmpp import Client, condition, log_in, log_message
+from tests.helpers.xmpp import BIND, Client, authenticated, condition, log_in, log_message
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
 
@@ -227,8 +227,12 @@ async def test_strangers_take_no_place_of_a_session(tmp_path: Path) -> None:
             await stranger.element()
             async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
                 assert (await client.iq("get", PING)).get("type") == "result"
-                async with await Client.connect(port) as late:
-                    assert await late.closed() == "resource-constraint"
+                async with await authenticated(port, gateway.ca, "cam1", PASSWORD) as late:
+                    bind = f"<bind xmlns='{BIND}'><resource>late</resource></bind>"
+                    answer = await late.iq("set", bind, to=None)
+                    assert condition(answer) == "resource-constraint"
+                    await late.bind("fw")  # a session of the same address is replaced
+                    assert await client.closed() == "conflict"
 
 
 async def test_who_does_not_log_in_in_time_is_closed(tmp_path: Path) -> None:

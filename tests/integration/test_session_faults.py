@@ -1,0 +1,162 @@
+"""Sessions while the store is busy or a feature fails: nothing is lost, and who waits is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge.net import session
+from edge.store import database
+from tests.helpers.gateway import PASSWORD
+from tests.helpers.house import open_house
+from tests.helpers.xmpp import CLIENT, SM, Client, condition
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+SHORT = 0.05
+"""Seconds that the database waits for another process, where a test wants it to give up."""
+
+
+def offer(number: int) -> str:
+    """A stanza whose handling is a row."""
+    return (
+        f"<iq type='set' id='p{number}' to='gw.example'><assured xmlns='urn:xmpp:qos'"
+        f" msgId='m{number}'><message xmlns='jabber:client'/></assured></iq>"
+    )
+
+
+def letter(number: int, to: str) -> str:
+    return f"<message type='chat' id='c{number}' to='{to}'><body>{number}</body></message>"
+
+
+async def next_message(client: Client) -> str | None:
+    while (element := await client.element()).tag != f"{CLIENT}message":
+        pass
+    return element.get("id")
+
+
+async def test_what_the_store_cannot_do_is_told_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
+    async with open_house(tmp_path, "cam1", authenticate_delay=0.0) as house:
+        waiting = await house.known("cam1")
+        client = await house.bound("cam1", "other")
+        async with waiting, client, await Client.connect(house.port) as stranger:
+            await stranger.element()
+            await client.enable()
+            with house.locked():
+                client.send(offer(1))
+                answer = await client.stanza()
+                assert condition(answer) == "resource-constraint"
+                told = await stranger.authenticate("SCRAM-SHA-256", "cam1", PASSWORD)
+                assert told == "temporary-auth-failure"
+                request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
+                answer = await waiting.iq("set", request, to=None)
+                assert condition(answer) == "resource-constraint"
+            assert await client.handled() == 1
+            client.send(offer(1))
+            assert (await client.stanza()).get("type") == "result"
+            assert await waiting.bind("late") == "cam1@gw.example/late"
+            assert house.tally.take()["database"] == 1
+
+
+async def test_a_session_leaves_when_the_store_can_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
+    monkeypatch.setattr(session, "LEAVE_AGAIN", SHORT)
+    async with open_house(tmp_path, "cam1", "cam2") as house:
+        leaving, other = await house.bound("cam1", "leaving"), await house.bound("cam1", "other")
+        async with leaving, other, await house.bound("cam2") as sender:
+            other.send("<presence/>")
+            await leaving.enable()
+            sender.send(letter(1, "cam1@gw.example/leaving"))
+            assert await next_message(leaving) == "c1"
+            with house.locked():
+                leaving.send("</stream:stream>")
+                assert await leaving.closed() is None
+                sender.send(offer(1))
+                assert condition(await sender.element()) == "resource-constraint"
+            assert await next_message(other) == "c1"
+
+
+async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
+    monkeypatch.setattr(session, "LEAVE_AGAIN", SHORT)
+    monkeypatch.setattr(session, "LEAVE_TIMES", 1)
+    async with open_house(tmp_path, "cam1", "cam2") as house:
+        leaving, sender = await house.bound("cam1"), await house.bound("cam2")
+        async with leaving, sender:
+            await leaving.enable()
+            sender.send(letter(1, "cam1@gw.example/fw"))
+            assert await next_message(leaving) == "c1"
+            with house.locked():
+                leaving.send("</stream:stream>")
+                assert await leaving.closed() is None
+                while not (counts := house.tally.take())["returned"]:
+                    sender.send(offer(1))
+                    assert condition(await sender.element()) == "resource-constraint"
+                assert counts["returned"] == 1
+
+
+async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_it(
+    tmp_path: Path,
+) -> None:
+    async with open_house(tmp_path, "cam1") as house:
+        old = await house.bound("cam1")
+        first, second = await house.known("cam1"), await house.known("cam1")
+        token = await old.enable()
+        async with old, first, second:
+            with house.locked():
+                for number in range(5):
+                    old.send(offer(number))
+                await old.writer.drain()
+                old.send("<message type='error' to='gw.example'/>")
+                old.send(f"<r xmlns='{SM[1:-1]}'/>")
+                first.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='0'/>")
+                assert await old.closed() == "conflict"
+                second.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='0'/>")
+                assert await first.closed() == "conflict"
+            answer = await second.element()
+            assert answer.tag == f"{SM}resumed"
+            handled = int(answer.attrib["h"])
+            answers = [await second.stanza() for _ in range(min(handled, 5))]
+            assert [a.get("id") for a in answers] == [f"p{n}" for n in range(min(handled, 5))]
+            assert {a.get("type") for a in answers} <= {"result"}
+            for number in range(handled, 5):
+                second.send(offer(number))
+                assert (await second.stanza()).get("id") == f"p{number}"
+
+
+async def test_a_session_whose_second_connection_is_lost_too_still_waits(tmp_path: Path) -> None:
+    async with open_house(tmp_path, "cam1") as house:
+        old, lost, last = [await house.known("cam1") for _ in range(3)]
+        await old.bind("fw")
+        token = await old.enable()
+        async with old, lost, last:
+            with house.locked():
+                lost.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='0'/>")
+                assert await old.closed() == "conflict"
+                lost.send("</stream:stream>")
+                lost.cut()
+            answer = await last.resume(token, 0)
+            assert answer.tag == f"{SM}resumed"
+            assert (await last.iq("get", PING)).get("type") == "result"
+
+
+async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: Path) -> None:
+    async with open_house(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as house:
+        cut, there = await house.bound("cam1"), await house.bound("cam2", "one")
+        token = await cut.enable()
+        cut.cut()
+        new = await house.known("cam2")
+        async with there, new:
+            await new.bind("two")
+            async with await house.known("cam1") as again:
+                assert (await again.resume(token, 0)).tag == f"{SM}failed"
+                request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
+                answer = await again.iq("set", request, to=None)
+                assert condition(answer) == "resource-constraint"
