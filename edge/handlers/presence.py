@@ -1,16 +1,16 @@
-"""Presence: what sessions show of themselves, to whom, and what they are shown of others.
+"""Presence: what sessions show of themselves, and to whom.
 
 A session is there for others from its first presence without an address until it says that it
-goes, or is over; one that waits to be resumed is still there. Subscriptions are `subscriptions`';
-presence for the gateway itself asks for nothing. Source: RFC 6121, sections 4 and 8.5.
+goes, or is over; one that waits to be resumed is still there. Subscriptions are `subscriptions`',
+what a session is shown of others is `watching`'s; presence for the gateway itself asks for nothing.
+Source: RFC 6121, sections 4 and 8.5.
 """
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from edge.handlers import destinations, offline, refusals, relay, showing, subscriptions
+from edge.handlers import destinations, offline, refusals, relay, showing, subscriptions, watching
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature
 from edge.rules import access
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from edge.wire.stanza import Stanza
 
     Act = Callable[[Transaction, Sender], None]
-
-QUARTER: Final = 4
-"""Requests to see an account take at most one part in so many of what its session may leave
-unacknowledged: whoever asks cannot shut it out."""
 
 _PRIORITY: Final = clark(CLIENT, "priority")
 _SUBSCRIPTIONS: Final = {kind.value: kind for kind in Kind}
@@ -91,7 +87,7 @@ def _understand(house: House, stanza: Stanza) -> Act:
     acts = {
         None: lambda tx, sender: _show_to(house, tx, sender, raw, target),
         "unavailable": lambda tx, sender: _hide_from(tx, sender, raw, target),
-        "probe": lambda tx, sender: _probe(tx, sender, target),
+        "probe": lambda tx, sender: watching.probe(tx, sender, target),
         "error": lambda tx, sender: _relay_error(house, tx, sender, raw, target),
     }
     if type_ not in acts:
@@ -139,7 +135,7 @@ def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority:
     watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
     _send(tx, _all(shown, sender, ((watcher.generation, watcher.bare) for watcher in watchers)))
     if found.initial:
-        _be_shown(house, tx, sender)
+        watching.begin(house, tx, sender)
     if found.takes:
         offline.flush(house, tx, sender)
 
@@ -178,36 +174,6 @@ def _all(
 def _send(tx: Transaction, stanzas: Iterable[tuple[int, bytes]]) -> None:
     for generation, stanza in stanzas:
         tx.send(generation, stanza)
-
-
-def _be_shown(house: House, tx: Transaction, sender: Sender) -> None:
-    """Show a session the others of its account, its contacts, and who asks to see it (4.2.2)."""
-    for other in showing.available(tx, sender.bare):
-        if other.generation != sender.generation:
-            tx.send(sender.generation, showing.shown(other, sender.full))
-    account = roster.account(tx, sender.account)
-    if account is None:
-        return
-    for contact in presence.visible(tx, account, sender.bare):
-        relation = access.relation(
-            own=False, exists=contact.usable, listed=True, subscription=contact.subscription
-        )
-        if access.may_see_presence(sender, relation):
-            tx.send(sender.generation, stamped(contact.presence, contact.full, sender.full))
-    for request in _page(house, roster.requests(tx, account)):
-        tx.send(sender.generation, request)
-
-
-def _page(house: House, requests: Iterable[bytes]) -> Iterator[bytes]:
-    """Choose the first requests, as many as a session is sent at once: the rest comes when those
-    are answered."""
-    count = house.limits.unacknowledged_stanzas // QUARTER
-    room = house.limits.unacknowledged_bytes // QUARTER
-    for request in islice(requests, count):
-        room -= len(request)
-        if room < 0:
-            return
-        yield request
 
 
 def _go(tx: Transaction, sender: Sender, raw: bytes) -> None:
@@ -280,34 +246,6 @@ def _relay_error(house: House, tx: Transaction, sender: Sender, raw: bytes, targ
     session = relay.answerable(house, tx, sender, target.full)
     if session is not None:
         tx.send(session.generation, stamped(raw, sender.full, target.full))
-
-
-# Probes: section 4.3.2
-
-
-def _probe(tx: Transaction, sender: Sender, target: Jid) -> None:
-    """Answer a client's probe for the account that is asked about.
-
-    Who may not see it and believes to does not from then on; nobody is told of an account that is
-    not there.
-    """
-    relation = relations.of(tx, sender, target.local)
-    if relation is Relation.NOBODY:
-        return
-    if not access.may_see_presence(sender, relation):
-        own = subscriptions.party(tx, sender.bare, sender.account)
-        if own is not None:
-            subscriptions.refuse(tx, own, target.bare)
-        return
-    there = [s for s in showing.available(tx, target.bare) if target.resource in ("", _resource(s))]
-    for session in there:
-        tx.send(sender.generation, showing.shown(session, sender.full))
-    if not there:
-        tx.send(sender.generation, showing.unavailable(target.full, sender.full))
-
-
-def _resource(session: Session) -> str:
-    return session.full.partition("/")[2]
 
 
 def _pre_approval(_house: House) -> bytes:

@@ -68,9 +68,9 @@ CREATE TEMPORARY TABLE under_way (
     kind TEXT NOT NULL,
     id INTEGER NOT NULL, -- of a row that was handed to a session
     generation INTEGER NOT NULL,
-    PRIMARY KEY (kind, id)
+    PRIMARY KEY (generation, kind, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX temp.under_way_by_session ON under_way (generation);
+CREATE INDEX temp.under_way_by_row ON under_way (kind, id);
 """
 """Who is there and what they have been handed, for as long as the process lives (`sessions`)."""
 

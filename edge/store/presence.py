@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
+KIND: Final = "presence"
+"""The kind of receipt of a page of contacts; its row is the generation that the page ended with."""
+
 _SHOW: Final = """
 UPDATE temp.sessions SET available = 1, priority = ?, presence = ? WHERE generation = ?
 """
@@ -25,12 +28,17 @@ WHERE r.account = ? AND r.listed = 1 AND r.subscription IN ('from', 'both') AND 
 ORDER BY s.generation
 """
 _VISIBLE: Final = """
-SELECT s.presence, s.full, theirs.subscription, a.revoked IS NULL
-FROM main.roster AS mine
-JOIN temp.sessions AS s ON s.bare = mine.jid AND s.available = 1
-JOIN main.accounts AS a ON a.name = s.account
-JOIN main.roster AS theirs ON theirs.account = a.id AND theirs.jid = ? AND theirs.listed = 1
-WHERE mine.account = ? AND mine.subscription IN ('to', 'both')
+WITH page AS (
+    SELECT s.generation, theirs.subscription, a.revoked IS NULL AS usable
+    FROM main.roster AS mine
+    JOIN temp.sessions AS s ON s.bare = mine.jid AND s.available = 1
+    JOIN main.accounts AS a ON a.name = s.account
+    JOIN main.roster AS theirs ON theirs.account = a.id AND theirs.jid = ? AND theirs.listed = 1
+    WHERE mine.account = ? AND mine.subscription IN ('to', 'both') AND s.generation > ?
+    ORDER BY s.generation LIMIT ?
+)
+SELECT s.generation, s.presence, s.full, page.subscription, page.usable
+FROM page JOIN temp.sessions AS s ON s.generation = page.generation
 ORDER BY s.generation
 """
 _DIRECT: Final = """
@@ -51,12 +59,14 @@ class Listener(NamedTuple):
 
 
 class Visible(NamedTuple):
-    """A contact's session that an account asked to see: its last presence (raw, stamped).
+    """A contact's session that an account asked to see: its number, and its last presence (raw,
+    stamped).
 
     `subscription` is what the contact's roster says of the account; `usable` tells that the contact
     is not revoked.
     """
 
+    generation: int
     presence: bytes
     full: str
     subscription: str
@@ -83,13 +93,24 @@ def audience(tx: Transaction, account: int) -> list[Listener]:
     return [Listener(*row) for row in tx.rows(_AUDIENCE, (account,))]
 
 
-def visible(tx: Transaction, account: int, bare: str) -> list[Visible]:
+def visible(
+    tx: Transaction, account: int, bare: str, after: int, count: int, max_bytes: int
+) -> list[Visible]:
     """Return the available sessions of all contacts whose presence an account has asked for.
 
-    `account` and `bare` are the same one's.
+    `account` and `bare` are the same one's. In order of generations, those beyond `after`: at most
+    `count`, whose presences have at most `max_bytes`. There is always one, if there is any.
     """
-    rows = tx.rows(_VISIBLE, (bare, account))
-    return [Visible(bytes(raw), full, sub, bool(usable)) for raw, full, sub, usable in rows]
+    found: list[Visible] = []
+    room = max_bytes
+    for generation, raw, full, subscription, usable in tx.run(
+        _VISIBLE, (bare, account, after, count)
+    ):
+        room -= len(raw)
+        if found and room < 0:
+            break
+        found.append(Visible(generation, bytes(raw), full, subscription, bool(usable)))
+    return found
 
 
 def direct(tx: Transaction, generation: int, target: str) -> None:

@@ -25,7 +25,7 @@ SELECT jid, listed, subscription, ask, approved, request, name, groups
 FROM roster WHERE account = ? AND listed = 1 ORDER BY jid
 """
 _REQUESTS: Final = """
-SELECT request FROM roster WHERE account = ? AND request IS NOT NULL ORDER BY jid
+SELECT request FROM roster WHERE account = ? AND request IS NOT NULL ORDER BY jid LIMIT ?
 """
 _COUNT: Final = "SELECT count(*) FROM roster WHERE account = ? AND listed = ?"
 _PUT: Final = """
@@ -85,9 +85,9 @@ def listed(tx: Transaction, account: int) -> list[Contact]:
     return [_contact(row) for row in tx.rows(_LISTED, (account,))]
 
 
-def requests(tx: Transaction, account: int) -> list[bytes]:
-    """Return the requests that an account has not answered: stanzas, as they came."""
-    return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account,))]
+def requests(tx: Transaction, account: int, count: int) -> list[bytes]:
+    """Return the first `count` requests that an account has not answered, as they came."""
+    return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:

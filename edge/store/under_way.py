@@ -15,6 +15,7 @@ _BEGIN: Final = "INSERT OR REPLACE INTO temp.under_way (kind, id, generation) VA
 _END: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ? AND generation = ?"
 _OF: Final = "SELECT kind, id FROM temp.under_way WHERE generation = ? ORDER BY kind, id"
 _DROP: Final = "DELETE FROM temp.under_way WHERE generation = ?"
+_DROP_KIND: Final = "DELETE FROM temp.under_way WHERE generation = ? AND kind = ?"
 
 
 def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
@@ -25,6 +26,11 @@ def begin(tx: Transaction, receipt: Receipt, generation: int) -> None:
 def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
     """Note that a session has a row's stanza; false if the row was not with that session."""
     return tx.run(_END, (*receipt, generation)).rowcount > 0
+
+
+def drop(tx: Transaction, kind: str, generation: int) -> None:
+    """Wait no more for what a session has of one kind."""
+    tx.run(_DROP_KIND, (generation, kind))
 
 
 def take_back(tx: Transaction, generation: int) -> list[tuple[str, int]]:

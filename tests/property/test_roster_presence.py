@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 200 if LONG else 25
 NAMES: Final = ("panel", "pump1", "valve")
+LIMITS: Final = Limits(unacknowledged_stanzas=16)
+"""So that a page of contacts has two of the four that there may be."""
 SESSIONS: Final = tuple(f"{name}@gw.example/{r}" for name in NAMES for r in ("a", "b"))
 BARES: Final = tuple(f"{name}@gw.example" for name in NAMES)
 
@@ -67,7 +69,7 @@ class Accounts(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
-        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits())
+        self.gateway = Gateway(new_database(Path(self._folder.name)), LIMITS)
         self.gateway.connection.execute("PRAGMA synchronous = OFF")
         for name in NAMES:
             self.gateway.add(name)
@@ -90,9 +92,10 @@ class Accounts(RuleBasedStateMachine):
         self._hear()
 
     def _hear(self) -> None:
-        for full, client in self.clients.items():
-            for stanza in self.gateway.elements(full):
-                client.take(stanza)
+        while self.gateway.sent:  # what is heard may bring the next page
+            for full, client in self.clients.items():
+                for stanza in self.gateway.elements(full):
+                    client.take(stanza)
 
     @initialize()
     def begin(self) -> None:

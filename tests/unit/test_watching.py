@@ -1,0 +1,137 @@
+"""What a session is shown of its contacts at its first presence: all of them, in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edge.options import Limits
+from edge.store import accounts, presence
+from edge.store.database import Receipt
+from tests.helpers.instant import appear, bare, befriend, told
+from tests.helpers.store import Gateway, new_database, read_element
+
+PANEL = "panel@gw.example/screen"
+PUMPS = tuple(f"pump{number}@gw.example/fw" for number in range(1, 8))
+LIMITS = Limits(unacknowledged_stanzas=24, unacknowledged_bytes=64 * 1024)
+PAGE = 3
+"""An eighth of those stanzas."""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), LIMITS)
+    made.add("panel")
+    for full in PUMPS:
+        made.add(full.partition("@")[0])
+        befriend(made, PANEL, full)
+    yield made
+    made.close()
+
+
+def shown(gateway: Gateway) -> list[str]:
+    """Return whom the panel was shown since this was last asked, which it has then."""
+    lines = [line.split(" ") for line in told(gateway, PANEL)]
+    return [who for kind, who in lines if kind == "available" and who != PANEL]
+
+
+def last_of_page(gateway: Gateway) -> Receipt:
+    """Return the receipt of what the panel was sent last, and pass over all of it."""
+    receipt = gateway.sends(PANEL)[-1].receipt
+    assert receipt is not None
+    return receipt
+
+
+def confirm(gateway: Gateway, *receipts: Receipt) -> None:
+    generation = gateway.generation(PANEL)
+    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+
+
+def test_contacts_come_in_pages_each_when_its_peer_has_the_one_before(gateway: Gateway) -> None:
+    appear(gateway, PUMPS)
+    gateway.send(PANEL, "<presence/>")
+    pages = [shown(gateway) for _ in range(4)]
+    assert pages == [list(PUMPS[:3]), list(PUMPS[3:6]), list(PUMPS[6:]), []]
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+
+
+def test_a_page_that_is_all_waits_for_nothing(gateway: Gateway) -> None:
+    appear(gateway, PUMPS[:PAGE])
+    gateway.send(PANEL, "<presence/>")
+    assert [send.receipt for send in gateway.sends(PANEL)] == [None] * (1 + PAGE)
+
+
+def test_a_page_has_no_more_bytes_than_its_part(gateway: Gateway) -> None:
+    appear(gateway, PUMPS, f"<status>{'x' * 3900}</status>")
+    gateway.send(PANEL, "<presence/>")
+    assert [len(shown(gateway)) for _ in range(5)] == [2, 2, 2, 1, 0]
+
+
+def test_a_presence_larger_than_a_page_comes_alone(tmp_path: Path) -> None:
+    limits = Limits(unacknowledged_bytes=64 * 1024, presence_bytes=16 * 1024)
+    gateway = Gateway(new_database(tmp_path), limits)
+    for full in (PANEL, *PUMPS[:2]):
+        gateway.add(full.partition("@")[0])
+    for full in PUMPS[:2]:
+        befriend(gateway, PANEL, full)
+    appear(gateway, PUMPS[:2], f"<status>{'x' * 12_000}</status>")
+    gateway.send(PANEL, "<presence/>")
+    assert [shown(gateway) for _ in range(3)] == [[PUMPS[0]], [PUMPS[1]], []]
+    gateway.close()
+
+
+def test_who_changes_or_goes_meanwhile_is_told_as_ever(gateway: Gateway) -> None:
+    appear(gateway, PUMPS[:5])
+    gateway.send(PANEL, "<presence/>")
+    receipt = last_of_page(gateway)
+    gateway.send(PUMPS[4], "<presence type='unavailable'/>")
+    gateway.send(PUMPS[6], "<presence/>")
+    assert told(gateway, PANEL) == [f"unavailable {PUMPS[4]}", f"available {PUMPS[6]}"]
+    confirm(gateway, receipt)
+    assert shown(gateway) == [PUMPS[3], PUMPS[6]]
+
+
+def test_the_pages_end_with_the_sessions_presence_and_begin_anew_with_it(gateway: Gateway) -> None:
+    appear(gateway, PUMPS)
+    gateway.send(PANEL, "<presence/>")
+    first = last_of_page(gateway)
+    assert first == (presence.KIND, gateway.generation(PUMPS[PAGE - 1]))
+    gateway.send(PANEL, "<presence type='unavailable'/>")
+    gateway.sent.clear()
+    confirm(gateway, first)
+    assert gateway.sent == []
+    for _ in range(2):
+        gateway.send(PANEL, "<presence type='unavailable'/>")
+        gateway.send(PANEL, "<presence/>")
+    second = last_of_page(gateway)
+    confirm(gateway, first, second)
+    assert shown(gateway) == list(PUMPS[3:6])
+
+
+def test_a_page_of_none_who_may_be_seen_is_passed_over(gateway: Gateway) -> None:
+    appear(gateway, PUMPS)
+    for name in ("pump1", "pump2", "pump3"):
+        gateway.tx(partial(accounts.revoke, name=name))
+    gateway.send(PANEL, "<presence/>")
+    assert [shown(gateway) for _ in range(3)] == [list(PUMPS[3:6]), list(PUMPS[6:]), []]
+
+
+def test_who_is_removed_meanwhile_is_shown_no_more(gateway: Gateway) -> None:
+    appear(gateway, PUMPS)
+    gateway.send(PANEL, "<presence/>")
+    gateway.tx(lambda tx: accounts.remove(tx, "panel", bare(PANEL)))
+    assert shown(gateway) == list(PUMPS[:PAGE])
+    assert shown(gateway) == []
+
+
+def test_a_session_that_ends_between_two_pages_leaves_nothing(gateway: Gateway) -> None:
+    appear(gateway, PUMPS)
+    gateway.send(PANEL, "<presence/>")
+    gateway.sent.clear()
+    gateway.leave(PANEL)
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    told_to_pumps = [read_element(send.stanza).get("type") for send in gateway.sent]
+    assert told_to_pumps == ["unavailable"] * len(PUMPS)
