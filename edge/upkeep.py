@@ -82,19 +82,26 @@ async def look_for_changes(store: Store) -> None:
 async def look_after_certificates(
     folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: Tally
 ) -> None:
+    """Look at the certificates once a day, and at the start."""
+    while True:
+        await look_at_certificates(folder, domain, clock().wall, store, tally)
+        await asyncio.sleep(CERTIFICATES)
+
+
+async def look_at_certificates(
+    folder: Path, domain: str, now: int, store: Store, tally: Tally
+) -> None:
     """Renew the server's certificate in time, and tell of devices' that run out.
 
     A new one takes effect with the next handshake (`net.tls`). What cannot be renewed is counted as
-    `server_certificate`, and tried again with the next look.
+    `server_certificate`, and tried again with the next look. `now` is in ms since 1970 UTC.
     """
-    while True:
-        try:
-            await asyncio.to_thread(pki.renew_server, folder, domain, clock().wall)
-        except (SetupError, OSError):
-            tally.add("server_certificate")
-        with suppress(StoreError):  # a full disk: told with the next look
-            await store.run(tell_expiring)
-        await asyncio.sleep(CERTIFICATES)
+    try:
+        await asyncio.to_thread(pki.renew_server, folder, domain, now)
+    except (SetupError, OSError):
+        tally.add("server_certificate")
+    with suppress(StoreError):  # a full disk: told with the next look
+        await store.run(tell_expiring)
 
 
 def tell_expiring(tx: Transaction) -> None:

@@ -1,0 +1,73 @@
+"""What a running gateway does from time to time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge import upkeep
+from edge.admin import pki
+from edge.net.tally import Tally
+from edge.store import certificates
+from edge.store.certificates import DAY
+from tests.helpers.house import open_house
+from tests.helpers.store import Gateway, digest_of, new_database
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    yield made
+    made.close()
+
+
+def issue(gateway: Gateway, name: str, days: float) -> None:
+    not_after = gateway.clock().wall + round(days * DAY)
+    gateway.add(name)
+    gateway.tx(lambda tx: certificates.add(tx, name, digest_of(name), name, not_after))
+
+
+def told(gateway: Gateway) -> list[tuple[str | None, float | None]]:
+    rows = gateway.events("system", "certificate_expires")
+    return [(row.source, row.value) for row in rows]
+
+
+def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gateway) -> None:
+    issue(gateway, "soon", 7.5)
+    issue(gateway, "later", 300)
+    gateway.tx(upkeep.tell_expiring)
+    gateway.clock.service += 3600
+    gateway.tx(upkeep.tell_expiring)
+    assert told(gateway) == [("soon", 7.0)]
+    gateway.clock.service += 24 * 3600
+    gateway.tx(upkeep.tell_expiring)
+    assert told(gateway) == [("soon", 7.0), ("soon", 6.0)]
+
+
+def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
+    issue(gateway, "soon", 7.5)
+    gateway.tx(upkeep.tell_expiring)
+    gateway.clock.wall_offset = -10 * DAY
+    gateway.tx(upkeep.tell_expiring)
+    assert [source for source, _ in told(gateway)] == ["soon", "soon"]
+
+
+async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted(
+    tmp_path: Path,
+) -> None:
+    async with open_house(tmp_path) as house:
+        folder, tally = house.gateway.folder, Tally()
+        server = pki.files(folder).server
+        before = server.read_bytes()
+        now = round(time.time() * 1000)
+        for days, renewed in ((0, False), (5 * 365 - 100, True)):
+            at = now + days * DAY
+            await upkeep.look_at_certificates(folder, "gw.example", at, house.store, tally)
+            assert (server.read_bytes() != before) == renewed
+        assert tally.take() == {}
+        server.unlink()
+        await upkeep.look_at_certificates(folder, "gw.example", now, house.store, tally)
+        assert tally.take() == {"server_certificate": 1}
