@@ -21,7 +21,7 @@ from edge.net.keepalive import keep_alive
 from edge.wire.errors import StreamError
 from edge.wire.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
 from edge.wire.parser import StreamParser
-from edge.wire.stanza import TAG, Stanza, StreamClose
+from edge.wire.stanza import TAG, Stanza, StreamClose, StreamOpen
 
 if TYPE_CHECKING:
     from edge.config import Address
@@ -47,6 +47,7 @@ REASON: Final = 200
 
 _UNREAD: Final = "the server does not take what it is sent"
 
+_STREAM: Final = clark(STREAMS, "stream")
 _STREAM_ERROR: Final = clark(STREAMS, "error")
 _TEXT: Final = clark(STREAM_ERRORS, "text")
 _HANDSHAKE: Final = clark(CLIENT, "handshake")
@@ -224,7 +225,9 @@ class Link(ComponentXMPP):
         self._open = self._parser(SERVER_STANZA_BYTES)
         # Stanzas are in the namespace of components here, and are what those of clients are.
         header, rest = self._header[: match.end()], self._header[match.end() :]
-        self._open.feed(header.replace(COMPONENT.encode(), CLIENT.encode()))
+        opened = self._open.feed(header.replace(COMPONENT.encode(), CLIENT.encode()))
+        if not any(isinstance(item, StreamOpen) and item.name == _STREAM for item in opened):
+            raise StreamError("invalid-namespace", "no stream")
         super().data_received(header)
         return rest
 

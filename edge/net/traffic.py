@@ -187,12 +187,16 @@ class Traffic:
                 self._peers.remove(peer)
             else:
                 self._peers.judge(peer, outcome)
+                self._make_room()
 
         self._charge(peer, 0)
         self._store.submit(unit, entered)
+        self._make_room()
+        return peer
+
+    def _make_room(self) -> None:
         for gone in self._peers.surplus():
             self._store.submit(partial(self._leave, gone.generation), lambda _outcome: None)
-        return peer
 
     def _leave(self, generation: int, tx: Transaction) -> None:
         self._lifecycle.leave(tx, generation, ())

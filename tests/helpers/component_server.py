@@ -1,0 +1,124 @@
+"""A scripted server for one component: it says what a test has it say, well or not."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from xml.etree.ElementTree import Element
+
+SECRET = "between us"
+WAIT_S = 15.0
+
+HEADER = (
+    "<?xml version='1.0'?><stream:stream xmlns='jabber:component:accept'"
+    " xmlns:stream='http://etherx.jabber.org/streams' from='gw.example' id='a>b'>"
+)
+ID = "a>b"
+
+
+class Link:
+    """One connection of the component, on the server's side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._depth = 0
+        self._found: list[Element] = []
+
+    def say(self, *pieces: str | bytes) -> None:
+        """Send bytes."""
+        for piece in pieces:
+            self._writer.write(piece.encode() if isinstance(piece, str) else piece)
+
+    async def drained(self) -> None:
+        """Wait until what was said has left, or not at once."""
+        await asyncio.wait_for(self._writer.drain(), WAIT_S)
+
+    def leave(self) -> None:
+        """Close the connection without a word."""
+        self._writer.close()
+
+    def pause(self) -> None:
+        """Read nothing from now on."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    async def opened(self) -> str:
+        """Wait for the stream's header, and return it."""
+        async with asyncio.timeout(WAIT_S):
+            return (await self._reader.readuntil(b">")).decode()
+
+    async def element(self) -> Element:
+        """Wait for the next stanza."""
+        async with asyncio.timeout(WAIT_S):
+            while not self._found:
+                data = await self._reader.read(65_536)
+                if not data:
+                    raise ConnectionError("the component has gone")
+                self._parser.feed(data)
+                self._collect()
+            return self._found.pop(0)
+
+    def _collect(self) -> None:
+        for event, element in self._parser.read_events():  # type: ignore[misc]
+            self._depth += 1 if event == "start" else -1
+            if event == "end" and self._depth == 1:
+                self._found.append(element)
+
+    async def shake(self, then: str = "") -> None:
+        """Open the stream, check the handshake, accept it, and say something in the same breath."""
+        header = await self.opened()
+        assert re.search("to=['\"]gw.example['\"]", header)
+        self._parser.feed("<s xmlns='jabber:component:accept' xmlns:stream='s'>")
+        self._collect()
+        self.say(HEADER)
+        shown = await self.element()
+        assert shown.text == hashlib.sha1(f"{ID}{SECRET}".encode()).hexdigest()  # noqa: S324
+        self.say("<handshake/>" + then)
+
+    async def ask(self, stanza: str) -> Element:
+        """Send a stanza, and return the next that comes back."""
+        self.say(stanza)
+        return await self.element()
+
+
+class Server:
+    """Where components connect."""
+
+    def __init__(self) -> None:
+        self.links: asyncio.Queue[Link] = asyncio.Queue()
+        self.port = 0
+
+    async def link(self) -> Link:
+        """Wait for the next connection."""
+        return await asyncio.wait_for(self.links.get(), WAIT_S)
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    """Listen on a free port."""
+    server = Server()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        await server.links.put(Link(reader, writer))
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, limit=2**22)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for writer in writers:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
+        await listening.wait_closed()

@@ -1,0 +1,324 @@
+"""A component's link to a server that is scripted: well-meaning, wrong, hostile, gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from edge import config
+from edge.errors import ConfigError
+from edge.handlers.router import Router
+from edge.net import link as link_module
+from edge.net import traffic as traffic_module
+from edge.net.component import Component
+from edge.net.tally import Tally
+from edge.options import Limits
+from edge.store import accounts, sessions
+from tests.helpers.component_server import HEADER, SECRET, Link, Server, serving
+from tests.helpers.store import DOMAIN, new_database, opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from edge.store.commit import Store
+    from edge.store.database import Transaction
+
+PUMP = "pump1@users.example/fw"
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+COUNT = "SELECT count(*) FROM temp.sessions"
+
+
+def ping(number: int, from_: str = PUMP, to: str = DOMAIN) -> str:
+    return f"<iq type='get' id='p{number}' from='{from_}' to='{to}'>{PING}</iq>"
+
+
+def info(number: int) -> str:
+    """Ask for what takes a long answer."""
+    return ping(number).replace(PING, "<query xmlns='http://jabber.org/protocol/disco#info'/>")
+
+
+class Site:
+    """A component in this process, and what it told."""
+
+    def __init__(self, folder: Path, port: int, limits: Limits, store: Store) -> None:
+        text = (
+            f'gateway.domain = "{DOMAIN}"\n[xmpp]\nlisten = ""\nlisten_tls = ""\n'
+            f'component = "127.0.0.1:{port}"\ncomponent_secret = "secret"\n'
+            f"trusted_domains = {json.dumps(['trusted.example'])}\n"
+        )
+        settings = replace(config.parse(text.encode()), limits=limits)
+        self.secret = folder / "secret"
+        self.secret.write_text(SECRET)
+        self.secret.chmod(0o600)
+        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.faults: list[BaseException] = []
+        self.tally = Tally()
+        self.store = store
+        router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
+        self.component = Component(
+            folder, settings, store, router, self.tally, self.told.put_nowait, self.faults.append
+        )
+
+    async def heard(self) -> str:
+        """The next line for the operator."""
+        return await asyncio.wait_for(self.told.get(), 15)
+
+    async def sessions(self) -> int:
+        """How many are there."""
+
+        def unit(tx: Transaction) -> int:
+            return int(tx.row(COUNT)[0])
+
+        return await self.store.run(unit)
+
+
+@asynccontextmanager
+async def attached(
+    folder: Path, limits: Limits | None = None
+) -> AsyncIterator[tuple[Site, Link, Server]]:
+    """A component that is attached."""
+    async with starting(folder, limits) as (site, server, task):
+        link = await server.link()
+        await link.shake()
+        assert await task == [("component", config.Address("127.0.0.1", server.port))]
+        yield site, link, server
+
+
+@asynccontextmanager
+async def starting(
+    folder: Path, limits: Limits | None = None
+) -> AsyncIterator[tuple[Site, Server, asyncio.Task[list[tuple[str, config.Address]]]]]:
+    """A component that tries to attach."""
+    async with serving() as server, opened(new_database(folder)) as store:
+        await store.run(lambda tx: accounts.add(tx, "pump1@users.example", (), trusted=True))
+        site = Site(folder, server.port, limits or Limits(), store)
+        task = asyncio.create_task(site.component.start())
+        try:
+            yield site, server, task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            await site.component.stop(2)
+            await site.component.stop(2)
+            assert site.faults == []
+
+
+async def test_what_comes_with_the_servers_word_is_answered(tmp_path: Path) -> None:
+    async with starting(tmp_path) as (_site, server, task):
+        link = await server.link()
+        await link.shake(ping(1))
+        await task
+        found = {(await link.element()).get("id"), (await link.element()).get("type")}
+        assert found & {"p1", "probe"}
+
+
+async def test_every_split_of_the_servers_words_is_the_same(tmp_path: Path) -> None:
+    async with starting(tmp_path) as (_site, server, task):
+        link = await server.link()
+        await link.opened()
+        for letter in HEADER + "<handshake/>" + ping(1):
+            link.say(letter)
+            await link.drained()
+        await task
+
+
+async def test_a_stanza_may_name_the_namespace_of_components_itself(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (_site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        named = ping(1).replace("<iq ", "<iq xmlns='jabber:component:accept' ")
+        assert (await link.ask(named)).get("type") == "result"
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("not-authorized", "the server refused the secret"),
+        ("host-unknown", "the server has no component of this name"),
+        ("conflict", "the server has another component of this name connected"),
+        ("policy-violation", "the server ended the stream: policy-violation"),
+    ],
+)
+async def test_what_the_server_ends_the_stream_with_is_told_in_words(
+    tmp_path: Path, condition: str, told: str
+) -> None:
+    async with starting(tmp_path) as (site, server, _task):
+        link = await server.link()
+        await link.opened()
+        link.say(
+            f"{HEADER}<stream:error><{condition} xmlns='urn:ietf:params:xml:ns:xmpp-streams'/>"
+            "<text xmlns='urn:ietf:params:xml:ns:xmpp-streams'>its\nwords</text>"
+            "</stream:error></stream:stream>"
+        )
+        assert f"{told} (its words); it is tried again" in await site.heard()
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("<stream:stream " + "x" * 5000, "a stream header without end"),
+        (f"{HEADER}<handshake/><message><a></message>", "the server sent what is not accepted"),
+        (f"{HEADER}<handshake/></stream:stream>", "the server ended the stream"),
+        ("no XML>", "a stream header without end"),
+        ("<html>", "the server sent what is not accepted"),
+        (None, "the server closed the connection"),
+    ],
+)
+async def test_a_server_that_makes_no_sense_is_left_and_called_again(
+    tmp_path: Path, said: str | None, told: str
+) -> None:
+    async with starting(tmp_path) as (site, server, _task):
+        link = await server.link()
+        await link.opened()
+        if said is None:
+            link.leave()
+        else:
+            link.say(said if said != "no XML>" else said * 1000)
+        assert told in await site.heard()
+        again = await server.link()
+        await again.shake()
+
+
+async def test_a_server_that_says_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "ATTACH", 0.2)
+    async with starting(tmp_path) as (site, server, _task):
+        await (await server.link()).opened()
+        assert "did not accept the component within" in await site.heard()
+        monkeypatch.setattr(link_module, "ATTACH", 15.0)
+        await (await server.link()).shake()
+        assert "attached to" in await site.heard()
+
+
+async def test_addresses_that_cannot_be_are_passed_over_and_counted(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        link.say(
+            f"<message to='{DOMAIN}'/>",
+            f"<message from='{PUMP}'/>",
+            f"<message from='@' to='{DOMAIN}'/>",
+            ping(2, to="elsewhere.example"),
+            ping(3, from_=f"a@{DOMAIN}/x"),
+            "<odd xmlns='urn:odd'/>",
+        )
+        assert (await link.ask(ping(4))).get("id") == "p4"
+        assert site.tally.take()["component_address"] == 5
+
+
+async def test_answers_come_in_order_and_from_the_address_that_was_asked(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (_site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        bad = f"<iq type='get' id='b' from='{PUMP}' to='{DOMAIN}'/>"
+        link.say(*(ping(n) + bad for n in range(20)), f"<iq type='result' from='{PUMP}' to='x'/>")
+        for number in range(20):
+            answer, refused = await link.element(), await link.element()
+            assert (answer.get("id"), answer.get("to"), answer.get("from")) == (
+                f"p{number}",
+                PUMP,
+                DOMAIN,
+            )
+            assert (refused.get("id"), refused.get("type")) == ("b", "error")
+
+
+async def test_the_link_waits_while_too_much_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic_module, "IN_FLIGHT", 2)
+    async with attached(tmp_path) as (_site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        link.say(*(ping(number) for number in range(500)))
+        found = [(await link.element()).get("id") for _ in range(500)]
+        assert found == [f"p{number}" for number in range(500)]
+
+
+async def test_sessions_are_bounded_whoever_speaks(tmp_path: Path) -> None:
+    limits = replace(Limits(), sessions=6, unauthenticated=3)
+    async with attached(tmp_path, limits) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        for number in range(40):
+            answer = await link.ask(ping(number, from_=f"u{number}@any.example/x"))
+            assert answer.get("to") == f"u{number}@any.example/x"
+            assert await site.sessions() <= 6
+        for number in range(40):
+            await link.ask(ping(number, from_=f"u{number}@trusted.example/x"))
+        assert await site.sessions() <= 6
+
+
+async def test_a_lost_link_ends_all_sessions_and_is_made_again(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (site, link, server):
+        assert (await link.element()).get("type") == "probe"
+        await link.ask(ping(1))
+        assert await site.sessions() == 1
+        link.leave()
+        assert "the server closed the connection; it is tried again" in await site.heard()
+        assert await site.sessions() == 0
+        again = await server.link()
+        await again.shake()
+        assert "attached to" in await site.heard()
+        assert (await again.element()).get("type") == "probe"
+        assert (await again.ask(ping(2))).get("id") == "p2"
+
+
+async def test_a_server_that_does_not_read_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "UNSENT_BYTES", 1)
+    async with attached(tmp_path) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        link.pause()
+        link.say(*(info(number) for number in range(10_000)))
+        assert "the server does not take what it is sent" in await site.heard()
+
+
+async def test_a_server_that_reads_nothing_for_long_is_cut_off(tmp_path: Path) -> None:
+    limits = replace(Limits(), stalled_time=0.2)
+    async with attached(tmp_path, limits) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        link.pause()
+        link.say(*(info(number) for number in range(10_000)))
+        assert "the server does not take what it is sent" in await site.heard()
+
+
+async def test_a_store_that_cannot_is_told_as_an_error_to_try_again(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        await site.store.close()
+        answer = await link.ask(ping(1))
+        assert answer.get("type") == "error"
+        assert answer[0].get("type") == "wait"
+        assert site.tally.take()["database"] > 0
+
+
+@pytest.mark.parametrize("content", [None, "", " \n", b"\xff"])
+async def test_a_secret_that_cannot_be_read_is_a_mistake_in_the_configuration(
+    tmp_path: Path, content: str | bytes | None
+) -> None:
+    async with opened(new_database(tmp_path)) as store:
+        site = Site(tmp_path, 1, Limits(), store)
+        site.secret.unlink()
+        if content is not None:
+            site.secret.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(ConfigError, match=r"xmpp\.component_secret"):
+            await site.component.start()
+        await site.component.stop(1)
+
+
+async def test_what_a_unit_sends_reaches_who_is_there_and_no_one_else(tmp_path: Path) -> None:
+    async with attached(tmp_path) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        await link.ask(ping(1))
+
+        def unit(tx: Transaction) -> None:
+            generation = sessions.holder(tx, PUMP)
+            assert generation is not None
+            tx.send(generation, f"<message from='{DOMAIN}' to='{PUMP}' id='s'/>".encode())
+            tx.send(generation + 99, b"<message id='lost'/>")
+
+        await site.store.run(unit)
+        assert (await link.element()).get("id") == "s"
