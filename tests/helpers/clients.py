@@ -26,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
@@ -39,7 +40,10 @@ WAIT_S = 30.0
 """Seconds for one line, and for an end: generous for two busy cores, and bounded."""
 
 KEPT_LINES = 2_000
-"""Lines of standard error kept: enough to see why a test failed."""
+"""Lines of standard error kept."""
+
+SHOWN_LINES = 60
+"""Lines of each output shown when a test failed: enough to see why."""
 
 INTEROP = Path(__file__).parents[1] / "interop"
 PROGRAMS = INTEROP / "clients"
@@ -109,8 +113,9 @@ class Client:
             if _begins(line, words):
                 self._aside.remove(line)
                 return _rest(line, words)
+        deadline = time.monotonic() + WAIT_S
         while True:
-            line = self._next(words)
+            line = self._next(words, deadline)
             if _begins(line, words):
                 return _rest(line, words)
             self._aside.append(line)
@@ -137,13 +142,13 @@ class Client:
         self._lines.put(None)
         return status
 
-    def _next(self, words: tuple[str, ...]) -> str:
+    def _next(self, words: tuple[str, ...], deadline: float) -> str:
         try:
-            line = self._lines.get(timeout=WAIT_S)
+            line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             line = None
         if line is None:
-            said = "\n".join([*self._said, *list(self.errors)[-60:]])
+            said = "\n".join([*self._said[-SHOWN_LINES:], *list(self.errors)[-SHOWN_LINES:]])
             pytest.fail(f"{self._argv} never said {' '.join(words)!r}:\n{said}")
         return line
 

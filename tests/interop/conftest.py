@@ -28,17 +28,23 @@ class Site:
         self._folder = folder
         self._devices: set[str] = set()
         self._strophe: Sequence[str | Path] | None = None
-        self.gateway = Gateway(folder / "gw")
+        self.gateway = Gateway(folder / "gw", listen_tls="127.0.0.1:0")
         self.process: Process = self.gateway.run()
 
     def login(self, device: str, mechanism: str, transport: str = "starttls") -> Login:
         """How a device connects; `_replace` what a test wants otherwise."""
+        external = mechanism == "EXTERNAL"
         if device not in self._devices:
-            devices.add(self.gateway.folder, device, PASSWORD, trusted=True)
+            password = None if external else PASSWORD
+            devices.add(self.gateway.folder, device, password, trusted=True, certificate=external)
             self._devices.add(device)
         host, port = self.process.host_port("xmpps" if transport == "direct" else "xmpp")
         jid = f"{device}@{DOMAIN}/fw"
-        return Login(host, port, jid, self.gateway.ca, transport, mechanism, PASSWORD)
+        login = Login(host, port, jid, self.gateway.ca, transport, mechanism, PASSWORD)
+        if external:
+            place = self.gateway.folder / "devices" / device
+            return login._replace(password="", extra=(place / "cert.pem", place / "key.pem"))
+        return login
 
     def start(self, program: str, login: Login) -> Client:
         """Start a program by its name; use what is returned as a context manager."""

@@ -6,12 +6,16 @@ assured one in an exchange that is made twice, as after a lost answer.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from edge.admin import devices
 from tests.helpers.gateway import Gateway
 from tests.interop.conftest import Site
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 QOS = "urn:xmpp:qos"
 FEATURES = {QOS, "urn:xmpp:ping", "urn:xmpp:eventlog", "http://jabber.org/protocol/disco#info"}
@@ -41,6 +45,20 @@ WAYS = [
     Way("xmppjs", "starttls", "PLAIN"),
     # libstrophe takes the strongest that is offered.
     Way("strophe", "starttls", "SCRAM-SHA-256"),
+    Way("slixmpp", "direct", "SCRAM-SHA-256"),
+    Way("slixmpp", "direct", "SCRAM-SHA-1"),
+    Way("slixmpp", "direct", "PLAIN"),
+    Way("aioxmpp", "direct", "SCRAM-SHA-256"),
+    Way("aioxmpp", "direct", "SCRAM-SHA-1"),
+    Way("aioxmpp", "direct", "PLAIN"),
+    Way("xmppjs", "direct", "SCRAM-SHA-1"),
+    Way("xmppjs", "direct", "PLAIN"),
+    Way("strophe", "direct", "SCRAM-SHA-256"),
+    # Neither aioxmpp nor xmpp.js has EXTERNAL.
+    Way("slixmpp", "starttls", "EXTERNAL"),
+    Way("slixmpp", "direct", "EXTERNAL"),
+    Way("strophe", "starttls", "EXTERNAL"),
+    Way("strophe", "direct", "EXTERNAL"),
 ]
 PROGRAMS = {
     "slixmpp": "SCRAM-SHA-256",
@@ -54,7 +72,8 @@ PROGRAMS = {
 def test_it_logs_in_discovers_pings_and_its_events_arrive_once(site: Site, way: Way) -> None:
     login = site.login(way.device, way.mechanism, way.transport)
     # xmpp.js says nothing of what it was bound to by Bind 2, but its tag: see test_sasl2.
-    login = login._replace(extra=("sasl1",) if way.program == "xmppjs" else ())
+    if way.program == "xmppjs":
+        login = login._replace(extra=("sasl1",))
     with site.start(way.program, login) as client:
         assert client.expect("online") == f"{login.jid} {way.mechanism}"
         client.tell("ping")
@@ -84,12 +103,38 @@ def test_a_wrong_password_binds_nothing(site: Site, program: str, mechanism: str
         assert client.unread("online") == []
 
 
+@pytest.mark.parametrize("transport", ["starttls", "direct"])
 @pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
 def test_it_refuses_a_gateway_of_another_authority(
-    site: Site, program: str, mechanism: str, tmp_path_factory: pytest.TempPathFactory
+    site: Site, program: str, mechanism: str, transport: str, tmp_path: Path
 ) -> None:
-    other = Gateway(tmp_path_factory.mktemp("other") / "gw")
-    login = site.login("cautious", mechanism)._replace(ca=other.ca)
+    other = Gateway(tmp_path / "other")
+    login = site.login("cautious", mechanism, transport)._replace(ca=other.ca)
+    with site.start(program, login) as client:
+        client.expect("failed")
+        client.ended()
+        assert client.unread("online") == []
+
+
+@pytest.mark.parametrize(("program", "mechanism"), PROGRAMS.items())
+def test_it_refuses_a_gateway_of_another_name(site: Site, program: str, mechanism: str) -> None:
+    # By direct TLS: by STARTTLS the gateway itself ends a stream to another name, before TLS.
+    login = site.login("misled", mechanism, "direct")
+    with site.start(program, login._replace(jid="misled@other.example/fw")) as client:
+        client.expect("failed")
+        client.ended()
+        assert client.unread("online") == []
+
+
+@pytest.mark.parametrize("transport", ["starttls", "direct"])
+@pytest.mark.parametrize("program", ["slixmpp", "strophe"])
+def test_a_revoked_certificate_binds_nothing(site: Site, program: str, transport: str) -> None:
+    login = site.login(f"revoked-{program}-{transport}", "EXTERNAL", transport)
+    with site.start(program, login) as client:
+        client.expect("online")
+        devices.revoke(site.gateway.folder, login.jid.partition("@")[0])
+        client.expect("failed")
+        client.ended()
     with site.start(program, login) as client:
         client.expect("failed")
         client.ended()

@@ -25,7 +25,12 @@ EVENT = (
     f"<message to='{DOMAIN}'><log xmlns='urn:xmpp:eventlog' id='Sent'>"
     "<message>by a script</message></log></message>"
 )
-WAYS = [("go-sendxmpp", "starttls"), ("sendxmpp", "starttls")]
+WAYS = [
+    ("go-sendxmpp", "starttls"),
+    ("go-sendxmpp", "direct"),
+    ("sendxmpp", "starttls"),
+    ("sendxmpp", "direct"),
+]
 
 
 def command(tool: str, login: Login) -> list[str]:

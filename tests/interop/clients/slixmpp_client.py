@@ -45,7 +45,7 @@ class Device:
         self.xmpp.enable_plaintext = False
         self.xmpp.auto_authorize = None
         self.xmpp.auto_subscribe = False
-        self.ending = False
+        self.online = self.ending = False
         self.ended = asyncio.Event()
         for plugin in ("xep_0030", "xep_0198", "xep_0199"):
             self.xmpp.register_plugin(plugin)
@@ -62,9 +62,11 @@ class Device:
             on(f"presence_{kind}", self._presence)
         for event in ("failed_all_auth", "ssl_invalid_chain", "stream_error"):
             on(event, partial(self._failed, event))
+        on("connection_failed", self._not_connected)
         on("disconnected", self._disconnected)
 
     def _started(self, _event: object) -> None:
+        self.online = True
         say("online", self.xmpp.boundjid, self.plugin["feature_mechanisms"].mech.name)
 
     def _managed(self, _enabled: object) -> None:
@@ -81,12 +83,19 @@ class Device:
         self.ending = True
         self.xmpp.abort()
 
-    async def _disconnected(self, _event: object) -> None:
-        if self.ending:
+    def _not_connected(self, why: Any) -> None:
+        if isinstance(why, ssl.SSLError):  # by direct TLS; else it tries again
+            self._failed("connection_failed", why)
             self.ended.set()
-        else:
+
+    async def _disconnected(self, why: object) -> None:
+        if self.online and not self.ending:
             say("cut")
             self.xmpp.connect(*self.xmpp.custom_address)
+            return
+        if not self.ending:
+            say("failed", "disconnected", why)
+        self.ended.set()
 
     async def ping(self) -> None:
         await self.plugin["xep_0199"].send_ping(self.domain, timeout=WAIT_S)

@@ -8,7 +8,7 @@
  *     strophe_client HOST PORT JID CAFILE starttls|direct MECHANISM [CERTIFICATE KEY]
  */
 #include <poll.h>
-#include <stdarg.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -359,6 +359,7 @@ int main(int argc, char **argv)
     alarm(TIME_LIMIT_S);
     setvbuf(stdout, NULL, _IOLBF, 0);
     setvbuf(stdin, NULL, _IONBF, 0);
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL writes to a socket that the gateway has closed */
     xmpp_initialize();
     run.ctx = xmpp_ctx_new(NULL, &log);
     run.domain = xmpp_jid_domain(run.ctx, argv[3]);
