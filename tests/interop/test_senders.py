@@ -1,7 +1,7 @@
 """Debian's tools that send one message and end: go-sendxmpp and sendxmpp, in scripts everywhere.
 
 Both log in by PLAIN under TLS whatever else is offered, verify the certificate, bind and send. They
-receive nothing, so what they sent is looked for in the event log.
+receive nothing: what they sent is looked for in the event log, or at another device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WAYS = [
 
 
 def command(tool: str, login: Login) -> list[str]:
-    """The words that send raw XML from standard input."""
+    """The words that log in, over the login's transport."""
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} (make interop-packages)")
     user, _, domain = login.jid.partition("/")[0].partition("@")
@@ -45,15 +45,18 @@ def command(tool: str, login: Login) -> list[str]:
     else:
         words = ["-u", user, "-o", domain, "-j", server, "-e" if direct else "-t"]
         words += ["-a", str(login.ca), "-d", "-d"]
-    return [tool, "--raw", "-p", login.password, *words]
+    return [tool, "-p", login.password, *words]
 
 
-def send(tool: str, login: Login, home: Path) -> subprocess.CompletedProcess[str]:
+def send(
+    tool: str, login: Login, home: Path, what: str = EVENT, to: str = "--raw"
+) -> subprocess.CompletedProcess[str]:
+    """Send a text to a bare JID, or XML as it stands to whom it names."""
     # Without a home that has a configuration file; Go takes its authorities from $SSL_CERT_FILE.
     environment = {"HOME": str(home), "SSL_CERT_FILE": str(login.ca)}
     return subprocess.run(
-        command(tool, login),
-        input=EVENT,
+        [*command(tool, login), to],
+        input=what,
         capture_output=True,
         text=True,
         errors="replace",
@@ -83,6 +86,23 @@ def test_what_it_sends_becomes_an_event(
     if tool == "sendxmpp":
         assert "mechanism='PLAIN'" in done.stderr
     assert events_of(site, login) == [("Sent", "by a script")]
+
+
+@pytest.mark.parametrize("tool", ["go-sendxmpp", "sendxmpp"])
+def test_what_it_writes_reaches_a_device(site: Site, tool: str, tmp_path: Path) -> None:
+    login = site.login(f"{tool}-writer", "PLAIN")
+    reader_login = site.login(f"{tool}-reader", "SCRAM-SHA-256")
+    with site.start("slixmpp", reader_login) as reader:
+        jid = reader.expect("online").split()[0]
+        reader.tell("presence")
+        reader.expect("presence", jid, "available")
+        done = send(tool, login, tmp_path, "valve <7> & pump", jid.partition("/")[0])
+        assert done.returncode == 0, done.stdout + done.stderr
+        sender, _, text = reader.expect("message").partition(" ")
+        assert sender.startswith(f"{tool}-writer@{DOMAIN}/")
+        assert text == "valve <7> & pump"
+        assert reader.quit() == 0
+        assert reader.unread("message") == []
 
 
 @pytest.mark.parametrize(("tool", "transport"), WAYS)
