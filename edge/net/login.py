@@ -62,6 +62,7 @@ class Login:
         self._began = 0.0
         self._telling: asyncio.TimerHandle | None = None
         self._fingerprint = fingerprint
+        self._grant: int | None = None  # the account's, when its credentials were looked up
 
     def heard(self) -> None:
         """Note that the peer has sent something: the time to its answer counts from here."""
@@ -104,28 +105,35 @@ class Login:
             return
         wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
 
-        def answer(outcome: Credentials | StoreError | None) -> None:
+        def unit(tx: Transaction) -> tuple[Credentials | None, int | None]:
+            return accounts.credentials(tx, username, wanted), accounts.grant(tx, username)
+
+        def answer(outcome: tuple[Credentials | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 self._go_on(negotiation.found(None))
-            else:
-                keys = outcome or credentials.decoy(username, shared.decoy, wanted)
-                self._go_on(negotiation.found(keys))
+                return
+            keys, self._grant = outcome
+            made_up = keys or credentials.decoy(username, shared.decoy, wanted)
+            self._go_on(negotiation.found(made_up))
 
-        shared.store.submit(lambda tx: accounts.credentials(tx, username, wanted), answer)
+        shared.store.submit(unit, answer)
 
     def _identify(self) -> None:
         """Find whose certificate it is: not limited, since none can be guessed."""
         shared, negotiation, fingerprint = self._shared, self._negotiation, self._fingerprint
 
-        def answer(outcome: str | StoreError | None) -> None:
+        def unit(tx: Transaction) -> tuple[str | None, int | None]:
+            name = None if fingerprint is None else certificates.owner(tx, fingerprint)
+            return name, None if name is None else accounts.grant(tx, name)
+
+        def answer(outcome: tuple[str | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 self._go_on(negotiation.refused_attempt())
-            else:
-                self._go_on(negotiation.identified(outcome, more=self._connection.more))
+                return
+            name, self._grant = outcome
+            self._go_on(negotiation.identified(name, more=self._connection.more))
 
-        shared.store.submit(
-            lambda tx: None if fingerprint is None else certificates.owner(tx, fingerprint), answer
-        )
+        shared.store.submit(unit, answer)
 
     def _verify(self, password: str, keys: Credentials) -> None:
         """Check a password beside the event loop: hashing it takes milliseconds."""
@@ -172,15 +180,18 @@ class Login:
             return
         enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
 
-        def unit(tx: Transaction) -> int | None:
+        def unit(tx: Transaction) -> int | StanzaError | None:
+            if self._grant is None or accounts.grant(tx, account) != self._grant:
+                return StanzaError("not-allowed", "the account was revoked meanwhile")
             return shared.lifecycle.enter(
-                tx, session.generation, account, session.bare, session.full
+                tx, session.generation, account, session.bare, session.full, self._grant
             )
 
-        def answer(outcome: int | StoreError | None) -> None:
-            if isinstance(outcome, StoreError):
+        def answer(outcome: int | StanzaError | StoreError | None) -> None:
+            if isinstance(outcome, StanzaError | StoreError):
                 session.finish()
-                self._go_on(negotiation.refused(stanza_error(outcome)))
+                refused = stanza_error(outcome) if isinstance(outcome, StoreError) else outcome
+                self._go_on(negotiation.refused(refused))
                 return
             if outcome is not None:
                 shared.registry.replaced(outcome)

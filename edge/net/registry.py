@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.net.strangers import Strangers
+from edge.rules import access
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -165,7 +166,9 @@ class Registry:
     def handled_before(self, token: str, account: str) -> int | None:
         """Tell how many stanzas a session of an account had handled that is over, if known."""
         remembered = self._over.get(token)
-        return remembered.h if remembered is not None and remembered.account == account else None
+        if remembered is None or not access.may_resume(account, remembered.account):
+            return None
+        return remembered.h
 
     def forget(self, generation: int) -> None:
         """Forget a session that has left the store."""
