@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge import config, credentials
 from edge.admin import certificates, durable, moment, pki
 from edge.errors import FieldpostError, SetupError
-from edge.store import accounts, database, events, meta
+from edge.store import accounts, database, events, meta, roster
 from edge.store import certificates as issued_certificates
 from edge.store.events import NewEvent
 
@@ -97,6 +97,7 @@ def add(
     def unit(tx: Transaction) -> None:
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted)
+        roster.strike_out(tx, jid)
 
     if not certificate:
         with _changing(folder) as tx:
@@ -170,7 +171,7 @@ def remove(folder: Path, name: str) -> int:
     with _changing(folder) as tx:
         _find(tx, name)
         issued_certificates.revoke(tx, name)
-        waiting = accounts.remove(tx, name, jid)
+        waiting = accounts.remove(tx, name)
         _log(tx, jid, "removed", level="Warning", value=float(waiting), unit="messages")
     try:
         _publish(folder, f"{jid} is removed")

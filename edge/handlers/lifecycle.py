@@ -35,13 +35,22 @@ class Lifecycle:
             self._lost.update(feature.lost)
 
     def enter(
-        self, tx: Transaction, generation: int, account: str, bare: str, full: str
+        self,
+        tx: Transaction,
+        generation: int,
+        account: str,
+        bare: str,
+        full: str,
+        grant: int | None = None,
     ) -> int | None:
-        """Bind a session; returns the one that it replaces, which has left then."""
+        """Bind a session; returns the one that it replaces, which has left then.
+
+        `grant` is that of the account when it logged in, if that was here (`accounts.grant`).
+        """
         replaced = sessions.holder(tx, full)
         if replaced is not None:
             self.leave(tx, replaced, ())
-        sessions.bind(tx, generation, account, bare, full)
+        sessions.bind(tx, generation, account, bare, full, grant)
         return replaced
 
     def detach(self, tx: Transaction, generation: int) -> None:

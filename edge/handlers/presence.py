@@ -146,11 +146,16 @@ def _own(tx: Transaction, sender: Sender) -> Session:
 
 
 def _watchers(tx: Transaction, sender: Sender) -> Iterator[Listener]:
-    """Name the available sessions that hear of the sender's: its account's own, and contacts'."""
+    """Name the available sessions that hear of the sender's: its account's own, and contacts'.
+
+    Of an account that is removed, no roster is there to tell who they are: theirs are.
+    """
     for session in showing.available(tx, sender.bare):
         yield Listener(session.generation, sender.bare, "both")
     account = roster.account(tx, sender.account)
-    if account is not None:
+    if account is None:
+        yield from presence.believers(tx, sender.bare)
+    else:
         yield from presence.audience(tx, account)
 
 

@@ -32,7 +32,7 @@ class Account(NamedTuple):
 
 
 _ADD: Final = """
-INSERT INTO accounts (name, trusted, created) VALUES (?, ?, ?)
+INSERT INTO accounts (name, trusted, created, grant) VALUES (?, ?, ?, random())
 ON CONFLICT (name) DO NOTHING RETURNING id
 """
 _ADD_CREDENTIALS: Final = """
@@ -56,9 +56,10 @@ SELECT a.name, a.trusted, a.created, a.revoked,
 FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
+_GRANT: Final = "SELECT grant FROM accounts WHERE name = ? AND revoked IS NULL"
 _USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
 _REVOKE: Final = """
-UPDATE accounts SET revoked = ? WHERE name = ? AND revoked IS NULL RETURNING id
+UPDATE accounts SET revoked = ?, grant = random() WHERE name = ? AND revoked IS NULL RETURNING id
 """
 _RESTORE: Final = """
 UPDATE accounts SET revoked = NULL WHERE name = ? AND revoked IS NOT NULL RETURNING id
@@ -67,7 +68,6 @@ _WAITING: Final = """
 SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account WHERE a.name = ?
 """
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
-_STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
 
 
 def add(tx: Transaction, name: str, credentials: Iterable[Credentials], *, trusted: bool) -> None:
@@ -122,6 +122,17 @@ def usable(tx: Transaction, name: str) -> bool:
     return tx.row(_USABLE, (name,)) is not None
 
 
+def grant(tx: Transaction, name: str) -> int | None:
+    """Return what a log-in to a device is good for, or `None` if there is no such device, or it is
+    revoked.
+
+    It is another one after a revocation that was lifted, and after the device was removed and
+    another got its name: a session of before must not live on.
+    """
+    row = tx.row(_GRANT, (name,))
+    return None if row is None else int(row[0])
+
+
 def revoke(tx: Transaction, name: str) -> bool:
     """Refuse a device from now on and forget its password; tells whether this changed anything.
 
@@ -143,15 +154,15 @@ def restore(tx: Transaction, name: str) -> bool:
     return True
 
 
-def remove(tx: Transaction, name: str, bare: str) -> int:
+def remove(tx: Transaction, name: str) -> int:
     """Forget a device, its password, its roster and what waits for it.
 
-    Others forget it too: who gets the name `bare` later must not find itself in their rosters.
-    Returns how many messages waited for it. Its certificates stay; revoke them first.
+    Others have it in their rosters still, until another gets its name (`roster.strike_out`): those
+    who saw it are told that it is gone. Returns how many messages waited for it. Its certificates
+    stay; revoke them first.
     """
     (waiting,) = tx.row(_WAITING, (name,))
     tx.run(_REMOVE, (name,))
-    tx.run(_STRIKE_OUT, (bare,))
     tx.known.clear()
     return int(waiting)
 

@@ -27,6 +27,12 @@ FROM main.roster AS r JOIN temp.sessions AS s ON s.bare = r.jid
 WHERE r.account = ? AND r.listed = 1 AND r.subscription IN ('from', 'both') AND s.available = 1
 ORDER BY s.generation
 """
+_BELIEVERS: Final = """
+SELECT s.generation, s.bare, 'none'
+FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
+JOIN main.roster AS r ON r.account = a.id AND r.jid = ? AND r.subscription IN ('to', 'both')
+WHERE s.available = 1 ORDER BY s.generation
+"""
 _VISIBLE: Final = """
 WITH page AS (
     SELECT s.generation, theirs.subscription, a.revoked IS NULL AS usable
@@ -91,6 +97,11 @@ def set_interested(tx: Transaction, generation: int) -> None:
 def audience(tx: Transaction, account: int) -> list[Listener]:
     """Return the available sessions of all whom an account shows its presence."""
     return [Listener(*row) for row in tx.rows(_AUDIENCE, (account,))]
+
+
+def believers(tx: Transaction, bare: str) -> list[Listener]:
+    """Return the available sessions of all who believe to see an account that is removed."""
+    return [Listener(*row) for row in tx.rows(_BELIEVERS, (bare,))]
 
 
 def visible(

@@ -37,6 +37,7 @@ ON CONFLICT (account, jid) DO UPDATE SET
     groups = excluded.groups
 """
 _REMOVE: Final = "DELETE FROM roster WHERE account = ? AND jid = ?"
+_STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
 
 
 class Contact(NamedTuple):
@@ -120,6 +121,11 @@ def put(tx: Transaction, account: int, contact: Contact) -> None:
 def remove(tx: Transaction, account: int, jid: str) -> None:
     """Take a row out."""
     tx.run(_REMOVE, (account, jid))
+
+
+def strike_out(tx: Transaction, jid: str) -> None:
+    """Take a bare JID out of all rosters: who gets it must not find there what another was."""
+    tx.run(_STRIKE_OUT, (jid,))
 
 
 def _contact(row: Any) -> Contact:

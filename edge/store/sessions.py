@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
 
 _BIND: Final = """
-INSERT INTO temp.sessions (generation, full, bare, account, since) VALUES (?, ?, ?, ?, ?)
+INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
+VALUES (?, ?, ?, ?, ?, ?)
 """
 _HOLDER: Final = "SELECT generation FROM temp.sessions WHERE full = ?"
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
@@ -23,7 +24,8 @@ _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
 _SENDER: Final = """
 SELECT s.full, s.bare, s.account, a.id IS NOT NULL AND a.revoked IS NULL, coalesce(a.trusted, 0),
     s.generation, a.revoked IS NOT NULL
-FROM temp.sessions AS s LEFT JOIN main.accounts AS a ON a.name = s.account
+FROM temp.sessions AS s LEFT JOIN main.accounts AS a
+    ON a.name = s.account AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE s.generation = ?
 """
 _OF_ACCOUNT: Final = """
@@ -36,7 +38,7 @@ FROM temp.sessions WHERE full = ?
 """
 _UNPROVISIONED: Final = """
 SELECT s.generation FROM temp.sessions AS s LEFT JOIN main.accounts AS a
-    ON a.name = s.account AND a.revoked IS NULL
+    ON a.name = s.account AND a.revoked IS NULL AND (s.grant IS NULL OR s.grant = a.grant)
 WHERE a.id IS NULL
 """
 
@@ -57,9 +59,20 @@ class Session(NamedTuple):
     detached: bool
 
 
-def bind(tx: Transaction, generation: int, account: str, bare: str, full: str) -> None:
-    """Bind a full JID to a session; whoever had it before was ended first."""
-    tx.run(_BIND, (generation, full, bare, account, tx.now.service))
+def bind(
+    tx: Transaction,
+    generation: int,
+    account: str,
+    bare: str,
+    full: str,
+    grant: int | None = None,
+) -> None:
+    """Bind a full JID to a session; whoever had it before was ended first.
+
+    `grant` is that of the account when it logged in (`accounts.grant`), `None` where it logged in
+    to another server.
+    """
+    tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
 
 
 def holder(tx: Transaction, full: str) -> int | None:
@@ -107,7 +120,8 @@ def at(tx: Transaction, full: str) -> Session | None:
 
 
 def unprovisioned(tx: Transaction) -> list[int]:
-    """Return the sessions whose account was removed or revoked meanwhile."""
+    """Return the sessions whose account was removed or revoked meanwhile, also where that was
+    lifted or another has its name."""
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 

@@ -15,7 +15,7 @@ CREATE TABLE accounts (
     name TEXT NOT NULL UNIQUE,
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
-, revoked INTEGER) STRICT;
+, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE certificates (
     fingerprint BLOB NOT NULL PRIMARY KEY,

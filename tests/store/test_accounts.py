@@ -11,7 +11,7 @@ from edge import credentials
 from edge.credentials import Credentials
 from edge.errors import SetupError
 from edge.rules.access import Sender
-from edge.store import accounts, custody, events, meta, sessions
+from edge.store import accounts, custody, events, meta, roster, sessions
 from edge.store.accounts import Account
 from edge.store.database import Transaction
 from edge.store.events import NewEvent
@@ -107,18 +107,71 @@ def test_devices_are_listed_by_name(gateway: Gateway) -> None:
     assert gateway.tx(lambda tx: accounts.find(tx, "pump3")) is None
 
 
-def test_a_removed_device_is_forgotten_by_itself_and_by_others(gateway: Gateway) -> None:
+def grant_of(gateway: Gateway, name: str = "pump1") -> int | None:
+    return gateway.tx(lambda tx: accounts.grant(tx, name))
+
+
+def test_a_grant_lasts_until_it_is_revoked_whatever_comes_after(gateway: Gateway) -> None:
+    assert grant_of(gateway) is None
+    seen = set()
+    for _ in range(3):
+        gateway.add("pump1")
+        gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", credentials.derive("x")))
+        seen.add(grant_of(gateway))
+        gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+        assert grant_of(gateway) is None
+        gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+        assert grant_of(gateway) == grant_of(gateway)
+        seen.add(grant_of(gateway))
+        gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("again", ["restored", "another of its name"])
+def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, again: str) -> None:
+    gateway.add("pump1")
+    old = grant_of(gateway)
+    full = "pump1@gw.example/fw"
+    gateway.tx(lambda tx: sessions.bind(tx, 7, "pump1", "pump1@gw.example", full, old))
+    assert gateway.tx(sessions.unprovisioned) == []
+    assert provisioned(gateway, 7)
+    if again == "restored":
+        gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+        gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+    else:
+        gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+        gateway.add("pump1")
+    assert gateway.tx(sessions.unprovisioned) == [7]
+    assert not provisioned(gateway, 7)
+    gateway.tx(lambda tx: sessions.end(tx, 7))
+    new = grant_of(gateway)
+    gateway.tx(lambda tx: sessions.bind(tx, 8, "pump1", "pump1@gw.example", full, new))
+    assert gateway.tx(sessions.unprovisioned) == []
+    assert provisioned(gateway, 8)
+
+
+def provisioned(gateway: Gateway, generation: int) -> bool:
+    sender = gateway.tx(lambda tx: sessions.sender(tx, generation))
+    assert sender is not None
+    return sender.provisioned
+
+
+def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_of_it(
+    gateway: Gateway,
+) -> None:
     for name in ("pump1", "pump2"):
         gateway.add(name)
     gateway.tx(lambda tx: know_each_other(tx, "pump1", "pump2@gw.example"))
     gateway.tx(lambda tx: know_each_other(tx, "pump2", "pump1@gw.example"))
-    removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example"))
+    removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     assert removed == 1
     assert gateway.tx(accounts.names) == ["pump2"]
+    assert gateway.count("SELECT jid FROM roster") == "pump1@gw.example"
+    gateway.tx(lambda tx: roster.strike_out(tx, "pump1@gw.example"))
     assert gateway.count("SELECT count(*) FROM roster") == 0
     assert gateway.count("SELECT count(*) FROM offline") == 1
     assert gateway.count("SELECT messages FROM offline_total") == 1
-    assert gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example")) == 0
+    assert gateway.tx(lambda tx: accounts.remove(tx, "pump1")) == 0
 
 
 def know_each_other(tx: Transaction, name: str, other: str) -> None:

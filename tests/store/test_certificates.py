@@ -66,7 +66,7 @@ def test_one_of_a_removed_device_is_nobodys_also_when_the_name_comes_again(
     gateway: Gateway,
 ) -> None:
     issue(gateway, "pump1", "a")
-    gateway.tx(lambda tx: accounts.remove(tx, "pump1", "pump1@gw.example"))
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     gateway.add("pump1")
     assert owner(gateway, "a") is None
     (kept,) = gateway.tx(certificates.listed)

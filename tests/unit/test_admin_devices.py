@@ -338,6 +338,20 @@ def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) 
     assert (event.source, event.name, event.value, event.unit) == (JID, "removed", 1.0, "messages")
 
 
+def test_who_gets_a_removed_devices_name_is_in_no_roster(folder: Path) -> None:
+    for name in ("pump1", "panel"):
+        devices.add(folder, name, None, trusted=True)
+    change(
+        folder,
+        "INSERT INTO roster (account, jid, listed, subscription, ask, approved)"
+        " SELECT id, 'pump1@gw.example', 1, 'both', 0, 0 FROM accounts WHERE name = 'panel'",
+    )
+    devices.remove(folder, "pump1")
+    assert query(folder, lambda tx: tx.rows("SELECT jid FROM roster")) == [(JID,)]
+    devices.add(folder, "pump1", None, trusted=True)
+    assert query(folder, lambda tx: tx.rows("SELECT jid FROM roster")) == []
+
+
 def test_what_is_removed_is_gone_even_if_the_list_cannot_be_written(folder: Path) -> None:
     place = devices.add(folder, "pump1", None, trusted=True, certificate=True).certificate
     assert place is not None

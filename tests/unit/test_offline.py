@@ -177,7 +177,7 @@ def test_what_is_stored_for_all_accounts_is_bounded(make: Make) -> None:
 
 def test_a_removed_account_leaves_nothing_behind(gateway: Gateway) -> None:
     post_many(gateway, 2)
-    gateway.tx(lambda tx: accounts.remove(tx, "valve", VALVE_BARE))
+    gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     assert stored(gateway) == 0
     assert gateway.count("SELECT bytes FROM offline_total") == 0
 

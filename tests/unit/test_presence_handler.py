@@ -178,11 +178,24 @@ def test_who_was_revoked_is_not_shown_and_is_shown_nothing(gateway: Gateway) -> 
 def test_who_was_removed_shows_itself_to_nobody(gateway: Gateway) -> None:
     befriend(gateway, PUMP, PANEL)
     appear(gateway, (PANEL,))
-    gateway.tx(lambda tx: accounts.remove(tx, "pump1", bare(PUMP)))
-    for xml in ("<presence/>", "<presence type='unavailable'/>"):
-        assert gateway.send(PUMP, xml) is None
-    gateway.leave(PUMP)
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    assert gateway.send(PUMP, "<presence/>") is None
     assert told(gateway, PANEL) == []
+
+
+@pytest.mark.parametrize("says_so", [True, False])
+def test_who_was_removed_is_gone_for_all_who_saw_it(gateway: Gateway, says_so: bool) -> None:
+    befriend(gateway, PUMP, PANEL)
+    say(gateway, VALVE, "subscribe", bare(PUMP))
+    appear(gateway, (PANEL, DESK, VALVE, PUMP))
+    gateway.send(PANEL, "<presence type='unavailable'/>")
+    forget(gateway)
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    if says_so:
+        gateway.send(PUMP, "<presence type='unavailable'/>")
+    gateway.leave(PUMP)
+    assert told(gateway, DESK) == [f"unavailable {PUMP}"]
+    assert told(gateway, PANEL) == told(gateway, VALVE) == []
 
 
 # What a presence may say.
@@ -364,7 +377,7 @@ def test_who_wrongly_believes_to_see_somebody_learns_it_from_a_probe(gateway: Ga
 
 
 def test_who_was_removed_probes_nobody(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: accounts.remove(tx, "pump1", bare(PUMP)))
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     say(gateway, PUMP, "probe", bare(PANEL))
     assert gateway.sent == []
 

@@ -128,7 +128,7 @@ def test_what_finds_no_room_is_told_to_its_sender_and_logged(gateway: Gateway) -
 
 
 def test_an_account_that_was_removed_gets_nothing_back(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: accounts.remove(tx, "valve", VALVE_BARE))
+    gateway.tx(lambda tx: accounts.remove(tx, "valve"))
     gateway.leave(VALVE, message())
     (told,) = received(gateway, PUMP)
     assert told.get("type") == "error"

@@ -215,7 +215,7 @@ def test_who_was_revoked_has_no_roster_any_more(gateway: Gateway) -> None:
 
 
 def test_who_was_removed_has_no_roster_any_more(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: accounts.remove(tx, "panel", bare(PANEL)))
+    gateway.tx(lambda tx: accounts.remove(tx, "panel"))
     assert refused(change(gateway, "<item jid='pump1@gw.example'/>")) == "auth/forbidden"
 
 

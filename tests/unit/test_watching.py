@@ -11,7 +11,7 @@ import pytest
 from edge.options import Limits
 from edge.store import accounts, presence
 from edge.store.database import Receipt
-from tests.helpers.instant import appear, bare, befriend, told
+from tests.helpers.instant import appear, befriend, told
 from tests.helpers.store import Gateway, new_database, read_element
 
 PANEL = "panel@gw.example/screen"
@@ -122,7 +122,7 @@ def test_a_page_of_none_who_may_be_seen_is_passed_over(gateway: Gateway) -> None
 def test_who_is_removed_meanwhile_is_shown_no_more(gateway: Gateway) -> None:
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
-    gateway.tx(lambda tx: accounts.remove(tx, "panel", bare(PANEL)))
+    gateway.tx(lambda tx: accounts.remove(tx, "panel"))
     assert shown(gateway) == list(PUMPS[:PAGE])
     assert shown(gateway) == []
 

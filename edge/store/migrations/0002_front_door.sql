@@ -1,6 +1,9 @@
 -- A device whose operator took its password and certificates back, when.
 ALTER TABLE accounts ADD COLUMN revoked INTEGER; -- ms since 1970 UTC
 
+-- What its log-ins are good for: another by chance with each revocation, and for who gets the name next.
+ALTER TABLE accounts ADD COLUMN grant INTEGER NOT NULL DEFAULT 0;
+
 -- Certificates of devices that the gateway's CA issued. A removed device's stay, revoked.
 CREATE TABLE certificates (
     fingerprint BLOB NOT NULL PRIMARY KEY, -- SHA-256 of the certificate in DER

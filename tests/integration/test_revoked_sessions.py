@@ -1,0 +1,74 @@
+"""Devices that are revoked and brought back at once: nothing of before lives on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edge.admin import devices
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import BIND, Client, condition
+
+
+def renew(folder: Path, name: str) -> None:
+    """Revoke a device and give it a new password, before the gateway has looked."""
+    devices.revoke(folder, name)
+    devices.set_password(folder, name, "another password")
+
+
+def replace(folder: Path, name: str) -> None:
+    """Remove a device and give its name to another."""
+    devices.remove(folder, name)
+    devices.add(folder, name, "another password", trusted=True)
+
+
+CHANGES = pytest.mark.parametrize("change", [renew, replace])
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    names = (f"{change.__name__}{number}" for change in (renew, replace) for number in range(2))
+    return Gateway(folder, *names, require_tls=False)
+
+
+@pytest.fixture(scope="module")
+def port(gateway: Gateway) -> Iterator[int]:
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+async def known(port: int, user: str, password: str = PASSWORD) -> Client:
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, password) == "success"
+    return client
+
+
+@CHANGES
+async def test_a_session_ends_though_its_device_is_back(
+    gateway: Gateway, port: int, change: Callable[[Path, str], None]
+) -> None:
+    name = f"{change.__name__}0"
+    async with await known(port, name) as client:
+        await client.bind("fw")
+        await asyncio.to_thread(partial(change, gateway.folder, name))
+        assert await client.closed() == "not-authorized"
+
+
+@CHANGES
+async def test_who_logged_in_before_does_not_bind_after(
+    gateway: Gateway, port: int, change: Callable[[Path, str], None]
+) -> None:
+    name = f"{change.__name__}1"
+    async with await known(port, name) as client:
+        await asyncio.to_thread(partial(change, gateway.folder, name))
+        answer = await client.iq("set", f"<bind xmlns='{BIND}'/>", to=None)
+        assert (answer.get("type"), condition(answer)) == ("error", "not-allowed")
+    async with await known(port, name, "another password") as client:
+        assert await client.bind("fw") == f"{name}@gw.example/fw"
