@@ -140,13 +140,12 @@ class App:
         tally = Tally()
         front = self._front(store, tally)
         store.on_flush = sealer.wake
-        stack.push_async_callback(front.stop, STOP_TIME)
-        places = await self._unless_stopped(front.start())
         stack.push_async_callback(self._end, store, sealer, backlog, tally)
         stack.push_async_callback(front.stop, STOP_TIME)
+        self._drive(stack, upkeep.heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
+        places = await self._unless_stopped(front.start())
         if places is None:
             return
-        self._drive(stack, upkeep.heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain

@@ -192,6 +192,18 @@ def test_why_it_cannot_attach_is_told_and_it_can_be_stopped(
     assert any(told in (event["text"] or "") for event in gateway.events("system"))
 
 
+def test_while_it_waits_for_its_server_it_lives_and_tells_so(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    gateway.configure(heartbeat=1)
+    with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+        process.wait_told("Connection refused")
+        looks = (list(gateway.events("system")) for _ in range(100))
+        assert any(event["name"] == "heartbeat" for events in looks for event in events)
+        with server:
+            process.wait_ready()
+            assert process.terminate() == 0
+
+
 def test_a_second_of_the_same_name_is_told(tmp_path: Path) -> None:
     server, gateway = alone(tmp_path)
     with server, gateway.run():
