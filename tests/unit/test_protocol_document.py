@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from edge import config
 from edge.handlers.router import Router
 from edge.options import Limits, Xmpp
 from edge.wire import namespaces
@@ -153,3 +154,11 @@ def test_every_target_of_the_fuzzer_has_a_row() -> None:
     targets = {path.stem.removeprefix("fuzz_") for path in HARNESS.glob("fuzz_*.py")}
     table = DOCUMENT[DOCUMENT.index("### Fuzzing") :]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == targets
+
+
+def test_the_example_of_a_component_is_a_configuration() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    example = text[text.index('    listen = ""\n') : text.index("The link has no TLS")]
+    lines = [line.strip() for line in example.splitlines()]
+    written = "\n".join(['gateway.domain = "gw.example"', "[xmpp]", *lines])
+    assert config.parse(written.encode()).component == config.Address("127.0.0.1", 5347)

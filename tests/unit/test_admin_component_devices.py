@@ -1,0 +1,63 @@
+"""Devices of a gateway that is a component: users of a server, by bare JIDs, without secrets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge.admin import devices, setup
+from edge.errors import ConfigError, SetupError
+from tests.helpers.gateway import Gateway
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JID = "pump1@users.example"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    options = {"component": "127.0.0.1:5347", "component_secret": "secret"}
+    return Gateway(tmp_path / "gw", listen="", listen_tls="", **options).folder
+
+
+def test_a_user_is_added_listed_revoked_and_removed(folder: Path) -> None:
+    added = devices.add(folder, JID, None, trusted=True)
+    assert (added.jid, added.password, added.certificate) == (JID, None, None)
+    (listed,) = devices.listed(folder)
+    assert (listed.name, listed.jid, listed.trusted, listed.password) == (JID, JID, True, False)
+    with pytest.raises(SetupError, match="exists already"):
+        devices.add(folder, JID, None, trusted=True)
+    devices.revoke(folder, JID)
+    with pytest.raises(SetupError, match=f"`fieldpost device remove {JID}` forgets that"):
+        devices.add(folder, JID, None, trusted=True)
+    devices.remove(folder, JID)
+    assert devices.listed(folder) == []
+    devices.add(folder, JID, None, trusted=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["pump1", "@users.example", "Pump@users.example", "a@b@users.example", f"{JID}/fw"]
+)
+def test_what_is_no_bare_jid_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises((SetupError, ConfigError), match="is not"):
+        devices.add(folder, name, None, trusted=True)
+
+
+def test_secrets_are_the_servers(folder: Path) -> None:
+    with pytest.raises(SetupError, match="are the server's"):
+        devices.add(folder, JID, "correct horse", trusted=True)
+    with pytest.raises(SetupError, match="are the server's"):
+        devices.add(folder, JID, None, trusted=True, certificate=True)
+    devices.add(folder, JID, None, trusted=True)
+    with pytest.raises(SetupError, match="are the server's"):
+        devices.set_password(folder, JID, "correct horse")
+    with pytest.raises(SetupError, match="are the server's"):
+        devices.renew(folder, JID)
+
+
+def test_a_gateway_of_its_own_takes_no_jids(tmp_path: Path) -> None:
+    setup.init(tmp_path / "gw", "gw.example", "127.0.0.1:0")
+    with pytest.raises(SetupError, match=r"device name 'pump1@users\.example' is not"):
+        devices.add(tmp_path / "gw", JID, None, trusted=True)
