@@ -8,6 +8,7 @@ Source: RFC 6121, sections 4 and 8.5.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers import destinations, offline, refusals, relay, showing, subscriptions, watching
@@ -22,7 +23,7 @@ from edge.store.presence import Listener
 from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import CLIENT, PRE_APPROVAL, clark
-from edge.wire.stanza import stamped
+from edge.wire.stanza import stamped, stamper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -133,7 +134,7 @@ def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority:
     shown = stamped(raw, sender.full)
     presence.show(tx, sender.generation, shown, priority)
     watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
-    _send(tx, _all(shown, sender, ((watcher.generation, watcher.bare) for watcher in watchers)))
+    _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
     if found.initial:
         watching.begin(house, tx, sender)
     if found.takes:
@@ -170,15 +171,13 @@ def _may_see(tx: Transaction, sender: Sender, listener: Listener) -> bool:
     return watcher is not None and access.may_see_presence(watcher, relation)
 
 
-def _all(
-    raw: bytes, sender: Sender, watchers: Iterable[tuple[int, str]]
-) -> Iterator[tuple[int, bytes]]:
-    return ((generation, stamped(raw, sender.full, to)) for generation, to in watchers)
-
-
-def _send(tx: Transaction, stanzas: Iterable[tuple[int, bytes]]) -> None:
-    for generation, stanza in stanzas:
-        tx.send(generation, stanza)
+def _tell(
+    tx: Transaction, sender: Sender, raw: bytes, listeners: Iterable[tuple[int, str]]
+) -> None:
+    """Send a presence to sessions, each by its own address; those of one account share bytes."""
+    stamp = cache(stamper(raw, sender.full))
+    for generation, to in listeners:
+        tx.send(generation, stamp(to))
 
 
 def _go(tx: Transaction, sender: Sender, raw: bytes) -> None:
@@ -187,7 +186,7 @@ def _go(tx: Transaction, sender: Sender, raw: bytes) -> None:
     who = dict(_who_saw(tx, sender, own))
     presence.hide(tx, sender.generation)
     presence.undirect_all(tx, sender.generation)
-    _send(tx, _all(raw, sender, who.items()))
+    _tell(tx, sender, raw, who.items())
 
 
 def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
@@ -204,7 +203,7 @@ def leave(_house: House, tx: Transaction, sender: Sender) -> None:
     """Tell all who saw a session that it is over (section 4.5.2)."""
     who = dict(_who_saw(tx, sender, _own(tx, sender)))
     who.pop(sender.generation, None)
-    _send(tx, _all(showing.unavailable(sender.full), sender, who.items()))
+    _tell(tx, sender, showing.unavailable(sender.full), who.items())
 
 
 # Directed presence: section 4.6
@@ -233,7 +232,7 @@ def _show_to(house: House, tx: Transaction, sender: Sender, raw: bytes, target: 
         refusals.log(house, tx, sender, "directed_presences", limit)
         raise StanzaError("resource-constraint", f"presence is directed to {limit} at most")
     presence.direct(tx, sender.generation, target.full)
-    _send(tx, ((to.generation, stamped(raw, sender.full, target.full)) for to in reached))
+    _tell(tx, sender, raw, ((session.generation, target.full) for session in reached))
 
 
 def _hide_from(tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:

@@ -33,6 +33,14 @@ GROUP: Final = 512
 GROUP_BYTES: Final = 256 * 1024
 """The bytes of those: a few large messages take as long as many small ones."""
 
+SENT_BYTES: Final = 1024 * 1024
+"""Bytes of what units have for sessions, from which on the next ones wait for another group: one
+presence of an account with many contacts becomes hundreds, and all are memory until they are
+handed over."""
+
+SEND_COST: Final = 128
+"""Bytes that one of these costs beside its own."""
+
 SLOW_COMMIT: Final = 0.002
 """Seconds of a commit from which it pays to wait for company (an SD card, not an SSD)."""
 
@@ -188,7 +196,9 @@ class Store:
         if self._changed:
             self._changed = False
             self._call(self.on_changed)
-        for entry, (outcome, sends) in zip(group, outcomes, strict=True):
+        done = group[: len(outcomes)]
+        waiting.extendleft(reversed(group[len(outcomes) :]))
+        for entry, (outcome, sends) in zip(done, outcomes, strict=True):
             self._size -= entry.size
             if sends:
                 self._call(self.on_sends, sends)
@@ -218,6 +228,7 @@ class Store:
             return query(tx)
 
     def _commit(self, units: list[Callable[[Transaction], Any]]) -> tuple[list[Any], float | None]:
+        """Run units, or the first of them (`SENT_BYTES`); returns (outcome, sends) of each."""
         try:
             return self._together(units)
         except Exception as error:
@@ -226,6 +237,7 @@ class Store:
             return [(fault, NOTHING)] * len(units), None
         outcomes: list[Any] = []
         dues: list[float] = []
+        sent = 0
         for unit in units:
             try:
                 (outcome,), due = self._together([unit])
@@ -234,6 +246,9 @@ class Store:
             outcomes.append(outcome)
             if due is not None:
                 dues.append(due)
+            sent += _bytes(outcome[1])
+            if sent >= SENT_BYTES:
+                break
         return outcomes, min(dues, default=None)
 
     def _together(
@@ -248,7 +263,7 @@ class Store:
                 self._version = version
                 self._changed = True
                 self._known.clear()
-            outcomes = [self._one(tx, unit) for unit in units]
+            outcomes = self._each(tx, units)
             tx.finish()
             before = time.perf_counter()
             connection.execute("COMMIT")
@@ -262,6 +277,17 @@ class Store:
                 connection.execute("ROLLBACK")
         return outcomes, tx.due
 
+    def _each(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:
+        """Run the units, or the first of them: as many as have not too much to send."""
+        outcomes: list[Any] = []
+        sent = 0
+        for unit in units:
+            outcomes.append(self._one(tx, unit))
+            sent += _bytes(outcomes[-1][1])
+            if sent >= SENT_BYTES:
+                break
+        return outcomes
+
     @staticmethod
     def _one(tx: Transaction, unit: Callable[[Transaction], Any]) -> tuple[Any, Sequence[Send]]:
         outcome, sends = unit(tx), tx.sends
@@ -269,6 +295,10 @@ class Store:
             return outcome, NOTHING
         tx.sends = []
         return outcome, sends
+
+
+def _bytes(sends: Sequence[Send]) -> int:
+    return sum(len(send.stanza) + SEND_COST for send in sends)
 
 
 def _tell(error: Exception) -> None:

@@ -23,7 +23,7 @@ from edge.wire.namespaces import CLIENT
 from edge.wire.serialize import attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from xml.etree.ElementTree import Element
 
 MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
@@ -208,16 +208,29 @@ def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
         from_: the JID that it is from, whatever it says.
         to: the JID that it is for; None leaves that as it is.
     """
+    replaced = (b"from",) if to is None else (b"from", b"to")
+    name, rest = _without(stanza, replaced)
+    return b"%b%b%b%b" % (name, attribute("from", from_), attribute("to", to), rest)
+
+
+def stamper(stanza: Stanza | bytes, from_: str) -> Callable[[str], bytes]:
+    """Return what stamps a stanza as `stamped` does, for one address after another: it is read
+    once."""
+    name, rest = _without(stanza, (b"from", b"to"))
+    start = name + attribute("from", from_)
+    return lambda to: b"%b%b%b" % (start, attribute("to", to), rest)
+
+
+def _without(stanza: Stanza | bytes, attributes: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+    """Return the beginning of a stanza up to its name, and the rest without some attributes."""
     raw = stanza if isinstance(stanza, bytes) else stanza.raw
     first, name = TAG.match(raw), _NAME.match(raw)
     if first is None or name is None:
         raise UsageError("no stanza")
-    replaced = (b"from",) if to is None else (b"from", b"to")
     kept = _ATTRIBUTE.sub(
-        lambda match: b"" if match[1] in replaced else match[0], raw[name.end() : first.end()]
+        lambda match: b"" if match[1] in attributes else match[0], raw[name.end() : first.end()]
     )
-    addresses = attribute("from", from_) + attribute("to", to)
-    return b"%b%b%b%b" % (name[0], addresses, kept, raw[first.end() :])
+    return name[0], kept + raw[first.end() :]
 
 
 def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | None = None) -> bytes:

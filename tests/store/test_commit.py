@@ -107,6 +107,40 @@ async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [len(committed) for committed in answers.committed] == [10] * 10 + [20] * 10 + [25] * 5
 
 
+@pytest.mark.parametrize("failing", [False, True])
+async def test_units_that_have_much_to_send_are_committed_one_after_another(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    monkeypatch.setattr(commit, "SENT_BYTES", 2 * (10 + commit.SEND_COST))
+    answers = Answers(path, 6)
+    handed: list[int] = []
+
+    def sending(number: int) -> Unit:
+        def unit(tx: Transaction) -> int:
+            meta.write(tx, str(number), 1.0)
+            tx.send(number, bytes(10))
+            return number
+
+        return unit
+
+    async with opened(path) as store:
+        store.on_sends = lambda sends: handed.extend(send.generation for send in sends)
+        before = store.commits
+        store.submit(fail if failing else sending(5), answers)
+        for number in range(5):
+            store.submit(sending(number), answers)
+        await answers.all.wait()
+        assert answers.outcomes[1:] == list(range(5))
+        if failing:  # all of the first group that has room are run again, one by one
+            assert isinstance(answers.outcomes[0], StoreError)
+            assert handed == [0, 1, 2, 3, 4]
+            assert [len(seen) for seen in answers.committed] == [2, 2, 2, 4, 4, 5]
+        else:
+            assert handed == [5, 0, 1, 2, 3, 4]
+            assert [len(seen) for seen in answers.committed] == [2, 2, 4, 4, 6, 6]
+            assert store.commits == before + 3
+
+
 async def test_units_of_a_group_see_what_those_before_them_wrote(path: Path) -> None:
     def count(tx: Transaction) -> float:
         value = meta.read_number(tx, "count") + 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge.wire import serialize
 from edge.wire.errors import UsageError
 from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza, parse_fragment, stamped, stamped_with
+from edge.wire.stanza import Stanza, parse_fragment, stamped, stamped_with, stamper
 from tests.helpers.wire_corpus import HEADER, STREAMS
 
 ME = "pump1@gw.example/fw"
@@ -105,6 +105,10 @@ def test_all_else_stays_as_it_is(name: str) -> None:
     items = StreamParser().feed(HEADER + STREAMS[name])
     for item in (one for one in items if isinstance(one, Stanza)):
         before, after = item.tree(), parse_fragment(stamped(item, ME, YOU))
+        stamp = stamper(item, ME)
+        assert [stamp(to) for to in (YOU, "a'<b")] == [
+            stamped(item, ME, to) for to in (YOU, "a'<b")
+        ]
         more = parse_fragment(stamped_with(item, ME, EXTRA, YOU))
         assert more[-1].tag == "{u:extra}x"
         more.remove(more[-1])
