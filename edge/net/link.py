@@ -107,6 +107,8 @@ class Link(ComponentXMPP):
             raise LinkLost(
                 f"{address} did not accept the component within {ATTACH:.0f} s"
             ) from None
+        except UnicodeError:  # IDNA refuses it
+            raise LinkLost(f"{address.host} is no host name") from None
         except socket.gaierror as error:
             raise LinkLost(f"{address.host} is not known: {error.strerror}") from error
         except OSError as error:

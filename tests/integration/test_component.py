@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -46,10 +47,12 @@ def info(number: int) -> str:
 class Site:
     """A component in this process, and what it told."""
 
-    def __init__(self, folder: Path, port: int, limits: Limits, store: Store) -> None:
+    def __init__(
+        self, folder: Path, port: int, limits: Limits, store: Store, host: str = "127.0.0.1"
+    ) -> None:
         text = (
             f'gateway.domain = "{DOMAIN}"\n[xmpp]\nlisten = ""\nlisten_tls = ""\n'
-            f'component = "127.0.0.1:{port}"\ncomponent_secret = "secret"\n'
+            f'component = "{host}:{port}"\ncomponent_secret = "secret"\n'
             f"trusted_domains = {json.dumps(['trusted.example'])}\n"
         )
         settings = replace(config.parse(text.encode()), limits=limits)
@@ -194,6 +197,22 @@ async def test_a_server_that_says_nothing_is_left(
         monkeypatch.setattr(link_module, "ATTACH", 15.0)
         await (await server.link()).shake()
         assert "attached to" in await site.heard()
+
+
+async def test_a_name_that_nobody_knows_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
+    async with opened(new_database(tmp_path)) as store:
+        site = Site(tmp_path, 1, Limits(), store, "server.example")
+        task = asyncio.create_task(site.component.start())
+        assert "server.example is not known: Name or service not known" in await site.heard()
+        task.cancel()
+        await asyncio.wait({task})
+        await site.component.stop(1)
 
 
 async def test_addresses_that_cannot_be_are_passed_over_and_counted(tmp_path: Path) -> None:
