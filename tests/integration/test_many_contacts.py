@@ -1,0 +1,92 @@
+"""Who has more contacts than a session may leave unacknowledged is shown them all, and stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing
+from itertools import chain
+
+import pytest
+
+from edge.admin import moment
+from edge.store import database
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import SM, Client
+
+CONTACTS = tuple(f"cam{number}" for number in range(20))
+STANZAS = 16
+STATUS = f"<status>{'x' * 3000}</status>"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    made = Gateway(
+        tmp_path_factory.mktemp("gw") / "gateway",
+        "panel",
+        *CONTACTS,
+        require_tls=False,
+        unacknowledged_stanzas=STANZAS,
+        unacknowledged_bytes=65_536,
+    )
+    pairs = chain.from_iterable((("panel", name), (name, "panel")) for name in CONTACTS)
+    with (
+        closing(database.connect(made.folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        for owner, contact in pairs:
+            tx.run(
+                "INSERT INTO roster (account, jid, listed, subscription, ask, approved)"
+                " SELECT id, ?, 1, 'both', 0, 0 FROM accounts WHERE name = ?",
+                (f"{contact}@gw.example", owner),
+            )
+    return made
+
+
+@pytest.fixture(scope="module")
+def port(gateway: Gateway) -> Iterator[int]:
+    with gateway.run() as process:
+        yield port_of(process)
+        assert process.terminate() == 0
+
+
+async def bound(port: int, user: str) -> Client:
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    await client.bind("fw")
+    return client
+
+
+async def shown(client: Client, *, managed: bool) -> set[str]:
+    """Read until all contacts were shown, acknowledging when asked; returns who they were."""
+    seen: set[str] = set()
+    handled = 0
+    while len(seen) < len(CONTACTS):
+        element = await client.element()
+        if element.tag == f"{SM}r":
+            assert managed
+            client.acknowledge(handled)
+            continue
+        handled += 1
+        assert element.get("type") is None
+        if not element.get("from", "").startswith("panel@"):
+            seen.add(element.get("from", ""))
+    return seen
+
+
+@pytest.mark.parametrize("managed", [True, False])
+async def test_a_session_is_shown_more_contacts_than_it_may_leave_unacknowledged(
+    port: int, managed: bool
+) -> None:
+    async with AsyncExitStack() as stack:
+        for name in CONTACTS:
+            contact = await stack.enter_async_context(await bound(port, name))
+            contact.send(f"<presence>{STATUS}</presence>")
+            assert (await contact.element()).get("from") == f"{name}@gw.example/fw"
+        panel = await stack.enter_async_context(await bound(port, "panel"))
+        if managed:
+            await panel.enable()
+        panel.send("<presence/>")
+        assert await shown(panel, managed=managed) == {f"{n}@gw.example/fw" for n in CONTACTS}
+        panel.send("<iq type='get' id='p' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>")
+        assert (await panel.stanza()).get("id") == "p"
