@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from edge.admin import devices
 from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.processes import start
@@ -210,6 +211,28 @@ def test_a_second_of_the_same_name_is_told(tmp_path: Path) -> None:
         second = attached(tmp_path / "second", server)
         with start("fieldpost", "run", "--dir", second.folder, ready=False) as process:
             process.wait_told("the server has another component of this name connected")
+
+
+async def test_all_users_of_a_trusted_domain_are_trusted(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    gateway.configure(trusted_domains=[HOST])
+    devices.remove(gateway.folder, f"pump1@{HOST}")
+    with server, gateway.run():
+        async with await server.log_in("pump1") as client:
+            assert await client.assured("m1", log_message(1)) == "received"
+            assert await client.deliver("m1") == "delivered"
+    assert events_of(gateway, "pump1") == [("Entered.", 2)]
+
+
+async def test_one_who_is_revoked_is_refused_while_it_runs(tmp_path: Path) -> None:
+    server, gateway = alone(tmp_path)
+    gateway.configure(trusted_domains=[HOST])
+    with server, gateway.run():
+        async with await server.log_in("pump1") as client:
+            assert await client.assured("m1", log_message(1)) == "received"
+            devices.revoke(gateway.folder, f"pump1@{HOST}")
+            assert await client.assured("m2", log_message(2)) == "not-allowed"
+            assert await client.deliver("m1") == "not-allowed"
 
 
 async def test_a_server_that_is_killed_is_found_again(tmp_path: Path) -> None:
