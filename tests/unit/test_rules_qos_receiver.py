@@ -153,7 +153,5 @@ def test_a_deliver_of_what_is_not_held_is_classified_by_the_memory_of_keys() -> 
 def test_only_a_provisioned_device_that_was_not_set_apart_uses_the_services(
     provisioned: bool, trusted: bool
 ) -> None:
-    sender = Sender(
-        "pump1@gw.example/fw", "pump1@gw.example", "pump1", provisioned, trusted, 1
-    )
+    sender = Sender("pump1@gw.example/fw", "pump1@gw.example", "pump1", provisioned, trusted, 1)
     assert access.may_use_services(sender) is (provisioned and trusted)
