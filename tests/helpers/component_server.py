@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import re
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._parser = ElementTree.XMLPullParser(("start", "end"))
+        self._parser: Any = ElementTree.XMLPullParser(("start", "end"))
         self._depth = 0
         self._found: list[Element] = []
 
@@ -67,7 +67,7 @@ class Link:
             return self._found.pop(0)
 
     def _collect(self) -> None:
-        for event, element in self._parser.read_events():  # type: ignore[misc]
+        for event, element in self._parser.read_events():
             self._depth += 1 if event == "start" else -1
             if event == "end" and self._depth == 1:
                 self._found.append(element)
