@@ -97,8 +97,9 @@ def decoy(
     Args:
         username: the normalised name.
         secret: the gateway's own, at least 16 bytes, kept: with another one, the salts would
-        change. mechanism: which mechanism's credentials to make up. iterations: rounds of PBKDF2
-        that real accounts have here.
+            change.
+        mechanism: which mechanism's credentials to make up.
+        iterations: rounds of PBKDF2 that real accounts have here.
     """
     algorithm = MECHANISMS[mechanism]
     subject = f"{mechanism}\0{username}".encode()

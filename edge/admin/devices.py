@@ -110,8 +110,8 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
     """Give a device a new certificate with a new key; lifts its revocation.
 
     The old ones stay valid until they run out, so that it can be handed the new one in peace;
-    `revoke_old` ends them now. Raises `SetupError` if there is no such device, if it has too many
-    certificates, or if the CA cannot sign.
+    `revoke_old` ends them now, and the device's sessions. Raises `SetupError` if there is no such
+    device, if it has too many certificates, or if the CA cannot sign.
     """
     jid = _own(config.load(folder), name)
     restored, revoked = False, 0
@@ -120,7 +120,9 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
         nonlocal restored, revoked
         _find(tx, name)
         restored = _restore(tx, name, jid)
-        revoked = issued_certificates.revoke(tx, name) if revoke_old else 0
+        if revoke_old:
+            revoked = issued_certificates.revoke(tx, name)
+            accounts.withdraw(tx, name)
 
     place = _certify(folder, name, jid, unit)
     if revoked:

@@ -62,7 +62,9 @@ def add(
 @device.command()
 @click.argument("name")
 @folder_option
-@click.option("--revoke-old", is_flag=True, help="Refuse its older certificates from now on.")
+@click.option(
+    "--revoke-old", is_flag=True, help="End its sessions, and refuse its older certificates."
+)
 @telling
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     """Issue a new certificate to device NAME; prints the folder that it is in.

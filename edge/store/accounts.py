@@ -57,6 +57,7 @@ FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
 _GRANT: Final = "SELECT grant FROM accounts WHERE name = ? AND revoked IS NULL"
+_WITHDRAW: Final = "UPDATE accounts SET grant = random() WHERE name = ?"
 _USABLE: Final = "SELECT id FROM accounts WHERE name = ? AND revoked IS NULL"
 _REVOKE: Final = """
 UPDATE accounts SET revoked = ?, grant = random() WHERE name = ? AND revoked IS NULL RETURNING id
@@ -131,6 +132,12 @@ def grant(tx: Transaction, name: str) -> int | None:
     """
     row = tx.row(_GRANT, (name,))
     return None if row is None else int(row[0])
+
+
+def withdraw(tx: Transaction, name: str) -> None:
+    """Have all log-ins to a device until now count no more: the sessions that came of them end."""
+    tx.run(_WITHDRAW, (name,))
+    tx.known.clear()
 
 
 def revoke(tx: Transaction, name: str) -> bool:

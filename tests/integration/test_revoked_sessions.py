@@ -20,19 +20,26 @@ def renew(folder: Path, name: str) -> None:
     devices.set_password(folder, name, "another password")
 
 
+def certify(folder: Path, name: str) -> None:
+    """Give a device a certificate in place of all that it logged in with."""
+    devices.renew(folder, name, revoke_old=True)
+    devices.set_password(folder, name, "another password")
+
+
 def replace(folder: Path, name: str) -> None:
     """Remove a device and give its name to another."""
     devices.remove(folder, name)
     devices.add(folder, name, "another password", trusted=True)
 
 
-CHANGES = pytest.mark.parametrize("change", [renew, replace])
+ALL = (renew, certify, replace)
+CHANGES = pytest.mark.parametrize("change", ALL)
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     folder = tmp_path_factory.mktemp("gw") / "gateway"
-    names = (f"{change.__name__}{number}" for change in (renew, replace) for number in range(2))
+    names = (f"{change.__name__}{number}" for change in ALL for number in range(2))
     return Gateway(folder, *names, require_tls=False)
 
 

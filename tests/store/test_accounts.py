@@ -127,7 +127,7 @@ def test_a_grant_lasts_until_it_is_revoked_whatever_comes_after(gateway: Gateway
     assert len(seen) == 6
 
 
-@pytest.mark.parametrize("again", ["restored", "another of its name"])
+@pytest.mark.parametrize("again", ["restored", "withdrawn", "another of its name"])
 def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, again: str) -> None:
     gateway.add("pump1")
     old = grant_of(gateway)
@@ -138,6 +138,8 @@ def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, aga
     if again == "restored":
         gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
         gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+    elif again == "withdrawn":
+        gateway.tx(lambda tx: accounts.withdraw(tx, "pump1"))
     else:
         gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
         gateway.add("pump1")
