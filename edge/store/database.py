@@ -52,7 +52,6 @@ CREATE TEMPORARY TABLE sessions (
     bare TEXT NOT NULL,
     account TEXT NOT NULL,
     grant INTEGER, -- that of the account at its log-in; NULL if that was to another server
-    since REAL NOT NULL, -- service seconds
     available INTEGER NOT NULL DEFAULT 0, -- has sent initial presence (RFC 6121, section 4.2)
     priority INTEGER NOT NULL DEFAULT 0,
     presence BLOB, -- the last one that it broadcast

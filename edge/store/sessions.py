@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
 
 _BIND: Final = """
-INSERT INTO temp.sessions (generation, full, bare, account, grant, since)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO temp.sessions (generation, full, bare, account, grant) VALUES (?, ?, ?, ?, ?)
 """
 _HOLDER: Final = "SELECT generation FROM temp.sessions WHERE full = ?"
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
@@ -72,7 +71,7 @@ def bind(
     `grant` is that of the account when it logged in (`accounts.grant`), `None` where it logged in
     to another server.
     """
-    tx.run(_BIND, (generation, full, bare, account, grant, tx.now.service))
+    tx.run(_BIND, (generation, full, bare, account, grant))
 
 
 def holder(tx: Transaction, full: str) -> int | None:

@@ -16,7 +16,6 @@ SESSION = "urn:ietf:params:xml:ns:xmpp-session"
 STREAM_ERRORS = "urn:ietf:params:xml:ns:xmpp-streams"
 STANZA_ERRORS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 ROSTER = "jabber:iq:roster"
-ROSTER_VER = "urn:xmpp:features:rosterver"
 PRE_APPROVAL = "urn:xmpp:features:pre-approval"
 XML = "http://www.w3.org/XML/1998/namespace"
 
@@ -30,14 +29,13 @@ LIMITS = "urn:xmpp:stream-limits:0"
 COMPONENT = "jabber:component:accept"
 
 # Service discovery (XEP-0030), entity capabilities (XEP-0115), ping (XEP-0199), version (XEP-0092),
-# entity time (XEP-0202), result sets (XEP-0059)
+# entity time (XEP-0202)
 DISCO_INFO = "http://jabber.org/protocol/disco#info"
 DISCO_ITEMS = "http://jabber.org/protocol/disco#items"
 CAPS = "http://jabber.org/protocol/caps"
 PING = "urn:xmpp:ping"
 VERSION = "jabber:iq:version"
 TIME = "urn:xmpp:time"
-RSM = "http://jabber.org/protocol/rsm"
 
 # Change of password (XEP-0077), delayed delivery (XEP-0203), what XEP-0160 advertises, and chat
 # states (XEP-0085), which it does not store

@@ -37,7 +37,6 @@ class Request(NamedTuple):
     management's, or what is wrong with them.
     """
 
-    mechanism: str
     initial: bytes | None
     agent: str
     bind: bool
@@ -60,7 +59,6 @@ def read(item: Stanza) -> Request:
     within = {} if bind is None else {child.name: child for child in bind.children}
     label = within.get(_TAG)
     return Request(
-        item.attrs.get("mechanism", ""),
         None if initial is None else message(initial),
         "" if agent is None else agent.attrs.get("id", ""),
         bind is not None,
