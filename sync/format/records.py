@@ -22,6 +22,7 @@ KINDS: Final = (
     "queue",
     "share",
     "session",
+    "device",
     "limit",
     "store",
     "uplink",
