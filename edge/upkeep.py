@@ -70,13 +70,10 @@ async def heartbeats(store: Store, interval: float, tally: Tally) -> None:
 
 async def look_for_changes(store: Store) -> None:
     """See what another process has changed (`Store.on_changed`), also when all is idle."""
-    seen = -1
     while True:
         await asyncio.sleep(CHANGES)
-        if store.commits == seen:
-            with suppress(StoreError):  # busy: it is seen the next time
-                await store.run(lambda _tx: None)
-        seen = store.commits
+        with suppress(StoreError):  # busy: it is seen the next time
+            await store.run(lambda _tx: None)
 
 
 async def look_after_certificates(

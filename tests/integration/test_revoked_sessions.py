@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,6 @@ def replace(folder: Path, name: str) -> None:
 
 
 ALL = (renew, certify, replace)
-CHANGES = pytest.mark.parametrize("change", ALL)
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +56,25 @@ async def known(port: int, user: str, password: str = PASSWORD) -> Client:
     return client
 
 
-@CHANGES
-async def test_a_session_ends_though_its_device_is_back(
-    gateway: Gateway, port: int, change: Callable[[Path, str], None]
-) -> None:
-    name = f"{change.__name__}0"
-    async with await known(port, name) as client:
-        await client.bind("fw")
-        await asyncio.to_thread(partial(change, gateway.folder, name))
-        assert await client.closed() == "not-authorized"
+async def test_sessions_end_though_their_devices_are_back(gateway: Gateway, port: int) -> None:
+    async with AsyncExitStack() as stack:
+        clients = []
+        for change in ALL:
+            client = await stack.enter_async_context(await known(port, f"{change.__name__}0"))
+            await client.bind("fw")
+            clients.append(client)
+        for change in ALL:
+            await asyncio.to_thread(change, gateway.folder, f"{change.__name__}0")
+        assert [await client.closed() for client in clients] == ["not-authorized"] * len(ALL)
 
 
-@CHANGES
+@pytest.mark.parametrize("change", ALL)
 async def test_who_logged_in_before_does_not_bind_after(
     gateway: Gateway, port: int, change: Callable[[Path, str], None]
 ) -> None:
     name = f"{change.__name__}1"
     async with await known(port, name) as client:
-        await asyncio.to_thread(partial(change, gateway.folder, name))
+        await asyncio.to_thread(change, gateway.folder, name)
         answer = await client.iq("set", f"<bind xmlns='{BIND}'/>", to=None)
         assert (answer.get("type"), condition(answer)) == ("error", "not-allowed")
     async with await known(port, name, "another password") as client:
