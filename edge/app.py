@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.config import Address, Config
-    from edge.net.front import Front
+    from edge.net.component.front import Component
     from edge.options import Limits
     from edge.store.database import Transaction
 
@@ -156,14 +156,17 @@ class App:
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 
-    def _front(self, store: Store, tally: Tally) -> Front:
+    def _front(self, store: Store, tally: Tally) -> Listener | Component:
+        """Make what the outside sees; it connects itself to the store when it starts."""
         settings = self._settings
         embedded = settings.component is None
         domain, limits = settings.gateway.domain, settings.limits
         router = Router(domain, limits, settings.xmpp, accounts=embedded)
         if embedded:
             return Listener(self._folder, settings, store, router, tally)
-        from edge.net.component import Component  # imported late: slixmpp's streams are not small
+        from edge.net.component.front import (
+            Component,
+        )  # late: slixmpp is not small
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 

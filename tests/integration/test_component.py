@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from edge import config
 from edge.errors import ConfigError
 from edge.handlers.router import Router
-from edge.net import link as link_module
-from edge.net import traffic as traffic_module
-from edge.net.component import Component
+from edge.net.component import link as link_module
+from edge.net.component import traffic as traffic_module
+from edge.net.component.front import Component
 from edge.net.tally import Tally
 from edge.options import Limits
 from edge.store import accounts, sessions

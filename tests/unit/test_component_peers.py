@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from edge.net.peers import Peer, Peers
+from edge.net.component.peers import Peer, Peers
 from edge.options import Limits
 
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)

@@ -4,7 +4,7 @@ slixmpp's `ComponentXMPP` opens the stream and does the handshake. What comes af
 parser that devices' streams go to, and not through slixmpp: its trees have no bounds, and its
 parser never forgets a name. The link is without TLS: for loopback, or a network that is trusted.
 
-Who speaks, what they may, and when to connect again is `component`'s.
+Who speaks and what they may is `traffic`'s; when to connect again is `front`'s.
 """
 
 from __future__ import annotations

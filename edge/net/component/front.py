@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from edge.errors import ConfigError, StoreError
 from edge.handlers import remote
 from edge.net import systemd
-from edge.net.traffic import Traffic
+from edge.net.component.link import Link, LinkLost
+from edge.net.component.traffic import Traffic
 from edge.rules import backoff
 from edge.store import events
 from edge.store.events import NewEvent
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from edge.config import Address, Config
     from edge.handlers.router import Router
-    from edge.net.link import Link
     from edge.net.tally import Tally
     from edge.store.commit import Store
 
@@ -67,17 +67,16 @@ class Component:
         self._address: Address = settings.component
         self._secret = folder / settings.xmpp.component_secret
         self._domain = settings.gateway.domain
-        self._limits = settings.limits
         self._store = store
         self._router = router
         self._warn = warn
         self._fail = fail
         self._told = ""
-        self._link: Link | None = None
         self._first = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._tally = tally
         self._traffic = Traffic(store, router, tally)
+        self._link = Link(self._domain, settings.limits, self._traffic)
 
     async def start(self) -> list[tuple[str, Address]]:
         """Attach to the server, however long that takes; returns its address, for `ready`.
@@ -88,12 +87,9 @@ class Component:
         self._read_secret()
         if stat.S_IMODE(self._secret.stat().st_mode) & 0o077:
             self._say(f"{self._secret} can be read by others: chmod 600 {self._secret}")
-        from edge.net.link import Link  # imported late: slixmpp's streams are for components alone
-
-        self._link = Link(self._domain, self._limits, self._traffic)
         self._store.on_room = self._traffic.read_on
         self._store.on_sends = self._traffic.deliver
-        self._task = asyncio.create_task(self._run(self._link), name="component")
+        self._task = asyncio.create_task(self._run(), name="component")
         self._task.add_done_callback(self._ended)
         first = asyncio.create_task(self._first.wait())
         try:
@@ -107,7 +103,7 @@ class Component:
 
     async def stop(self, patience: float) -> None:
         """Take nothing more, answer what came, and end the stream; waits `patience` s at most."""
-        if self._task is None or self._link is None:
+        if self._task is None:
             return
         self._task.cancel()
         await asyncio.wait({self._task})
@@ -131,24 +127,22 @@ class Component:
             raise ConfigError(f"xmpp.component_secret: {self._secret} is empty")
         return secret
 
-    async def _run(self, link: Link) -> None:
+    async def _run(self) -> None:
         loop, failures = asyncio.get_running_loop(), 0
         while True:
-            attached = loop.time() if await self._attach(link) else None
+            attached = loop.time() if await self._attach() else None
             if attached is not None:
-                self._tell_lost(await link.lost())
+                self._tell_lost(await self._link.lost())
                 self._traffic.end()
             steady = attached is not None and loop.time() - attached >= STEADY
             failures = 1 if steady else failures + 1
             chance = random.random()  # noqa: S311 - no secret
             await asyncio.sleep(backoff.delay(failures, chance, LEAST_WAIT, MOST_WAIT))
 
-    async def _attach(self, link: Link) -> bool:
-        from edge.net.link import LinkLost
-
-        self._traffic.begin(link)  # stanzas may come with the server's word
+    async def _attach(self) -> bool:
+        self._traffic.begin(self._link)  # stanzas may come with the server's word
         try:
-            await link.attach(self._address, self._read_secret())
+            await self._link.attach(self._address, self._read_secret())
         except (LinkLost, ConfigError) as error:
             self._tell_lost(str(error))
             return False
@@ -157,7 +151,7 @@ class Component:
         return True
 
     def _ask_after(self, outcome: list[bytes] | StoreError) -> None:
-        if self._link is not None and not isinstance(outcome, StoreError):
+        if not isinstance(outcome, StoreError):
             for probe in outcome:
                 self._link.write(probe)
 

@@ -2,7 +2,7 @@
 
 Each full JID that speaks over the link has a session, as a device of the gateway's own has; its
 stanzas go through the same router and the same store. While too much waits for the store, or the
-server does not take what it is sent, the link is not read. Connecting is `component`'s, and bytes
+server does not take what it is sent, the link is not read. Connecting is `front`'s, and bytes
 are `link`'s.
 """
 
@@ -17,7 +17,7 @@ from edge.handlers import refusals, remote
 from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import guarded, refusal
-from edge.net.peers import Peers
+from edge.net.component.peers import Peers
 from edge.net.refusals import stanza_error
 from edge.rules import access
 from edge.store import sessions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from edge.handlers.feature import Work
     from edge.handlers.router import Router
-    from edge.net.peers import Peer
+    from edge.net.component.peers import Peer
     from edge.net.tally import Tally
     from edge.rules.access import Sender
     from edge.store.commit import Store
