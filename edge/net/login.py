@@ -113,8 +113,8 @@ class Login:
                 self._go_on(negotiation.found(None))
                 return
             keys, self._grant = outcome
-            made_up = keys or credentials.decoy(username, shared.decoy, wanted)
-            self._go_on(negotiation.found(made_up))
+            chosen = credentials.or_decoy(keys, username, shared.decoy, wanted)
+            self._go_on(negotiation.found(chosen))
 
         shared.store.submit(unit, answer)
 
@@ -178,6 +178,7 @@ class Login:
             error = StanzaError("resource-constraint", "too many sessions")
             self._go_on(negotiation.refused(error))
             return
+        shared.registry.vacate(session)
         enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
 
         def unit(tx: Transaction) -> int | StanzaError | None:

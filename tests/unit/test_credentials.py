@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 import scramp.utils
@@ -106,6 +107,26 @@ def test_decoys_are_stable_and_look_real(mechanism: str) -> None:
 def test_decoys_of_the_two_mechanisms_differ() -> None:
     first, second = (credentials.decoy("n", b"s" * 16, name) for name in credentials.MECHANISMS)
     assert first.salt != second.salt
+
+
+def test_finding_an_account_takes_as_long_as_making_one_up() -> None:
+    """The challenge of SCRAM is told at once: its time must not say who has an account."""
+    real, _ = credentials.derive("x")
+
+    def least(found: credentials.Credentials | None) -> int:
+        """The time of the quickest of many, in ns: what else the machine does only adds to it."""
+        times = []
+        for _ in range(500):
+            began = time.perf_counter_ns()
+            chosen = credentials.or_decoy(found, "pump1", b"s" * 16, real.mechanism)
+            times.append(time.perf_counter_ns() - began)
+            assert chosen == found or found is None
+        return min(times)
+
+    assert credentials.or_decoy(real, "pump1", b"s" * 16, real.mechanism) is real
+    made_up = credentials.or_decoy(None, "pump1", b"s" * 16, real.mechanism)
+    assert made_up == credentials.decoy("pump1", b"s" * 16, real.mechanism)
+    assert 0.5 < least(real) / least(None) < 2
 
 
 def test_generated_passwords() -> None:
