@@ -49,7 +49,7 @@ class Lifecycle:
         """
         replaced = sessions.holder(tx, full)
         if replaced is not None:
-            self.leave(tx, replaced, ())
+            self._end(tx, replaced)
         sessions.bind(tx, generation, account, bare, full, grant)
         return replaced
 
@@ -75,14 +75,35 @@ class Lifecycle:
 
         `unconfirmed` are the stanzas that have no row, in order.
         """
+        self._end(tx, generation)
+        self.give_back(tx, unconfirmed)
+
+    def part(self, tx: Transaction, generation: int) -> list[bytes]:
+        """End a session, and give back only what is a row.
+
+        Returns the stanzas without a row that units before in this transaction have for it: they
+        are not handed over, and go back behind those that were.
+        """
+        self._end(tx, generation)
+        return [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
+
+    def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+        """Deal with stanzas that a session ended without, in order."""
+        for stanza in stanzas:
+            returned.take_back(self._house, tx, stanza)
+
+    def refuse(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+        """Tell who sent stanzas that a session ended without that there is no room for them."""
+        for stanza in stanzas:
+            returned.refuse(tx, stanza)
+
+    def _end(self, tx: Transaction, generation: int) -> None:
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for leave in self._leaves:
                 leave(self._house, tx, sender)
             sessions.end(tx, generation)
         self._tell(self._lost, tx, None, under_way.take_back(tx, generation))
-        for stanza in unconfirmed:
-            returned.take_back(self._house, tx, stanza)
 
     def _tell(
         self,

@@ -116,10 +116,11 @@ def flush_best(house: House, tx: Transaction, account: str) -> None:
 
 
 def settled(house: House, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
-    """Forget what a session confirmed, and send what is next."""
+    """Forget what a session confirmed, and send what is next: to another, if it is not there."""
     offline.remove(tx, rows)
     if sender is not None:
         flush(house, tx, sender)
+        flush_best(house, tx, sender.account)
 
 
 def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:

@@ -42,6 +42,15 @@ def take_back(house: House, tx: Transaction, stanza: bytes) -> None:
         _route(house, tx, tree, stanza)
 
 
+def refuse(tx: Transaction, stanza: bytes) -> None:
+    """Tell who sent a stanza (raw, stamped) that it cannot be kept; nothing is written."""
+    tree = parse_fragment(stanza)
+    if tree.tag == _IQ and tree.get("type") in ("get", "set"):
+        _tell(tx, tree, StanzaError("recipient-unavailable"))
+    elif tree.tag == _MESSAGE and routing.kind(tree.get("type")) is not Kind.ERROR:
+        _tell(tx, tree, StanzaError("resource-constraint", "the gateway's disk has no room"))
+
+
 def _route(house: House, tx: Transaction, tree: Element, stanza: bytes) -> None:
     address, sender = jid.parse(tree.attrib["to"]), tree.attrib["from"]
     kind = routing.kind(tree.get("type"))
@@ -60,7 +69,7 @@ def _route(house: House, tx: Transaction, tree: Element, stanza: bytes) -> None:
 
 def _tell(tx: Transaction, tree: Element, error: StanzaError) -> None:
     """Send whoever sent a stanza an error for it, if that session is there still."""
-    sender = sessions.at(tx, tree.attrib["from"])
+    sender = sessions.at(tx, tree.get("from", ""))
     if sender is None:
         return
     name = "iq" if tree.tag == _IQ else "message"

@@ -178,6 +178,7 @@ class Login:
             error = StanzaError("resource-constraint", "too many sessions")
             self._go_on(negotiation.refused(error))
             return
+        shared.registry.vacate(session)
         enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
 
         def unit(tx: Transaction) -> int | StanzaError | None:

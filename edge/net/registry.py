@@ -61,6 +61,7 @@ class Registry:
         self._over: dict[str, Handled] = {}
         self._live = 0  # sessions that are not over
         self.unacknowledged = 0
+        self.returning = 0  # bytes of what sessions that are over still have to give back
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -180,12 +181,19 @@ class Registry:
             if (session := self._sessions.get(generation)) is not None:
                 session.deliver(stanza, receipt)
 
+    def vacate(self, session: Session) -> None:
+        """End the sessions whose address another is about to have."""
+        bound = self._bound.get(session.account, {}).values()
+        for other in [other for other in bound if other.full == session.full]:
+            if other is not session:
+                other.replaced()
+
     def relieve(self) -> None:
         """End the session that holds most of what is not acknowledged: there is too much of it."""
         max(self._sessions.values(), key=_held).end("resource-constraint")
 
     def replaced(self, generation: int) -> None:
-        """End a session whose address another has now."""
+        """End a session whose address another has now: it has left the store."""
         if (session := self._sessions.get(generation)) is not None:
             session.replaced()
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from edge.net.written import Written
+from edge.net.unsent import Unsent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge.errors import StoreError
     from edge.net.channel import Channel
     from edge.net.connection import Connection
@@ -33,8 +35,8 @@ class Sending:
     """What a session of `full` sends, on its connection while it has one."""
 
     __slots__ = (
-        "_asked", "_late", "_shared", "_to_confirm", "_urgent", "_written", "account", "bare",
-        "connection", "full", "generation", "held", "management", "over", "tracking",
+        "_asked", "_shared", "_to_confirm", "_unsent", "_urgent", "account", "bare", "connection",
+        "full", "generation", "held", "late", "management", "on_late", "over", "tracking",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, account: str, full: str) -> None:
@@ -48,11 +50,12 @@ class Sending:
         self.management: Management[Receipt | None] | None = None
         self.held = 0  # bytes of what is not acknowledged, as they are counted for all sessions
         self.tracking = False  # the connection's writing has to be followed
-        self._written = Written()
+        self._unsent = Unsent()
         self._asked = False  # for an acknowledgement that has not come
         self._urgent = False  # a row waits for an acknowledgement that was not asked for
         self._to_confirm: list[Receipt] = []
-        self._late: list[bytes] = []  # came while the session was leaving
+        self.late: list[bytes] = []  # came since the session is over
+        self.on_late: Callable[[], None] = lambda: None
 
     def answer(self, answer: bytes) -> None:
         """Send the answer to a stanza of the peer's."""
@@ -68,23 +71,24 @@ class Sending:
         """
         if self.over:
             if receipt is None:
-                self._late.append(stanza)
+                self.late.append(stanza)
+                self.on_late()
         elif self.management is not None:
             self._urgent = self._urgent or receipt is not None
             if self._keep(stanza, receipt):
                 self._write(stanza)
         else:
             self.tracking = True
-            self._written.add(stanza, receipt)
+            self._unsent.add(stanza, receipt)
             self._write(stanza)
             self._see_backlog()
 
     def _see_backlog(self) -> None:
         """End the session if too much of what others sent is not read, after all."""
         most = BACKLOG * self._shared.settings.limits.send_buffer
-        if self._written.bytes > most and self.connection is not None:
+        if self._unsent.bytes > most and self.connection is not None:
             self.connection.flush()
-            if self._written.bytes > most:
+            if self._unsent.bytes > most:
                 self._overflow("too much is not read")
 
     def _write(self, stanza: bytes) -> None:
@@ -114,8 +118,8 @@ class Sending:
 
     def flushed(self, connection: Channel) -> None:
         """Note that all that was to be sent is in the connection's buffers."""
-        self._written.flushed(connection.written)
-        self._see_written(connection)
+        self._unsent.flushed(connection.written)
+        self._see_unsent(connection)
 
     def look(self) -> bool:
         """See what the peer has taken, ask what it has got, and try again what failed."""
@@ -125,20 +129,20 @@ class Sending:
             receipts, self._to_confirm = self._to_confirm, []
             self._confirm(receipts)
         if self.connection is not None:
-            if self._written.bytes:
-                self._see_written(self.connection)
+            if self._unsent.bytes:
+                self._see_unsent(self.connection)
             if self.management is not None and self.management.bytes and not self._asked:
                 self.connection.send(self._request(self.management))
-        return bool(self._written.bytes or self._to_confirm)
+        return bool(self._unsent.bytes or self._to_confirm)
 
     def _request(self, managed: Management[Receipt | None]) -> bytes:
         self._asked = True
         self._urgent = False
         return managed.request()
 
-    def _see_written(self, connection: Channel) -> None:
-        self._confirm(self._written.left(connection.written - connection.backlog()))
-        if self._written.bytes:
+    def _see_unsent(self, connection: Channel) -> None:
+        self._confirm(self._unsent.left(connection.written - connection.backlog()))
+        if self._unsent.bytes:
             self._shared.watch(self)
         else:
             self.tracking = self.management is not None
@@ -167,7 +171,7 @@ class Sending:
 
     def unconfirmed(self) -> list[bytes]:
         """Return the stanzas that the peer may not have got, and that no row keeps, in order."""
-        stanzas = self._written.unconfirmed()
+        stanzas = self._unsent.unconfirmed()
         if self.management is not None:
             stanzas += [s.stanza for s in self.management.unacknowledged if s.token is None]
         return stanzas
@@ -176,15 +180,24 @@ class Sending:
         self._shared.registry.end(self.generation, "resource-constraint", text)
 
     def send_again(self) -> None:
-        """Send what is not acknowledged on the connection that there is now."""
+        """Send what is not acknowledged on the connection that there is now.
+
+        What was sent before stream management was turned on, and never left the old connection,
+        comes behind, and is to be acknowledged now.
+        """
         if self.management is not None and self.connection is not None:
             for kept in self.management.unacknowledged:
                 self.connection.send(kept.stanza)
             self._urgent = bool(self.management.bytes)
+            for stanza, receipt in self._unsent.take_back():
+                self.deliver(stanza, receipt)
+
+    def release(self) -> None:
+        """Count what is kept no more: it is about to be given back."""
+        self._shared.registry.unacknowledged -= self.held
+        self.held = 0
 
     def forget(self) -> None:
         """Let go of what is kept: it has been given back."""
-        self._shared.registry.unacknowledged -= self.held
         self._shared.registry.forget(self.generation)
-        self.held = 0
         self.management = None

@@ -13,9 +13,10 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from edge.errors import StoreError, UnitFault
+from edge.errors import StoreError
 from edge.handlers.feature import Slow
 from edge.handlers.router import guarded, refusal
+from edge.net.leaving import Leaving
 from edge.net.refusals import stanza_error
 from edge.net.sending import Sending
 from edge.wire import jid, management
@@ -35,19 +36,12 @@ if TYPE_CHECKING:
 TOKEN_BYTES: Final = 24
 """Of chance in what a session is resumed by: 192 bits, which nobody guesses."""
 
-LEAVE_AGAIN: Final = 5.0
-"""Seconds after which a session leaves again where the store could not do it,"""
-
-LEAVE_TIMES: Final = 12
-"""and how often: a minute is enough for a disk that was full for a moment. Then what its peer had
-not got is lost, and told as such."""
-
 
 class Session(Sending):
     """A session; `in_flight` stanzas of it, of `in_flight_bytes`, wait for their commit."""
 
     __slots__ = (
-        "_counts", "_resume_time", "_successor", "_timer", "in_flight", "in_flight_bytes", "slow",
+        "_resume_time", "_successor", "_timer", "in_flight", "in_flight_bytes", "slow",
         "token",
     )  # fmt: skip
 
@@ -57,7 +51,6 @@ class Session(Sending):
         self.in_flight_bytes = 0
         self.slow = False  # a stanza is being prepared beside the loop: none is taken meanwhile
         self.token = ""  # by which it can be resumed
-        self._counts = True  # work that is in flight when the session is over was done
         self._resume_time = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._successor: tuple[Connection, int, Callable[[bool], None]] | None = None
@@ -136,7 +129,7 @@ class Session(Sending):
 
     def _handled(self) -> None:
         """Count a stanza: what it asked for is committed, or was refused."""
-        if self.management is not None and self._counts:
+        if self.management is not None:
             self.management.handled()
             if self.over:
                 self._shared.registry.handled(self.token, self.management.h)
@@ -288,9 +281,11 @@ class Session(Sending):
         self.finish()
 
     def replaced(self) -> None:
-        """End: another session has the address. What was in flight then has done nothing."""
-        self._counts = False
-        self.end("conflict", "replaced by a new session")
+        """End: another session has the address."""
+        if self.over:
+            self.on_late()
+        else:
+            self.end("conflict", "replaced by a new session")
 
     def finish(self) -> None:
         """Be over: what the peer has not got goes back where it came from."""
@@ -301,26 +296,5 @@ class Session(Sending):
         if self._timer is not None:
             self._timer.cancel()
         self._shared.registry.over(self)
-        self._leave(self.unconfirmed(), LEAVE_TIMES)
-
-    def _leave(self, stanzas: list[bytes], times: int) -> None:
-        shared, generation = self._shared, self.generation
-
-        def answer(outcome: StoreError | None) -> None:
-            if isinstance(outcome, UnitFault) and stanzas:  # one of them: leave without
-                shared.tally.add("returned", len(stanzas))
-                self._leave([], times)
-                return
-            if outcome is not None and times:
-                shared.loop.call_later(LEAVE_AGAIN, self._leave, stanzas, times - 1)
-                return
-            if outcome is not None:
-                shared.tally.add("returned", len(stanzas))
-            late, self._late = self._late, []
-            if late:
-                self._leave(late, LEAVE_TIMES)
-            else:
-                self.forget()
-
-        leave = shared.lifecycle.leave
-        shared.store.submit(lambda tx: leave(tx, generation, stanzas), answer)
+        self.release()
+        Leaving(self._shared, self).begin()

@@ -290,11 +290,8 @@ class Store:
 
     @staticmethod
     def _one(tx: Transaction, unit: Callable[[Transaction], Any]) -> tuple[Any, Sequence[Send]]:
-        outcome, sends = unit(tx), tx.sends
-        if not sends:
-            return outcome, NOTHING
-        tx.sends = []
-        return outcome, sends
+        outcome = unit(tx)
+        return outcome, tx.taken() if tx.sends else NOTHING
 
 
 def _bytes(sends: Sequence[Send]) -> int:

@@ -98,7 +98,9 @@ class Transaction:
     has changed the database.
     """
 
-    __slots__ = ("_connection", "_endings", "due", "known", "memo", "now", "run", "sends")
+    __slots__ = (
+        "_connection", "_earlier", "_endings", "due", "known", "memo", "now", "run", "sends",
+    )  # fmt: skip
 
     def __init__(
         self, connection: sqlite3.Connection, now: Now, known: dict[str, Any] | None = None
@@ -110,6 +112,7 @@ class Transaction:
         self.due: float | None = None
         self.memo: dict[str, Any] = {}
         self.sends: list[Send] = []
+        self._earlier: list[list[Send]] = []  # of the units before in this transaction
         self._endings: list[Callable[[Transaction], None]] = []
 
     def row(self, sql: str, values: Values = ()) -> Any:
@@ -135,6 +138,21 @@ class Transaction:
         With a `receipt`, its row is told when the peer has the stanza, or that it never got it.
         """
         self.sends.append(Send(generation, stanza, receipt))
+
+    def taken(self) -> list[Send]:
+        """Return what a unit of work has to send, and begin the next unit."""
+        sends, self.sends = self.sends, []
+        if sends:
+            self._earlier.append(sends)
+        return sends
+
+    def withdraw(self, generation: int) -> list[Send]:
+        """Return what units before in this transaction have for a session; it is not sent then."""
+        found = []
+        for sends in self._earlier:
+            found += [send for send in sends if send.generation == generation]
+            sends[:] = [send for send in sends if send.generation != generation]
+        return found
 
     def wake_at(self, service: float) -> None:
         """Ask for the alarm to ring at `service` seconds, if not earlier."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.net import session
+from edge.net import leaving as net_leaving
 from edge.store import database
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.house import open_house
@@ -65,7 +65,7 @@ async def test_a_session_leaves_when_the_store_can_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(session, "LEAVE_AGAIN", SHORT)
+    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
     async with open_house(tmp_path, "cam1", "cam2") as house:
         leaving, other = await house.bound("cam1", "leaving"), await house.bound("cam1", "other")
         async with leaving, other, await house.bound("cam2") as sender:
@@ -85,8 +85,8 @@ async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    monkeypatch.setattr(session, "LEAVE_AGAIN", SHORT)
-    monkeypatch.setattr(session, "LEAVE_TIMES", 1)
+    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
+    monkeypatch.setattr(net_leaving, "LEAVE_TIMES", 1)
     async with open_house(tmp_path, "cam1", "cam2") as house:
         leaving, sender = await house.bound("cam1"), await house.bound("cam2")
         async with leaving, sender:

@@ -1,4 +1,4 @@
-"""What others sent to a session without stream management, until its peer's kernel link has it.
+"""What others sent to a session without stream management, while it is in our own buffers.
 
 A stanza counts as arrived when it has left the connection's buffers (RFC 6120 knows no better); one
 that has not when the session ends goes back where it came from. Positions are bytes written to the
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from edge.store.database import Receipt
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """A stanza that was given to the connection, and the row that it came from, if it has one."""
 
     stanza: bytes
     receipt: Receipt | None
 
 
-class Written:
+class Unsent:
     """The stanzas of one session that have not left yet, in order.
 
     Attributes:
@@ -31,13 +31,13 @@ class Written:
     __slots__ = ("_flushed", "_given", "bytes")
 
     def __init__(self) -> None:
-        self._given: list[_Given] = []
-        self._flushed: deque[tuple[int, list[_Given]]] = deque()
+        self._given: list[Given] = []
+        self._flushed: deque[tuple[int, list[Given]]] = deque()
         self.bytes = 0
 
     def add(self, stanza: bytes, receipt: Receipt | None) -> None:
         """Note what is given to the connection."""
-        self._given.append(_Given(stanza, receipt))
+        self._given.append(Given(stanza, receipt))
         self.bytes += len(stanza)
 
     def flushed(self, position: int) -> None:
@@ -58,5 +58,15 @@ class Written:
 
     def unconfirmed(self) -> list[bytes]:
         """Return the stanzas that have not left, and that no row keeps, in order."""
-        flushed = [given for _, group in self._flushed for given in group]
-        return [given.stanza for given in (*flushed, *self._given) if given.receipt is None]
+        return [given.stanza for given in self._waiting() if given.receipt is None]
+
+    def take_back(self) -> list[Given]:
+        """Return all that has not left, in order, and forget it: its connection is gone."""
+        found = self._waiting()
+        self._flushed.clear()
+        self._given = []
+        self.bytes = 0
+        return found
+
+    def _waiting(self) -> list[Given]:
+        return [*(given for _, group in self._flushed for given in group), *self._given]

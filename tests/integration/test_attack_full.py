@@ -1,0 +1,163 @@
+"""What is full, from outside: memory for what is not acknowledged, and the database.
+
+Who is not to blame keeps its session, nothing vanishes without a word, and there is no traceback.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from edge.store import database
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import CLIENT, SM, Client, condition
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+KIB = 1024
+MIB = 1024 * KIB
+DEVICES = ("cam1", "cam2", "cam3", "cam4", "writer")
+SMALL = {
+    "database_bytes": 8 * MIB,
+    "backlog_bytes": MIB,
+    "recent_bytes": 0,
+    "held_bytes": 64 * KIB,
+    "held_bytes_per_source": 64 * KIB,
+    "dead_bytes": 64 * KIB,
+    "offline_total_bytes": MIB,
+    "unacknowledged_bytes": 64 * KIB,
+    "unacknowledged_total_bytes": 128 * KIB,
+}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", *DEVICES, require_tls=False, **SMALL)
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
+
+
+@contextmanager
+def full(gateway: Gateway) -> Iterator[None]:
+    """Fill the database beyond what the gateway may use, as another process can."""
+    path = gateway.folder / database.FILE_NAME
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
+        other.execute("CREATE TABLE filler (bytes BLOB)")
+        other.execute("INSERT INTO filler VALUES (zeroblob(?))", (9 * MIB,))
+        yield
+        other.execute("DROP TABLE filler")
+        other.execute("PRAGMA incremental_vacuum").fetchall()
+
+
+async def known(process: Process, user: str) -> Client:
+    client = await Client.connect(port_of(process))
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(process: Process, user: str, resource: str = "fw") -> Client:
+    client = await known(process, user)
+    await client.bind(resource)
+    return client
+
+
+def letter(number: int, to: str, size: int = 5000) -> str:
+    return f"<message type='chat' id='{number}' to='{to}'><body>{'x' * size}</body></message>"
+
+
+async def test_who_has_too_much_makes_room_and_nobody_else(process: Process) -> None:
+    """The bound of all sessions together ends the largest, and not one after the other."""
+    tokens = {}
+    for name in DEVICES[:4]:
+        client = await bound(process, name)
+        tokens[name] = await client.enable()
+        client.cut()
+    plain = await bound(process, "cam4", "plain")
+    async with plain, await bound(process, "writer") as writer:
+        sizes = {"cam1": 20, "cam2": 40, "cam3": 50}
+        for name, count in sizes.items():
+            letters = (letter(n, f"{name}@gw.example/fw", 1000) for n in range(1, count + 1))
+            writer.send("".join(letters))
+        writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
+        while (await writer.element()).get("id") != "end":
+            pass
+        assert (await plain.iq("get", PING)).get("type") == "result"
+    there = []
+    for name, token in tokens.items():
+        async with await known(process, name) as again:
+            answer = await again.resume(token, 0)
+            if answer.tag == f"{SM}resumed":
+                there.append(name)
+    assert len(there) == 3, "one had to go"
+    assert "cam4" in there, "it had nothing"
+    assert "cam1" in there, "it had least"
+
+
+async def test_no_ghost_stays_of_a_session_that_ended_while_the_disk_was_full(
+    gateway: Gateway, process: Process
+) -> None:
+    """What was sent to it is told or kept, also what comes then; and goes back in its order."""
+    async with await bound(process, "writer") as writer:
+        client = await bound(process, "cam1")
+        await client.enable()
+        client.send("<presence/>")
+        for number in range(3):
+            writer.send(letter(number, "cam1@gw.example"))
+        found = 0
+        while found < 3:
+            found += (await client.element()).tag == f"{CLIENT}message"
+        with full(gateway):
+            client.send("</stream:stream>")
+            assert await client.closed() is None
+            told: set[int] = set()
+            sent = 3
+            while not told:
+                writer.send(letter(sent, f"cam1@gw.example{'/fw' * (sent % 2)}"))
+                writer.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
+                while (answer := await writer.element()).get("id") != "end":
+                    assert condition(answer) == "resource-constraint"
+                    told.add(int(answer.attrib["id"]))
+                sent += 1
+                assert sent < 100, "nobody is there, and there is no room"
+        kept = [number for number in range(sent) if number not in told]
+        async with await bound(process, "cam1", "later") as later:
+            later.send("<presence/>")
+            found: list[int] = []
+            while len(found) < len(kept):
+                stanza = await later.element()
+                if stanza.tag == f"{CLIENT}message":
+                    found.append(int(stanza.attrib["id"]))
+            assert found == kept
+
+
+async def test_who_replaces_a_session_while_the_disk_is_full_is_served(
+    gateway: Gateway, process: Process
+) -> None:
+    async with await bound(process, "writer") as writer:
+        client = await bound(process, "cam1")
+        await client.enable()
+        client.send("<presence/>")
+        writer.send(letter(7, "cam1@gw.example"))
+        while (await client.element()).get("id") != "7":
+            pass
+        with full(gateway):
+            again = await bound(process, "cam1")
+            assert await client.closed() == "conflict"
+            assert (await again.iq("get", PING)).get("type") == "result"
+            writer.send(letter(8, "cam1@gw.example/fw"))
+            assert (await again.element()).get("id") == "8"
+        async with again:
+            again.send("<presence/>")
+            while (await again.element()).get("id") != "7":
+                pass
