@@ -102,8 +102,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
-    """Listen on a free port."""
+async def serving(host: str = "127.0.0.1") -> AsyncIterator[Server]:
+    """Listen on a free port of one address."""
     server = Server()
     writers: list[asyncio.StreamWriter] = []
 
@@ -111,7 +111,7 @@ async def serving() -> AsyncIterator[Server]:
         writers.append(writer)
         await server.links.put(Link(reader, writer))
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0, limit=2**22)
+    listening = await asyncio.start_server(connected, host, 0, limit=2**22)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

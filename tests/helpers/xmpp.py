@@ -69,12 +69,14 @@ class Client:
 
     @classmethod
     async def connect_tls(
-        cls, port: int, context: ssl.SSLContext, domain: str = "gw.example"
+        cls,
+        port: int,
+        context: ssl.SSLContext,
+        domain: str = "gw.example",
+        host: str = "127.0.0.1",
     ) -> Self:
         """Connect by direct TLS and open a stream; features come as an element."""
-        streams = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=context, server_hostname=domain
-        )
+        streams = await asyncio.open_connection(host, port, ssl=context, server_hostname=domain)
         client = cls(*streams)
         client.open(domain)
         return client

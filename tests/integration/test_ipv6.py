@@ -1,0 +1,158 @@
+"""All over IPv6: both kinds of ports, each way to log in, resumption, limits, and the component."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.admin import devices
+from firmware_sim.device import Device
+from firmware_sim.sender import State
+from tests.helpers.component_server import SECRET, serving
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
+from tests.helpers.processes import Process, start
+from tests.helpers.xmpp import SM, Client, log_message, trusting
+
+HOST = "::1"
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+def has_ipv6() -> bool:
+    """Tell whether this machine has the loopback address of IPv6."""
+    try:
+        with socket.create_server((HOST, 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    gateway = Gateway(
+        tmp_path_factory.mktemp("gw") / "gateway", "pump1", "pump3", authenticate_delay=0.0,
+        listen="[::1]:0", listen_tls="[::1]:0", authenticate_failures=3, authenticate_again=3600.0,
+    )  # fmt: skip
+    devices.add(gateway.folder, "pump2", None, trusted=True, certificate=True)
+    return gateway
+
+
+@pytest.fixture(scope="module")
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert process.stderr == ""
+
+
+async def connect(gateway: Gateway, process: Process, direct: bool, name: str = "") -> Client:
+    """Connect under TLS that is verified, with a device's certificate if one is named."""
+    own = gateway.folder / "devices" / name if name else None
+    if direct:
+        host, port = process.host_port("xmpps")
+        context = trusting(gateway.ca, own, ("xmpp-client",))
+        return await Client.connect_tls(port, context, host=host)
+    host, port = process.host_port("xmpp")
+    client = await Client.connect(port, host=host)
+    await client.start_tls(gateway.ca, certificate=own)
+    return client
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "EXTERNAL"])
+async def test_each_way_to_log_in(
+    gateway: Gateway, process: Process, direct: bool, mechanism: str
+) -> None:
+    external = mechanism == "EXTERNAL"
+    user, word, own = ("", "", "pump2") if external else ("pump1", PASSWORD, "")
+    async with await connect(gateway, process, direct, own) as client:
+        assert client.writer.get_extra_info("peername")[0] == HOST
+        await client.element()
+        assert await client.authenticate(mechanism, user, word) == "success"
+        await client.bind("fw")
+        assert await client.assured(f"m{mechanism}{direct}", log_message(1)) == "received"
+        assert await client.deliver(f"m{mechanism}{direct}") == "delivered"
+
+
+async def test_a_session_is_resumed(gateway: Gateway, process: Process) -> None:
+    first = await connect(gateway, process, direct=True)
+    await first.element()
+    assert await first.authenticate("PLAIN", "pump1", PASSWORD) == "success"
+    await first.bind("resumed")
+    previd = await first.enable()
+    first.cut()
+    async with await connect(gateway, process, direct=False) as again:
+        await again.element()
+        assert await again.authenticate("PLAIN", "pump1", PASSWORD) == "success"
+        assert (await again.resume(previd, 0)).tag == f"{SM}resumed"
+
+
+async def test_the_firmware_sends(gateway: Gateway, process: Process, tmp_path: Path) -> None:
+    host, port = process.host_port("xmpp")
+    outbox = tmp_path / "outbox"
+    async with Device(
+        f"pump1@{DOMAIN}/fw", PASSWORD, outbox_path=outbox, ca_file=gateway.ca, host=host, port=port
+    ) as device:
+        await device.send_log("Six", "over IPv6")
+        await device.flush(30)
+        assert device.counts()[State.DONE] == 1
+
+
+async def test_failures_count(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", "pump1", authenticate_delay=0.0,
+        listen="[::1]:0", listen_tls="", authenticate_failures=3, authenticate_again=3600.0,
+    )  # fmt: skip
+    with gateway.run() as process:
+        told = []
+        for number in range(4):
+            async with await connect(gateway, process, direct=False) as client:
+                await client.element()
+                told.append(await client.authenticate("PLAIN", f"name{number}", "wrong"))
+        assert told == [*3 * ["not-authorized"], "temporary-auth-failure"]
+        assert process.terminate() == 0
+
+
+async def test_both_families_are_listened_on_and_named(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", "cam1", require_tls=False, listen=["127.0.0.1:0", "[::1]:0"]
+    )
+    with gateway.run() as process:
+        (four, port), (six, port6) = process.hosts("xmpp")
+        assert (four, six) == ("127.0.0.1", HOST)
+        assert process.addresses["xmpps"].startswith("127.0.0.1:")
+        for host, number in ((four, port), (six, port6)):
+            async with await Client.connect(number, host=host) as client:
+                await client.element()
+                assert await client.authenticate("SCRAM-SHA-256", "cam1", PASSWORD) == "success"
+                await client.bind("fw")
+                assert (await client.iq("get", PING)).get("type") == "result"
+        assert process.terminate() == 0
+
+
+async def test_a_component_attaches_and_comes_back(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway", listen="", listen_tls="", component="[::1]:1",
+        component_secret="component.secret",
+    )  # fmt: skip
+    secret = gateway.folder / "component.secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    ping = f"<iq type='get' id='p' from='pump1@users.example/fw' to='{DOMAIN}'>{PING}</iq>"
+    async with serving(HOST) as server:
+        gateway.configure(component=f"[::1]:{server.port}")
+        with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+            for _ in range(2):
+                link = await server.link()
+                await link.shake()
+                assert (await link.ask(ping)).get("type") == "result"
+                link.leave()
+            await asyncio.to_thread(process.wait_ready)
+            assert process.host_port("component") == (HOST, server.port)
+            assert process.terminate() == 0
