@@ -110,6 +110,10 @@ $(VENV)/.fuzz-installed: $(STAMP)
 	  "make test everywhere." >&2; exit 1; }
 	@touch $@
 
+.PHONY: fuzz-packages
+fuzz-packages: $(VENV)/.fuzz-installed ## what `make fuzz` needs beside the rest
+	@:
+
 .PHONY: fuzz
 fuzz: $(VENV)/.fuzz-installed ## search the wire for faults: FUZZ_SECONDS=60 a target, FUZZ_TARGET=NAME
 	@$(PY) -m tests.fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGET)
