@@ -164,9 +164,8 @@ class App:
         router = Router(domain, limits, settings.xmpp, accounts=embedded)
         if embedded:
             return Listener(self._folder, settings, store, router, tally)
-        from edge.net.component.front import (
-            Component,
-        )  # late: slixmpp is not small
+        # imported late: slixmpp's streams are not small
+        from edge.net.component.front import Component
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 

@@ -1,4 +1,4 @@
-"""One socket: TLS, what is to be written, and what the transport still holds of it.
+"""The lower half of a connection: TLS, what is written, and what the transport still holds of it.
 
 What is read and what is said is `connection`'s.
 """

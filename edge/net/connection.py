@@ -1,4 +1,4 @@
-"""One socket: TLS, bytes in to stanzas, the turns that it has, and bytes out.
+"""What a socket is sent: bytes to stanzas, each in its turn; writing and TLS are `channel`'s.
 
 It carries out what `wire.negotiation` asks for until a session is bound, and hands stanzas to the
 session from then on. It is not read while it has to wait: for a result that negotiation needs, for
