@@ -58,8 +58,7 @@ class Connection(Channel):
         self._items: deque[Item | StreamError] = deque()
         self._unread = b""
         self._next_turn: asyncio.Handle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
-        self._writable = True
+        self._stalled: asyncio.TimerHandle | None = None  # the peer takes nothing just now
         self._timer: asyncio.TimerHandle | None = None
 
     def _negotiate(self, *, certificate: bool = False) -> Negotiation:
@@ -105,19 +104,18 @@ class Connection(Channel):
         self._pump()
 
     def pause_writing(self) -> None:
-        """Stop reading: the peer does not take what it is sent."""
-        self._writable = False
-        self._settle()
+        """Stop reading: the peer does not take what it is sent. After a while, cut it off."""
         if self._transport is not None:
             self._stalled = self._shared.loop.call_later(
                 self._limits.stalled_time, self._transport.abort
             )
+            self._settle()
 
     def resume_writing(self) -> None:
         """Read again."""
-        self._writable = True
         if self._stalled is not None:
             self._stalled.cancel()
+            self._stalled = None
         self._pump()
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -242,7 +240,7 @@ class Connection(Channel):
         return (
             waits
             or self.over
-            or not self._writable
+            or self._stalled is not None
             or self._next_turn is not None
             or self._shared.store.full
         )

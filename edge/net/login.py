@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from edge import credentials
 from edge.errors import StoreError
-from edge.net.refusals import stanza_error
 from edge.net.session import Session
+from edge.net.store_errors import stanza_error
 from edge.rules import access
 from edge.store import accounts, certificates
 from edge.wire import actions, sasl

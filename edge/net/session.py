@@ -17,8 +17,8 @@ from edge.errors import StoreError
 from edge.handlers.feature import Slow
 from edge.handlers.router import guarded, refusal
 from edge.net.leaving import Leaving
-from edge.net.refusals import stanza_error
 from edge.net.sending import Sending
+from edge.net.store_errors import stanza_error
 from edge.wire import jid, management
 from edge.wire.errors import StanzaError, StreamError
 from edge.wire.management import Management
@@ -49,7 +49,7 @@ class Session(Sending):
         super().__init__(shared, account, full)
         self.in_flight = 0
         self.in_flight_bytes = 0
-        self.slow = False  # a stanza is being prepared beside the loop: none is taken meanwhile
+        self.slow = False  # a stanza's work is dear: none is taken until it is done
         self.token = ""  # by which it can be resumed
         self._resume_time = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -90,18 +90,21 @@ class Session(Sending):
         prepared.add_done_callback(lambda done: self._prepared(stanza, done))
 
     def _prepared(self, stanza: Stanza, done: asyncio.Future[Work]) -> None:
-        self.slow = False
         error = None if done.cancelled() else done.exception()
         if isinstance(error, StanzaError):
-            self._done(stanza, error)
+            self._slow_done(stanza, error)
         elif error is not None or done.cancelled():
-            self._done(stanza, StoreError(f"work could not be prepared: {error!r}"))
+            self._slow_done(stanza, StoreError(f"work could not be prepared: {error!r}"))
         else:
             self._shared.store.submit(
                 guarded(done.result(), self.generation),
-                lambda outcome: self._done(stanza, outcome),
+                lambda outcome: self._slow_done(stanza, outcome),
                 stanza.size,
             )
+
+    def _slow_done(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
+        self.slow = False
+        self._done(stanza, outcome)
 
     def _answer_in_turn(self, answer: bytes) -> None:
         """Send an answer that takes no work, after those that do and came before it."""

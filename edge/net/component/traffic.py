@@ -18,7 +18,7 @@ from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import guarded, refusal
 from edge.net.component.peers import Peers
-from edge.net.refusals import stanza_error
+from edge.net.store_errors import stanza_error
 from edge.rules import access
 from edge.store import sessions
 from edge.wire import jid
