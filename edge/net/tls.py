@@ -82,18 +82,42 @@ def _context(files: pki.Files) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0  # a device that returns logs in anew; tickets would cost it bytes
     context.verify_mode = ssl.CERT_OPTIONAL
-    path = files.server
-    try:
-        context.load_cert_chain(path, files.server_key)
-        path = files.ca
-        context.load_verify_locations(path)
-        path = files.crl
-        if path.exists():
-            context.load_verify_locations(path)
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    except (OSError, ssl.SSLError) as error:
-        raise SetupError(f"the certificate {path} cannot be used: {error}") from error
+    _show(context, files.server, files.server_key)
+    _trust(context, files.ca)
+    if files.crl.exists():
+        _trust(context, files.crl)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
+
+
+def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Load our own certificate; raises `SetupError` that names the file."""
+    _check_readable(certificate)
+    _check_readable(key)
+    try:
+        context.load_cert_chain(certificate, key, password="")  # or it would ask a terminal
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise SetupError(f"{key} is not the key of {certificate}") from error
+        raise SetupError(
+            f"{certificate} and {key} cannot be used: they are not a certificate and its key in PEM"
+        ) from error
+
+
+def _trust(context: ssl.SSLContext, path: Path) -> None:
+    """Load the CA or its list; raises `SetupError` that names the file."""
+    _check_readable(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise SetupError(f"{path} cannot be used: it has no certificates or list in PEM") from error
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from error
 
 
 async def secure(

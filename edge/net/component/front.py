@@ -122,7 +122,10 @@ class Component:
         try:
             secret = self._secret.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"xmpp.component_secret: {self._secret}: {error}") from error
+            reason = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise ConfigError(
+                f"xmpp.component_secret: {self._secret} cannot be read: {reason}"
+            ) from error
         if not secret:
             raise ConfigError(f"xmpp.component_secret: {self._secret} is empty")
         return secret

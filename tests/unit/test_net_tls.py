@@ -1,0 +1,53 @@
+"""What an operator is told of certificates that cannot be used, file by file."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from edge.admin import setup
+from edge.errors import SetupError
+from edge.net.tls import Contexts
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gw") / "gateway"
+    setup.init(folder, "gw.example")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "told"),
+    [
+        ("server.pem", None, "server.pem cannot be read: No such file or directory"),
+        ("server.key", None, "server.key cannot be read: No such file or directory"),
+        ("ca.pem", None, "ca.pem cannot be read: No such file or directory"),
+        ("server.key", "ca.key", "server.key is not the key of .*server.pem"),
+        ("server.pem", "crl.pem", "server.pem and .*server.key cannot be used: "),
+        ("server.key", "ca.pem", "server.pem and .*server.key cannot be used: "),
+        ("ca.pem", "ca.key", "ca.pem cannot be used: "),
+        ("crl.pem", "ca.key", "crl.pem cannot be used: "),
+    ],
+)
+def test_what_is_wrong_is_told_with_the_file(
+    made: Path, tmp_path: Path, name: str, other: str | None, told: str
+) -> None:
+    folder = shutil.copytree(made, tmp_path / "gateway")
+    Contexts(folder, pytest.fail)
+    (folder / "pki" / name).unlink()
+    if other is not None:
+        shutil.copy(folder / "pki" / other, folder / "pki" / name)
+    with pytest.raises(SetupError) as error:
+        Contexts(folder, pytest.fail)
+    assert re.search(told, str(error.value))
+    assert "_ssl.c" not in str(error.value)
+
+
+def test_without_a_list_of_revoked_certificates_it_runs(made: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(made, tmp_path / "gateway")
+    (folder / "pki" / "crl.pem").unlink()
+    Contexts(folder, pytest.fail)
