@@ -161,16 +161,16 @@ def parse_addresses(texts: str | list[str]) -> tuple[Address, ...]:
     return tuple(parse_address(text) for text in listed if text)
 
 
-def render(domain: str, listen: str | None = None) -> str:
+def render(domain: str, *listen: str) -> str:
     """Write out a configuration for `domain` with every option, its default and its reason.
 
-    With `listen`, direct TLS listens on the same host, on the next port (on any free one for 0).
+    With `listen`, direct TLS listens on the same hosts, on the next port (on any free one for 0).
     """
     given: dict[str, object] = {"domain": domain}
-    if listen is not None:
-        address = parse_address(listen)
-        given["listen"] = listen
-        given["listen_tls"] = str(address._replace(port=_beside(address.port)))
+    if listen:
+        beside = [str(a._replace(port=_beside(a.port))) for a in map(parse_address, listen)]
+        given["listen"] = _one_or_all(list(listen))
+        given["listen_tls"] = _one_or_all(beside)
     sections: dict[str, type[Struct]] = {
         "gateway": Gateway,
         "xmpp": Xmpp,
@@ -178,6 +178,10 @@ def render(domain: str, listen: str | None = None) -> str:
         "uplink": Uplink,
     }
     return "\n".join(_section(name, kind, given) for name, kind in sections.items())
+
+
+def _one_or_all(texts: list[str]) -> object:
+    return texts[0] if len(texts) == 1 else texts
 
 
 def _beside(port: int) -> int:

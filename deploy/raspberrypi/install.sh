@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs or upgrades the Fieldpost gateway on 64-bit Raspberry Pi OS or Debian, 12 or newer.
 #
-#   sudo ./install.sh [--domain NAME] [--listen HOST:PORT] [--constraint FILE] [--dry-run] PACKAGE
+#   sudo ./install.sh [--domain NAME] [--listen HOST:PORT]... [--constraint FILE] [--dry-run] PACKAGE
 #
 # PACKAGE is what pip installs: the path of a wheel, or a requirement. --constraint is pip's: the exact
-# versions of all that the package needs. --domain is needed the first time; --listen is 0.0.0.0:5222
-# if not given, and is for the first time too.
+# versions of all that the package needs. --domain is needed the first time. --listen is for the first
+# time too, and may be given several times; if it is not given, the gateway listens on port 5222 of all
+# addresses, of IPv6 where the machine has it. TLS from the first byte is on the port after each.
 #
 # Run it again to upgrade: each version goes into a folder of its own below /opt/fieldpost/releases,
 # and `current` is switched only when the new one is whole, so that a power cut in the middle leaves
@@ -29,7 +30,7 @@ readonly PYTHON=${PYTHON:-python3}
 readonly KEPT_RELEASES=2        # the one that runs and the one before it
 readonly NEEDED_MIB=250         # an environment is some 80 MB, and pip unpacks it once more
 
-package='' constraint='' domain='' listen=0.0.0.0:5222 root='' dry=no release='' unfinished=''
+package='' constraint='' domain='' listen=() root='' dry=no release='' unfinished=''
 
 usage() { sed -nE '/^#!/d; /^#/!q; s/^# ?//p' "${BASH_SOURCE[0]}"; }
 say() { printf 'fieldpost: %s\n' "$*"; }
@@ -59,7 +60,7 @@ arguments() {
                 [ $# -ge 2 ] || misused "$1 needs a value"
                 case $1 in
                     --domain) domain=$2 ;;
-                    --listen) listen=$2 ;;
+                    --listen) listen+=(--listen "$2") ;;
                     --constraint) constraint=$2 ;;
                     --root) root=${2%/} ;;
                 esac
@@ -72,9 +73,15 @@ arguments() {
         shift
     done
     [ -n "$package" ] || misused "name the package: the path of a wheel, or a requirement"
+    [ "${#listen[@]}" -gt 0 ] || listen_everywhere
     [ -z "$root" ] || [ -d "$root" ] || misused "--root $root is no folder"
     case $package in *.whl) package=$(existing "$package") ;; esac
     [ -z "$constraint" ] || constraint=$(existing "$constraint")
+}
+
+listen_everywhere() {
+    listen=(--listen 0.0.0.0:5222)
+    [ ! -e /proc/net/if_inet6 ] || listen+=(--listen '[::]:5222')
 }
 
 # existing FILE: its full path.
@@ -189,7 +196,7 @@ initialise() {
     run install -d -m 700 "$making"
     on_machine chown "$ACCOUNT:$ACCOUNT" "$making"
     as_gateway "$root$release/bin/fieldpost" init --dir "$making/state" --domain "$domain" \
-        --listen "$listen"
+        "${listen[@]}"
     run mv -T "$making/state" "$root$STATE"
     run rmdir "$making"
 }

@@ -21,13 +21,13 @@ from edge.store import database, meta
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-def init(folder: Path, domain: str, listen: str | None = None) -> None:
+def init(folder: Path, domain: str, *listen: str) -> None:
     """Make `folder` for the gateway of `domain`; raises `SetupError` if anything is there already.
 
-    `listen` is written into the configuration in place of its default.
+    `listen` are addresses, written into the configuration in place of its default.
     """
     config.check_domain(domain)
-    text = config.render(domain, listen)
+    text = config.render(domain, *listen)
     config.parse(text.encode())
     folder = folder.resolve()
     if folder == Path.cwd():

@@ -85,10 +85,10 @@ def test_the_folder_one_stands_in_is_not_replaced(
     assert config.load(tmp_path / "gw").gateway.domain == "gw.example"
 
 
-@pytest.mark.parametrize(("domain", "listen"), [("GW", None), ("gw.example", "nowhere")])
-def test_a_bad_option_makes_nothing(tmp_path: Path, domain: str, listen: str | None) -> None:
+@pytest.mark.parametrize(("domain", "listen"), [("GW", ()), ("gw.example", ("nowhere",))])
+def test_a_bad_option_makes_nothing(tmp_path: Path, domain: str, listen: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError):
-        setup.init(tmp_path / "gw", domain, listen)
+        setup.init(tmp_path / "gw", domain, *listen)
     assert list(tmp_path.iterdir()) == []
 
 

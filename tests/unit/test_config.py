@@ -61,6 +61,9 @@ def test_what_is_rendered_is_read_as_the_defaults() -> None:
     given = parse(config.render("gw.example", "[::1]:0"))
     assert given.listen == given.listen_tls == (Address("::1", 0),)
     assert parse(config.render("gw.example", "[::1]:5322")).listen_tls == (Address("::1", 5323),)
+    both = parse(config.render("gw.example", "192.0.2.1:5222", "[::]:5222"))
+    assert both.listen == (Address("192.0.2.1", 5222), Address("::", 5222))
+    assert both.listen_tls == (Address("192.0.2.1", 5223), Address("::", 5223))
 
 
 def test_every_option_is_rendered_with_its_reason_and_unit() -> None:

@@ -70,7 +70,10 @@ def test_a_dry_run_tells_all_and_changes_nothing(tmp_path: Path) -> None:
     done = install(root, "--dry-run", "--domain", DOMAIN, "--constraint", constraint, "fieldpost")
     assert done.returncode == 0, done.stderr
     assert f"--constraint {constraint} fieldpost" in done.stdout
-    for step in ("venv", "pip install", "init --dir", "ln -sfn", "fieldpost.service"):
+    families = "--listen 0.0.0.0:5222"
+    if Path("/proc/net/if_inet6").exists():
+        families += r" --listen \[::\]:5222"
+    for step in ("venv", "pip install", "init --dir", families, "ln -sfn", "fieldpost.service"):
         assert step in done.stdout
     assert files(root) == before
     assert not (root / "opt").exists()
@@ -82,11 +85,13 @@ def test_it_installs_then_upgrades_and_a_failed_upgrade_changes_nothing(
     root = machine(tmp_path / "pi")
     opt, state = root / "opt/fieldpost", root / "var/lib/fieldpost"
 
-    first = install(root, "--domain", DOMAIN, "--listen", "127.0.0.1:0", wheel)
+    listen = ("--listen", "127.0.0.1:0", "--listen", "[::1]:0")
+    first = install(root, "--domain", DOMAIN, *listen, wheel)
     assert first.returncode == 0, first.stdout + first.stderr
     current = (opt / "current").readlink()
     configuration = (state / "fieldpost.toml").read_bytes()
     assert f'domain = "{DOMAIN}"'.encode() in configuration
+    assert b'\nlisten = ["127.0.0.1:0", "[::1]:0"]\n' in configuration
     assert (state / "pki/ca.pem").is_file()
     assert state.stat().st_mode & 0o777 == 0o700
     assert not state.with_name("fieldpost.making").exists()
