@@ -98,12 +98,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         ),
     ] = 200
     unauthenticated_per_address: Annotated[
-        int,
-        _option(
-            "Of those, from one IP address (IPv6: one /64).",
-            "connections",
-            ge=1,
-        ),
+        int, _option("Of those, from one IP address (IPv6: one /64).", "connections", ge=1)
     ] = 50
     sessions_per_account: Annotated[
         int, _option("Sessions of one account; a device has one, a person a few.", "sessions", ge=1)
@@ -170,9 +165,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 64 * KIB
     stalled_time: Annotated[
         float,
-        _option(
-            "How long a peer may leave its answers unread; then it is cut off.", "seconds", gt=0
-        ),
+        _option("How long a peer may leave answers unread; then it is cut off.", "seconds", gt=0),
     ] = 60.0
     waiting_units: Annotated[
         int,
@@ -214,8 +207,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         int, _option("Contacts in the roster of one account.", "contacts", ge=1, le=1000)
     ] = 200
     presence_bytes: Annotated[
-        int,
-        _option("The largest presence: a session's last one is in memory.", "bytes", ge=KIB),
+        int, _option("The largest presence: a session's last one is in memory.", "bytes", ge=KIB)
     ] = 4 * KIB
     directed_presences: Annotated[
         int,
@@ -236,8 +228,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         16 * MIB
     )
     offline_ttl: Annotated[
-        float,
-        _option("How long a plain message is stored.", "seconds of service", gt=0),
+        float, _option("How long a plain message is stored.", "seconds of service", gt=0)
     ] = 7 * DAY
     held_messages: Annotated[
         int, _option("Assured messages in custody, all sources.", "messages", ge=8)

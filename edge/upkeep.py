@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
 from edge.store import certificates, events, meta
-from edge.store.certificates import DAY
+from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ async def look_at_certificates(
 def tell_expiring(tx: Transaction) -> None:
     """Write an event for each device whose certificate runs out soon, once a day."""
     now = tx.now.wall
-    if 0 <= now - meta.read_number(tx, _TOLD) < DAY:
+    if 0 <= now - meta.read_number(tx, _TOLD) < DAY_MS:
         return
     meta.write(tx, _TOLD, now)
     for name, not_after in certificates.expiring(tx, now, RUNS_OUT):
-        left = float((not_after - now) // DAY)
+        left = float((not_after - now) // DAY_MS)
         event = NewEvent(
             "system",
             source=name,

@@ -199,7 +199,7 @@ def listed(folder: Path) -> list[Device]:
 
 def _device(account: Account, jid: str, not_after: int | None, now: int) -> Device:
     name, trusted, created, revoked, password = account
-    days = None if not_after is None else (not_after - now) // issued_certificates.DAY
+    days = None if not_after is None else (not_after - now) // issued_certificates.DAY_MS
     return Device(name, jid, trusted, created, revoked, password, not_after, days)
 
 

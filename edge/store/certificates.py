@@ -15,10 +15,10 @@ from edge.store import meta
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
-DAY: Final = 24 * 3600 * 1000
+DAY_MS: Final = 24 * 3600 * 1000
 """Milliseconds."""
 
-KEPT: Final = 365 * DAY
+KEPT: Final = 365 * DAY_MS
 """Milliseconds that a certificate stays here after it ran out; what is forgotten is refused."""
 
 EXPIRING: Final = 100
@@ -140,7 +140,7 @@ def expiring(tx: Transaction, now: int, days: int) -> list[Expiring]:
     Soonest first, and `EXPIRING` at most. A device that has a newer certificate is not told of: it
     has been renewed.
     """
-    rows = tx.rows(_EXPIRING, (now, now + days * DAY, EXPIRING))
+    rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, EXPIRING))
     return [Expiring(*row) for row in rows]
 
 

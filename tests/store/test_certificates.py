@@ -9,7 +9,7 @@ import pytest
 
 from edge.errors import SetupError
 from edge.store import accounts, certificates
-from edge.store.certificates import DAY, KEPT, VALID, Expiring
+from edge.store.certificates import DAY_MS, KEPT, VALID, Expiring
 from tests.helpers.store import Gateway, digest_of, new_database
 
 
@@ -23,7 +23,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def issue(gateway: Gateway, name: str, which: str, days: float = 365) -> None:
-    not_after = gateway.clock().wall + round(days * DAY)
+    not_after = gateway.clock().wall + round(days * DAY_MS)
     gateway.tx(lambda tx: certificates.add(tx, name, digest_of(which), which, not_after))
 
 
@@ -101,7 +101,7 @@ def test_what_ran_out_long_ago_is_forgotten(gateway: Gateway) -> None:
     gateway.add("pump3")
     issue(gateway, "pump3", "revoked", days=1)
     gateway.tx(lambda tx: certificates.revoke(tx, "pump3"))
-    gateway.clock.wall_offset += KEPT + DAY
+    gateway.clock.wall_offset += KEPT + DAY_MS
     issue(gateway, "pump1", "kept")
     assert [row.serial for row in gateway.tx(certificates.listed)] == [
         *("mine", "kept", "another's", "revoked")
@@ -125,7 +125,7 @@ def test_who_runs_out_soon(gateway: Gateway) -> None:
     assert expiring(gateway) == ["pump1"]
     now = gateway.clock().wall
     assert gateway.tx(lambda tx: certificates.expiring(tx, now, 30)) == [
-        Expiring("pump1", now + 30 * DAY)
+        Expiring("pump1", now + 30 * DAY_MS)
     ]
 
 
@@ -141,7 +141,7 @@ def test_only_so_many_are_told_of_at_once(
 def test_the_latest_of_each_device(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump1", "b", days=1)
-    assert gateway.tx(certificates.latest) == {"pump1": gateway.clock().wall + 2 * DAY}
+    assert gateway.tx(certificates.latest) == {"pump1": gateway.clock().wall + 2 * DAY_MS}
     gateway.tx(lambda tx: certificates.revoke(tx, "pump1"))
     assert gateway.tx(certificates.latest) == {}
 

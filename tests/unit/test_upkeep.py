@@ -12,7 +12,7 @@ from edge import upkeep
 from edge.admin import pki
 from edge.net.tally import Tally
 from edge.store import certificates
-from edge.store.certificates import DAY
+from edge.store.certificates import DAY_MS
 from tests.helpers.house import open_house
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -25,7 +25,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def issue(gateway: Gateway, name: str, days: float) -> None:
-    not_after = gateway.clock().wall + round(days * DAY)
+    not_after = gateway.clock().wall + round(days * DAY_MS)
     gateway.add(name)
     gateway.tx(lambda tx: certificates.add(tx, name, digest_of(name), name, not_after))
 
@@ -50,7 +50,7 @@ def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gate
 def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     gateway.tx(upkeep.tell_expiring)
-    gateway.clock.wall_offset = -10 * DAY
+    gateway.clock.wall_offset = -10 * DAY_MS
     gateway.tx(upkeep.tell_expiring)
     assert [source for source, _ in told(gateway)] == ["soon", "soon"]
 
@@ -64,7 +64,7 @@ async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted
         before = server.read_bytes()
         now = round(time.time() * 1000)
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
-            at = now + days * DAY
+            at = now + days * DAY_MS
             await upkeep.look_at_certificates(folder, "gw.example", at, house.store, tally)
             assert (server.read_bytes() != before) == renewed
         assert tally.take() == {}
