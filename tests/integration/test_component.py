@@ -20,7 +20,7 @@ from edge.net.component.front import Component
 from edge.net.tally import Tally
 from edge.options import Limits
 from edge.store import accounts, sessions
-from tests.helpers.component_server import HEADER, SECRET, Link, Server, serving
+from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pytest
 from edge.admin import devices
 from firmware_sim.device import Device
 from firmware_sim.sender import State
-from tests.helpers.component_server import SECRET, serving
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process, start
+from tests.helpers.scripted_server import SECRET, serving
 from tests.helpers.xmpp import SM, Client, log_message, trusting
 
 HOST = "::1"

@@ -9,7 +9,7 @@ import pytest
 from edge.net import leaving as net_leaving
 from edge.store import database
 from tests.helpers.gateway import PASSWORD
-from tests.helpers.house import open_house
+from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -39,13 +39,13 @@ async def test_what_the_store_cannot_do_is_told_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
-    async with open_house(tmp_path, "cam1", authenticate_delay=0.0) as house:
-        waiting = await house.known("cam1")
-        client = await house.bound("cam1", "other")
-        async with waiting, client, await Client.connect(house.port) as stranger:
+    async with in_process(tmp_path, "cam1", authenticate_delay=0.0) as front:
+        waiting = await front.known("cam1")
+        client = await front.bound("cam1", "other")
+        async with waiting, client, await Client.connect(front.port) as stranger:
             await stranger.element()
             await client.enable()
-            with house.locked():
+            with front.locked():
                 client.send(offer(1))
                 answer = await client.stanza()
                 assert condition(answer) == "resource-constraint"
@@ -58,7 +58,7 @@ async def test_what_the_store_cannot_do_is_told_and_counted(
             client.send(offer(1))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
-            assert house.tally.take()["database"] == 1
+            assert front.tally.take()["database"] == 1
 
 
 async def test_a_session_leaves_when_the_store_can_again(
@@ -66,14 +66,14 @@ async def test_a_session_leaves_when_the_store_can_again(
 ) -> None:
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
-    async with open_house(tmp_path, "cam1", "cam2") as house:
-        leaving, other = await house.bound("cam1", "leaving"), await house.bound("cam1", "other")
-        async with leaving, other, await house.bound("cam2") as sender:
+    async with in_process(tmp_path, "cam1", "cam2") as front:
+        leaving, other = await front.bound("cam1", "leaving"), await front.bound("cam1", "other")
+        async with leaving, other, await front.bound("cam2") as sender:
             other.send("<presence/>")
             await leaving.enable()
             sender.send(letter(1, "cam1@gw.example/leaving"))
             assert await next_message(leaving) == "c1"
-            with house.locked():
+            with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
                 sender.send(offer(1))
@@ -87,16 +87,16 @@ async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
     monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
     monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
     monkeypatch.setattr(net_leaving, "LEAVE_TIMES", 1)
-    async with open_house(tmp_path, "cam1", "cam2") as house:
-        leaving, sender = await house.bound("cam1"), await house.bound("cam2")
+    async with in_process(tmp_path, "cam1", "cam2") as front:
+        leaving, sender = await front.bound("cam1"), await front.bound("cam2")
         async with leaving, sender:
             await leaving.enable()
             sender.send(letter(1, "cam1@gw.example/fw"))
             assert await next_message(leaving) == "c1"
-            with house.locked():
+            with front.locked():
                 leaving.send("</stream:stream>")
                 assert await leaving.closed() is None
-                while not (counts := house.tally.take())["returned"]:
+                while not (counts := front.tally.take())["returned"]:
                     sender.send(offer(1))
                     assert condition(await sender.element()) == "resource-constraint"
                 assert counts["returned"] == 1
@@ -105,12 +105,12 @@ async def test_what_cannot_be_given_back_is_told_and_its_session_leaves(
 async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_it(
     tmp_path: Path,
 ) -> None:
-    async with open_house(tmp_path, "cam1") as house:
-        old = await house.bound("cam1")
-        first, second = await house.known("cam1"), await house.known("cam1")
+    async with in_process(tmp_path, "cam1") as front:
+        old = await front.bound("cam1")
+        first, second = await front.known("cam1"), await front.known("cam1")
         token = await old.enable()
         async with old, first, second:
-            with house.locked():
+            with front.locked():
                 for number in range(5):
                     old.send(offer(number))
                 await old.writer.drain()
@@ -132,12 +132,12 @@ async def test_resumption_waits_for_what_is_in_flight_and_the_last_to_ask_gets_i
 
 
 async def test_a_session_whose_second_connection_is_lost_too_still_waits(tmp_path: Path) -> None:
-    async with open_house(tmp_path, "cam1") as house:
-        old, lost, last = [await house.known("cam1") for _ in range(3)]
+    async with in_process(tmp_path, "cam1") as front:
+        old, lost, last = [await front.known("cam1") for _ in range(3)]
         await old.bind("fw")
         token = await old.enable()
         async with old, lost, last:
-            with house.locked():
+            with front.locked():
                 lost.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='0'/>")
                 assert await old.closed() == "conflict"
                 lost.send("</stream:stream>")
@@ -148,14 +148,14 @@ async def test_a_session_whose_second_connection_is_lost_too_still_waits(tmp_pat
 
 
 async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: Path) -> None:
-    async with open_house(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as house:
-        cut, there = await house.bound("cam1"), await house.bound("cam2", "one")
+    async with in_process(tmp_path, "cam1", "cam2", sessions=2, unauthenticated=2) as front:
+        cut, there = await front.bound("cam1"), await front.bound("cam2", "one")
         token = await cut.enable()
         cut.cut()
-        new = await house.known("cam2")
+        new = await front.known("cam2")
         async with there, new:
             await new.bind("two")
-            async with await house.known("cam1") as again:
+            async with await front.known("cam1") as again:
                 assert (await again.resume(token, 0)).tag == f"{SM}failed"
                 request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
                 answer = await again.iq("set", request, to=None)

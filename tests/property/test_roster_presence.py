@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from edge.options import Limits
 from edge.rules.roster import FIELDS, Fields, Kind
-from tests.helpers.instant import CLIENT, bare, fetch, item_line, line, state_of
+from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
 from tests.helpers.store import Gateway, new_database
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
 from hashlib import sha1
-from pathlib import Path
 
 import pytest
 
@@ -21,18 +19,10 @@ from edge.wire.namespaces import (
     QOS_ALL,
     SENSOR_DATA,
 )
-from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know, provision
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_element
+from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know
+from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 
 PUMP_BARE = "pump1@gw.example"
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    provision(made)
-    yield made
-    made.close()
 
 
 def query(

@@ -28,14 +28,6 @@ SECOND = "valve@gw.example/second"
 
 
 @pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    provision(made)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust="roster", offline="refuse"))
     provision(made)

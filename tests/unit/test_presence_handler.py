@@ -10,7 +10,7 @@ import pytest
 from edge.options import Limits, Xmpp
 from edge.rules.roster import State
 from edge.store import accounts
-from tests.helpers.instant import appear, bare, befriend, fetch, forget, say, state_of, told
+from tests.helpers.rosters import appear, bare, befriend, fetch, forget, say, state_of, told
 from tests.helpers.store import DOMAIN, Gateway, new_database
 
 PUMP = "pump1@gw.example/fw"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,6 @@ import pytest
 from edge.options import Xmpp
 from tests.helpers.people import APART, CLIENT, PUMP, VALVE, VALVE_BARE, know, provision, received
 from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    provision(made)
-    yield made
-    made.close()
 
 
 def ask(to: str, type_: str = "get") -> str:

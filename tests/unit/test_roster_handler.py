@@ -11,7 +11,7 @@ from edge.handlers import roster
 from edge.options import Limits
 from edge.rules.roster import State
 from edge.store import accounts
-from tests.helpers.instant import (
+from tests.helpers.rosters import (
     ROSTER,
     appear,
     bare,

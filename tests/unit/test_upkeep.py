@@ -13,7 +13,7 @@ from edge.admin import pki
 from edge.net.tally import Tally
 from edge.store import certificates
 from edge.store.certificates import DAY_MS
-from tests.helpers.house import open_house
+from tests.helpers.in_process import in_process
 from tests.helpers.store import Gateway, digest_of, new_database
 
 
@@ -58,16 +58,16 @@ def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
 async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted(
     tmp_path: Path,
 ) -> None:
-    async with open_house(tmp_path) as house:
-        folder, tally = house.gateway.folder, Tally()
+    async with in_process(tmp_path) as front:
+        folder, tally = front.gateway.folder, Tally()
         server = pki.files(folder).server
         before = server.read_bytes()
         now = round(time.time() * 1000)
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
             at = now + days * DAY_MS
-            await upkeep.look_at_certificates(folder, "gw.example", at, house.store, tally)
+            await upkeep.look_at_certificates(folder, "gw.example", at, front.store, tally)
             assert (server.read_bytes() != before) == renewed
         assert tally.take() == {}
         server.unlink()
-        await upkeep.look_at_certificates(folder, "gw.example", now, house.store, tally)
+        await upkeep.look_at_certificates(folder, "gw.example", now, front.store, tally)
         assert tally.take() == {"server_certificate": 1}

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from edge import __version__
 from edge.handlers import version
 from edge.wire.namespaces import TIME, VERSION
-from tests.helpers.people import PUMP, provision
-from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Iterator[Gateway]:
-    made = Gateway(new_database(tmp_path))
-    provision(made)
-    yield made
-    made.close()
+from tests.helpers.people import PUMP
+from tests.helpers.store import DOMAIN, Gateway, Reply
 
 
 def ask(gateway: Gateway, payload: str, to: str | None) -> Reply:

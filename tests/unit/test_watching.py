@@ -11,7 +11,7 @@ import pytest
 from edge.options import Limits
 from edge.store import accounts, presence
 from edge.store.database import Receipt
-from tests.helpers.instant import appear, befriend, told
+from tests.helpers.rosters import appear, befriend, told
 from tests.helpers.store import Gateway, new_database, read_element
 
 PANEL = "panel@gw.example/screen"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class House(NamedTuple):
+class InProcess(NamedTuple):
     """What a test may touch of it."""
 
     gateway: Gateway
@@ -60,7 +60,7 @@ class House(NamedTuple):
 
 
 @asynccontextmanager
-async def open_house(folder: Path, *names: str, **options: object) -> AsyncIterator[House]:
+async def in_process(folder: Path, *names: str, **options: object) -> AsyncIterator[InProcess]:
     """Open the front door of a gateway with these devices."""
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
     settings = config.load(gateway.folder)
@@ -71,7 +71,7 @@ async def open_house(folder: Path, *names: str, **options: object) -> AsyncItera
     front = Listener(gateway.folder, settings, store, router, tally)
     places = await front.start()
     try:
-        yield House(gateway, store, router, tally, dict(reversed(places))["xmpp"].port)
+        yield InProcess(gateway, store, router, tally, dict(reversed(places))["xmpp"].port)
     finally:
         await front.stop(5.0)
         await store.close()

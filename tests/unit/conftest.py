@@ -1,0 +1,23 @@
+"""What tests of handlers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.people import provision
+from tests.helpers.store import Gateway, new_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """The devices of `people` on a gateway with its defaults."""
+    made = Gateway(new_database(tmp_path))
+    provision(made)
+    yield made
+    made.close()
