@@ -7,7 +7,7 @@ are true whatever it says. Source: RFC 6121, sections 2.1.2, 2.1.6 and 2.5.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.rules.roster import FIELDS
 from edge.store import sessions
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from edge.store.database import Transaction
     from edge.store.roster import Contact
+
+
+ITEM_BYTES: Final = 600
+"""Bytes of a contact as it is told: a whole roster of 200 fits into what may be unacknowledged to a
+session, and nobody makes the gateway write megabytes for a short question."""
 
 
 def query(items: Iterable[bytes]) -> bytes:

@@ -62,7 +62,9 @@ Leave: TypeAlias = "Callable[[House, Transaction, Sender], None]"
 
 
 class Slow(NamedTuple):
-    """Work that takes milliseconds of the processor before it can begin: done beside the loop."""
+    """Work that is dear: it takes milliseconds of the processor before it can begin, which are
+    spent beside the loop, or its answer is large. Its session has one at a time, and nothing else.
+    """
 
     prepare: Callable[[], Work]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import contacts, destinations, refusals, subscriptions
 from edge.handlers.destinations import Place
-from edge.handlers.feature import Feature
+from edge.handlers.feature import Feature, Slow
 from edge.rules import access
 from edge.rules import roster as rules
 from edge.rules.access import Relation
@@ -24,15 +24,14 @@ from edge.wire.namespaces import ROSTER, clark
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edge.handlers.feature import House, Work
+    from edge.handlers.feature import Handler, House, Work
     from edge.handlers.subscriptions import Party
     from edge.rules.access import Sender
     from edge.store.database import Transaction
     from edge.wire.stanza import Stanza
 
 NAME_BYTES: Final = 128
-"""Bytes of a contact's name; with the two below, a whole roster of 200 contacts with names of
-ordinary length fits into what may be unacknowledged to a session."""
+"""Bytes of a contact's name."""
 GROUP_BYTES: Final = 64
 """Bytes of a group's name."""
 GROUPS: Final = 4
@@ -89,14 +88,14 @@ def _checked(groups: list[str]) -> tuple[str, ...]:
     return tuple(groups)
 
 
-def get(house: House, stanza: Stanza) -> Work:
+def get(house: House, stanza: Stanza) -> Slow:
     """Answer with the roster; from now on the session is told of its changes (section 2.2)."""
 
     def do(tx: Transaction, sender: Sender, own: Party) -> bytes:
         presence.set_interested(tx, sender.generation)
         return contacts.query(contacts.item(c) for c in roster.listed(tx, own.account))
 
-    return _answered(house, stanza, do)
+    return Slow(lambda: _answered(house, stanza, do))
 
 
 def change(house: House, stanza: Stanza) -> Work:
@@ -151,6 +150,8 @@ def _put(house: House, tx: Transaction, sender: Sender, own: Party, wanted: Want
         refusals.log(house, tx, sender, "roster_items", limit)
         raise StanzaError("resource-constraint", f"a roster has at most {limit} contacts")
     contact = contact._replace(listed=True, name=wanted.name, groups=wanted.groups)
+    if len(contacts.item(contact)) > contacts.ITEM_BYTES:
+        raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
     roster.put(tx, own.account, contact)
     contacts.push(tx, own.bare, contact)
 
@@ -171,6 +172,9 @@ def _remove(house: House, tx: Transaction, own: Party, contact: str) -> None:
     roster.remove(tx, own.account, contact)
 
 
-_HANDLERS: Final = {("iq", "get", _QUERY): get, ("iq", "set", _QUERY): change}
+_HANDLERS: Final[dict[tuple[str, str, str], Handler]] = {
+    ("iq", "get", _QUERY): get,
+    ("iq", "set", _QUERY): change,
+}
 
 FEATURE = Feature(mine=_HANDLERS, others=_HANDLERS, accounts=True)

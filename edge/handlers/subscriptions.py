@@ -169,6 +169,8 @@ def _check_room(
         theirs = roster.find(tx, peer.account, own.bare)
         asks = not theirs.listed and theirs.state is State.NONE
         full = asks and roster.count(tx, peer.account, listed=False) >= limit
+    if adds and len(contacts.item(mine)) > contacts.ITEM_BYTES:
+        raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
     if full:
         refusals.log(house, tx, sender, "roster_items", limit)
         raise StanzaError("resource-constraint", "there is no room for more contacts")
