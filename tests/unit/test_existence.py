@@ -1,0 +1,111 @@
+"""Who may not reach an account cannot find out whether it is there, by whatever they send."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.options import Xmpp
+from edge.store import accounts
+from tests.helpers.store import DOMAIN, Gateway, assured, deliver, log, new_database
+
+APART: Final = f"apart@{DOMAIN}/fw"
+PUMP: Final = f"pump1@{DOMAIN}/fw"
+NAMES: Final = ("w-here", "w-away", "w-gone", "w-never")
+"""One that is there and shows itself, one without a session, a revoked one, and no account."""
+
+SENT: Final = {
+    **{
+        f"message {type_ or 'without type'} {part}": f"<message id='m' to='{{0}}{part}'"
+        + (f" type='{type_}'" if type_ else "")
+        + "><body>Hi</body></message>"
+        for type_ in ("", "chat", "groupchat", "headline", "error")
+        for part in ("", "/fw")
+    },
+    **{
+        f"presence {type_ or 'directed'} {part}": f"<presence id='p' to='{{0}}{part}'"
+        + (f" type='{type_}'" if type_ else "")
+        + "/>"
+        for type_ in (
+            "", "unavailable", "error", "probe",
+            "subscribe", "subscribed", "unsubscribe", "unsubscribed",
+        )
+        for part in ("", "/fw")
+    },
+    **{
+        f"iq {type_} {name} {part}": f"<iq id='i' type='{type_}' to='{{0}}{part}'>"
+        f"<{name} xmlns='{namespace}'/></iq>"
+        for type_ in ("get", "set", "result", "error")
+        for name, namespace in (
+            ("query", "http://jabber.org/protocol/disco#info"),
+            ("query", "http://jabber.org/protocol/disco#items"),
+            ("query", "jabber:iq:roster"),
+            ("query", "jabber:iq:register"),
+            ("query", "jabber:iq:version"),
+            ("ping", "urn:xmpp:ping"),
+            ("x", "urn:x"),
+        )
+        for part in ("", "/fw")
+    },
+    "assured": assured("1", log("x"), "{0}"),
+    "assured to a session": assured("1", log("x"), "{0}/fw"),
+    "deliver": deliver("1", "{0}"),
+    "roster": "<iq id='i' type='set'><query xmlns='jabber:iq:roster'>"
+    "<item jid='{0}'/></query></iq>",
+    "password": "<iq id='i' type='set'><query xmlns='jabber:iq:register'>"
+    "<username>{1}</username><password>a new one</password></query></iq>",
+}  # fmt: skip
+PUSH: Final = re.compile("push-[0-9a-f]+")
+ROSTER: Final = "<iq id='r' type='get'><query xmlns='jabber:iq:roster'/></iq>"
+
+
+@pytest.fixture(params=["site", "roster"])
+def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), xmpp=Xmpp(trust=request.param))
+    made.add("apart", trusted=False)
+    made.add("pump1")
+    for name in NAMES[:3]:
+        made.add(name)
+    made.tx(lambda tx: accounts.revoke(tx, "w-gone"))
+    made.bind(f"w-here@{DOMAIN}/fw")
+    made.send(f"w-here@{DOMAIN}/fw", "<presence/>")
+    for full in (APART, PUMP):
+        made.send(full, ROSTER)
+        made.send(full, "<presence/>")
+    made.sent.clear()
+    yield made
+    made.close()
+
+
+def told(gateway: Gateway, full: str, name: str, what: str) -> list[str]:
+    """All that comes back, at once and when it is asked for the roster: with the name taken out.
+
+    The rosters are empty again then."""
+    xml = SENT[what].format(f"{name}@{DOMAIN}", name)
+    found = [gateway.tx(gateway.work(full, xml))]
+    found += [send.stanza for send in gateway.sends(full)]
+    found += [gateway.tx(gateway.work(full, ROSTER))]
+    gateway.tx(lambda tx: tx.run("DELETE FROM roster"))
+    texts = [PUSH.sub("push", one.decode().replace(name, "NAME")) for one in found]
+    for text in texts:
+        ElementTree.fromstring(f"<a>{text}</a>")  # noqa: S314
+    return texts
+
+
+@pytest.mark.parametrize("what", SENT)
+def test_one_set_apart_is_told_the_same_whoever_it_is_for(gateway: Gateway, what: str) -> None:
+    answers = {name: told(gateway, APART, name, what) for name in NAMES}
+    assert all(answer == answers["w-never"] for answer in answers.values()), answers
+    answers_what_was_asked = "result" in what or "error" in what
+    if gateway.router.house.xmpp.trust == "roster" or not answers_what_was_asked:
+        assert gateway.sends(f"w-here@{DOMAIN}/fw") == [], "and nobody hears of it"
+
+
+@pytest.mark.parametrize("what", SENT)
+def test_a_revoked_account_is_as_good_as_none(gateway: Gateway, what: str) -> None:
+    assert told(gateway, PUMP, "w-gone", what) == told(gateway, PUMP, "w-never", what)
