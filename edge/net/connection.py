@@ -274,7 +274,7 @@ class Connection(Channel):
         session.attach(self)
         self._pump()
 
-    def known(self) -> None:
+    def logged_in(self) -> None:
         """Take larger stanzas: the peer has logged in."""
         self._parser.limit(self._limits.stanza_bytes)
 

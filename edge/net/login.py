@@ -164,7 +164,7 @@ class Login:
         shared = self._shared
         if self._negotiation.mechanism != sasl.EXTERNAL:
             shared.throttle.succeeded(self._source, username, shared.loop.time())
-        self._connection.known()
+        self._connection.logged_in()
 
     # Which session
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.handlers import remote
+from edge.handlers import remote_presence
 from edge.handlers.router import guarded
 from edge.options import Xmpp
 from edge.store import sessions
@@ -43,7 +43,7 @@ def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tupl
     """Send a presence; returns (type, to) of what is sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
-    work = remote.work(gateway.router.house, read)
+    work = remote_presence.work(gateway.router.house, read)
     answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
     sent = [send.stanza for send in gateway.sent] + [answer]
     gateway.sent.clear()
@@ -83,7 +83,7 @@ def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
 
 def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) -> None:
     enter(gateway, FULL)
-    work = remote.work(
+    work = remote_presence.work(
         gateway.router.house, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
     )
     assert not isinstance(work, bytes)
@@ -146,7 +146,7 @@ def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None
     gateway.add("left-over-of-embedded-days")
 
     def unit(tx: Transaction) -> list[bytes]:
-        return remote.probes(gateway.router.house, tx)
+        return remote_presence.probes(gateway.router.house, tx)
 
     (probe,) = gateway.tx(unit)
     assert b"type='probe'" in probe

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from edge.errors import ConfigError, StoreError
-from edge.handlers import remote
+from edge.handlers import remote_presence
 from edge.net import systemd
 from edge.net.component.link import Link, LinkLost
 from edge.net.component.traffic import Traffic
@@ -150,7 +150,9 @@ class Component:
             self._tell_lost(str(error))
             return False
         self._tell_attached()
-        self._store.submit(lambda tx: remote.probes(self._router.house, tx), self._ask_after)
+        self._store.submit(
+            lambda tx: remote_presence.probes(self._router.house, tx), self._ask_after
+        )
         return True
 
     def _ask_after(self, outcome: list[bytes] | StoreError) -> None:

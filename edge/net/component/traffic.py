@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.errors import StoreError
-from edge.handlers import refusals, remote
+from edge.handlers import refusals, remote_presence
 from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import guarded, refusal
@@ -209,7 +209,7 @@ class Traffic:
             return self._refused(stanza, f"more than {limits.stanza_bytes} bytes in a stanza")
         if stanza.name == _PRESENCE:
             return (
-                remote.work(house, stanza)
+                remote_presence.work(house, stanza)
                 if stanza.attrs["to"] == self._router.house.domain
                 else b""
             )

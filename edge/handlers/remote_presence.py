@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from edge.handlers import disco, refusals
 from edge.rules import access
+from edge.rules import presence as rules
 from edge.store import accounts, presence
 from edge.wire import serialize
+from edge.wire.namespaces import CLIENT, clark
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House, Work
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
     from edge.wire.stanza import Stanza
 
-PRIORITIES: Final = range(-128, 128)
+_PRIORITY: Final = clark(CLIENT, "priority")
 
 
 def work(house: House, stanza: Stanza) -> Work | bytes:
@@ -74,12 +76,7 @@ def _hidden(tx: Transaction, sender: Sender) -> bytes:
 
 def _priority(stanza: Stanza) -> int:
     """Read a presence's priority; its server has judged it, so what is none counts as 0."""
-    text = stanza.tree().findtext("{jabber:client}priority", "0").strip()
-    try:
-        number = int(text)
-    except ValueError:
-        return 0
-    return number if number in PRIORITIES else 0
+    return rules.priority(stanza.tree().findtext(_PRIORITY)) or 0
 
 
 def probes(house: House, tx: Transaction) -> list[bytes]:
