@@ -1,0 +1,177 @@
+"""Races over real sockets: resumption against a new bind and a revocation; a crowd at a stop.
+
+Whatever wins, there is one session of an address at most, nothing vanishes, no traceback is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.admin import devices
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import CLIENT, SM, Client, Closed
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+BIND = (
+    "<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
+    "<resource>fw</resource></bind></iq>"
+)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", "cam1", "writer", require_tls=False)
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
+
+
+async def known(process: Process, user: str = "cam1") -> Client:
+    client = await Client.connect(port_of(process))
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(process: Process, user: str = "cam1", resource: str = "fw") -> Client:
+    client = await known(process, user)
+    await client.bind(resource)
+    return client
+
+
+async def waiting(process: Process, count: int) -> str:
+    """Leave a session that waits to be resumed, with so many messages; returns its id."""
+    client = await bound(process)
+    token = await client.enable()
+    client.send("<presence/>")
+    assert await client.handled() == 1
+    client.cut()
+    async with await bound(process, "writer") as writer:
+        for number in range(count):
+            writer.send(
+                f"<message type='chat' id='{number}' to='cam1@gw.example'><body>x</body></message>"
+            )
+        assert (await writer.iq("get", "<query xmlns='jabber:iq:version'/>")).get("type")
+    return token
+
+
+async def outcome(client: Client) -> str:
+    """What became of who raced: the name of the answer, or the condition of the end."""
+    try:
+        found = await client.element()
+    except Closed as end:
+        return end.condition or "closed"
+    if found.tag == f"{CLIENT}iq":
+        return f"bound {found.get('type')}"
+    return found.tag.removeprefix(SM)
+
+
+async def still_there(client: Client) -> bool:
+    try:
+        client.send(f"<iq type='get' id='still' to='gw.example'>{PING}</iq>")
+        while (await client.element()).get("id") != "still":
+            pass
+    except (Closed, ConnectionError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("first", ["bind", "resume"])
+async def test_a_new_bind_against_a_resumption(process: Process, first: str) -> None:
+    """One of the two is there then, with every message or able to get it."""
+    token = await waiting(process, 20)
+    one, two = await known(process), await known(process)
+    resume = f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>"
+    orders = [(one, BIND), (two, resume)]
+    for client, order in orders if first == "bind" else reversed(orders):
+        client.send(order)
+    assert await outcome(one) == "bound result"
+    assert await outcome(two) in ("resumed", "failed", "conflict")
+    one.send("<presence/>")
+    found: list[int] = []
+    while len(found) < 20:
+        stanza = await one.element()
+        if stanza.tag == f"{CLIENT}message":
+            found.append(int(stanza.attrib["id"]))
+    assert found == list(range(20))
+    for client in (one, two):
+        client.cut()
+
+
+async def test_many_resumptions_at_once_leave_one(process: Process) -> None:
+    token = await waiting(process, 5)
+    clients = [await known(process) for _ in range(8)]
+    for client in clients:
+        client.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
+    results = [await outcome(client) for client in clients]
+    assert set(results) <= {"resumed", "failed", "conflict"}
+    there = [client for client in clients if await still_there(client)]
+    assert len(there) == 1
+    for client in clients:
+        client.cut()
+
+
+async def test_a_revoked_device_neither_resumes_nor_binds(
+    gateway: Gateway, process: Process
+) -> None:
+    token = await waiting(process, 3)
+    one, two = await known(process), await known(process)
+    await asyncio.to_thread(devices.revoke, gateway.folder, "cam1")
+    one.send(f"<resume xmlns='{SM[1:-1]}' previd='{token}' h='1'/>")
+    two.send(BIND)
+    assert await outcome(two) in ("bound error", "not-authorized")
+    if await outcome(one) == "resumed":
+        assert await one.closed() == "not-authorized"
+    for client in (one, two):
+        client.cut()
+
+
+async def come(process: Process, chance: random.Random, token: str) -> None:
+    """Do what devices do, in any state, until the gateway is gone."""
+    with contextlib.suppress(Closed, OSError, TimeoutError, AssertionError):
+        client = await Client.connect(port_of(process))
+        with contextlib.closing(client.writer):
+            await client.element()
+            mechanism = chance.choice(["SCRAM-SHA-1", "SCRAM-SHA-256"])
+            password = chance.choice([PASSWORD, PASSWORD, "wrong"])
+            assert await client.authenticate(mechanism, "cam1", password) == "success"
+            if chance.random() < 0.5:
+                await client.resume(token, 1)
+            else:
+                await client.bind(f"r{chance.randrange(4)}")
+                await client.enable()
+            for number in range(chance.randrange(20)):
+                client.send(f"<message to='cam1@gw.example' id='{number}'><body>x</body></message>")
+            client.send("<presence/>")
+            await client.handled()
+            if chance.random() < 0.5:
+                client.cut()
+            else:
+                await client.closed()
+
+
+@pytest.mark.parametrize("number", range(3))
+async def test_a_stop_amid_a_crowd_is_clean(gateway: Gateway, seed: int, number: int) -> None:
+    chance = random.Random(seed + number)
+    with gateway.run() as process:
+        token = await waiting(process, 10)
+        crowd = [asyncio.create_task(come(process, chance, token)) for _ in range(40)]
+        for _ in range(chance.randrange(5, 30)):
+            async with await Client.connect(port_of(process)) as client:
+                await client.element()
+        assert await asyncio.to_thread(process.terminate) == 0
+        await asyncio.gather(*crowd)
+        assert "Traceback" not in process.stderr, process.stderr
+        assert "exception" not in process.stderr, process.stderr
