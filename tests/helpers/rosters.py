@@ -16,8 +16,24 @@ if TYPE_CHECKING:
 
     from tests.helpers.store import Gateway
 
+PUMP: Final = "pump1@gw.example/fw"
+PANEL: Final = "panel@gw.example/screen"
+DESK: Final = "panel@gw.example/desk"
+VALVE: Final = "valve@gw.example/fw"
+ODD: Final = "odd@gw.example/fw"
+"""A device that was added with --no-trust."""
+
 ROSTER: Final = "{jabber:iq:roster}"
 CLIENT: Final = "{jabber:client}"
+
+
+def provision(gateway: Gateway) -> None:
+    """Add the accounts, and begin the sessions."""
+    for name in ("pump1", "panel", "valve"):
+        gateway.add(name)
+    gateway.add("odd", trusted=False)
+    for full in (PUMP, PANEL, DESK, VALVE, ODD):
+        gateway.bind(full)
 
 
 def bare(full: str) -> str:
@@ -91,3 +107,12 @@ def state_of(gateway: Gateway, full: str, contact: str) -> State:
         (full.partition("@")[0], bare(contact)),
     ).fetchone()
     return State.NONE if row is None else STATES[Fields(row[0], *map(bool, row[1:]))]
+
+
+def refused(gateway: Gateway, full: str, xml: str) -> str:
+    """Send what is refused, and return the error's type and condition."""
+    reply = gateway.send(full, xml)
+    assert reply is not None
+    assert (reply.type, reply.attrs["to"]) == ("error", full)
+    assert reply.error is not None
+    return "/".join(reply.error)

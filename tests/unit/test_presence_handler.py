@@ -8,37 +8,32 @@ from pathlib import Path
 import pytest
 
 from edge.options import Limits, Xmpp
-from edge.rules.roster import State
 from edge.store import accounts
-from tests.helpers.rosters import appear, bare, befriend, fetch, forget, say, state_of, told
+from tests.helpers.rosters import (
+    DESK,
+    PANEL,
+    PUMP,
+    VALVE,
+    appear,
+    bare,
+    befriend,
+    forget,
+    provision,
+    refused,
+    say,
+    told,
+)
 from tests.helpers.store import DOMAIN, Gateway, new_database
 
-PUMP = "pump1@gw.example/fw"
-PANEL = "panel@gw.example/screen"
-DESK = "panel@gw.example/desk"
-VALVE = "valve@gw.example/fw"
-ODD = "odd@gw.example/fw"
-LIMITS = Limits(presence_bytes=1024, directed_presences=2, roster_items=2)
+LIMITS = Limits(presence_bytes=1024, directed_presences=2)
 
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), LIMITS)
-    for name in ("pump1", "panel", "valve"):
-        made.add(name)
-    made.add("odd", trusted=False)
-    for full in (PUMP, PANEL, DESK, VALVE, ODD):
-        made.bind(full)
+    provision(made)
     yield made
     made.close()
-
-
-def refused(gateway: Gateway, full: str, xml: str) -> str:
-    reply = gateway.send(full, xml)
-    assert reply is not None
-    assert (reply.type, reply.attrs["to"]) == ("error", full)
-    assert reply.error is not None
-    return "/".join(reply.error)
 
 
 # Broadcast.
@@ -380,182 +375,6 @@ def test_who_was_removed_probes_nobody(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     say(gateway, PUMP, "probe", bare(PANEL))
     assert gateway.sent == []
-
-
-# Subscriptions.
-
-
-def test_a_request_is_shown_approved_and_followed_by_presence(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL, DESK))
-    xml = f"<presence type='subscribe' id='s' to='{PANEL}'><status>Please</status></presence>"
-    assert gateway.send(PUMP, xml) is None
-    assert told(gateway, PUMP) == [f"push {bare(PANEL)} none ask"]
-    (asked,) = gateway.elements(PANEL)
-    assert (asked.get("from"), asked.get("to"), asked.get("id")) == (bare(PUMP), bare(PANEL), "s")
-    assert asked[0].text == "Please"
-    assert told(gateway, DESK) == [f"subscribe {bare(PUMP)}"]
-    say(gateway, DESK, "subscribed", bare(PUMP))
-    assert told(gateway, PANEL) == told(gateway, DESK) == [f"push {bare(PUMP)} from"]
-    assert told(gateway, PUMP) == [
-        f"subscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} to",
-        f"available {DESK}",
-        f"available {PANEL}",
-    ]
-
-
-def test_a_request_waits_until_it_is_answered_and_is_one(gateway: Gateway) -> None:
-    for text in ("first", "second"):
-        gateway.send(
-            PUMP,
-            f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>",
-        )
-    for full in (PANEL, DESK):
-        gateway.send(full, "<presence/>")
-        asked = [e for e in gateway.elements(full) if e.get("type") == "subscribe"]
-        assert [request[0].text for request in asked] == ["first"]
-    assert fetch(gateway, PANEL) == []
-    say(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is State.NONE
-    gateway.send(PANEL, "<presence type='unavailable'/>")
-    forget(gateway)
-    gateway.send(PANEL, "<presence/>")
-    assert f"subscribe {bare(PUMP)}" not in told(gateway, PANEL)
-
-
-def test_a_subscription_is_taken_back_by_who_shows_itself(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert told(gateway, PUMP) == [
-        f"unavailable {PANEL}",
-        f"unsubscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} from",
-    ]
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} to"]
-
-
-def test_a_subscription_is_given_up_by_who_sees(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert told(gateway, PUMP) == [f"push {bare(PANEL)} from", f"unavailable {PANEL}"]
-    assert told(gateway, PANEL) == [f"unsubscribe {bare(PUMP)}", f"push {bare(PUMP)} to"]
-
-
-def test_an_approval_may_come_before_the_request(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PANEL, "subscribed", bare(PUMP))
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} none approved"]
-    assert told(gateway, PUMP) == []
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == [f"push {bare(PUMP)} from"]
-    assert told(gateway, PUMP) == [
-        f"push {bare(PANEL)} none ask",
-        f"subscribed {bare(PANEL)}",
-        f"push {bare(PANEL)} to",
-        f"available {PANEL}",
-    ]
-
-
-def test_the_stream_tells_that_approvals_may_come_first(gateway: Gateway) -> None:
-    assert b"<sub xmlns='urn:xmpp:features:pre-approval'/>" in gateway.router.stream_features
-
-
-def test_who_is_seen_already_is_not_asked_again(gateway: Gateway) -> None:
-    befriend(gateway, PUMP, PANEL)
-    appear(gateway, (PUMP, PANEL))
-    gateway.connection.execute("DELETE FROM roster WHERE jid = ?", (bare(PANEL),))
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == []
-    assert told(gateway, PUMP)[1:3] == [f"subscribed {bare(PANEL)}", f"push {bare(PANEL)} to"]
-
-
-@pytest.mark.parametrize("to", ["nobody@gw.example", DOMAIN])
-def test_who_is_not_there_shows_itself_to_nobody(gateway: Gateway, to: str) -> None:
-    appear(gateway, (PUMP,))
-    say(gateway, PUMP, "subscribe", to)
-    assert told(gateway, PUMP) == [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
-    for kind in ("subscribed", "unsubscribed", "unsubscribe"):
-        say(gateway, PUMP, kind, "nobody@gw.example")
-    assert state_of(gateway, PUMP, "nobody@gw.example") is State.NONE
-
-
-def test_a_device_without_trust_asks_only_those_who_know_it(gateway: Gateway) -> None:
-    appear(gateway, (ODD, PANEL))
-    say(gateway, ODD, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == []
-    assert told(gateway, ODD)[1] == f"unsubscribed {bare(PANEL)}"
-    assert [event.name for event in gateway.events()] == ["untrusted"]
-    say(gateway, PANEL, "subscribe", bare(ODD))
-    forget(gateway)
-    say(gateway, ODD, "subscribe", bare(PANEL))
-    assert told(gateway, PANEL) == [f"subscribe {bare(ODD)}"]
-
-
-@pytest.mark.parametrize("name", ["panel", "pump1"])
-def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) -> None:
-    appear(gateway, (PANEL,))
-    gateway.tx(lambda tx: accounts.revoke(tx, name))
-    gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
-    assert told(gateway, PANEL) == []
-    assert state_of(gateway, PANEL, PUMP) is State.NONE
-
-
-def test_who_was_revoked_meanwhile_is_not_shown_whom_it_had_asked_to_see(gateway: Gateway) -> None:
-    appear(gateway, (PUMP, PANEL))
-    say(gateway, PUMP, "subscribe", bare(PANEL))
-    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
-    forget(gateway)
-    say(gateway, PANEL, "subscribed", bare(PUMP))
-    assert f"available {PANEL}" not in told(gateway, PUMP)
-
-
-def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
-    for name in ("a", "b"):
-        say(gateway, PUMP, "subscribed", f"{name}@gw.example")
-    xml = f"<presence type='{{}}' to='{bare(PANEL)}'/>"
-    for kind in ("subscribe", "subscribed"):
-        assert refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
-    say(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is State.NONE
-    assert {event.name for event in gateway.events()} == {"roster_items"}
-
-
-def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) -> None:
-    for name in ("a", "b"):
-        gateway.add(name)
-        say(gateway, f"{name}@gw.example/x", "subscribe", bare(PANEL))
-    xml = f"<presence type='subscribe' to='{bare(PANEL)}'/>"
-    assert refused(gateway, PUMP, xml) == "wait/resource-constraint"
-    assert fetch(gateway, PUMP) == []
-    say(gateway, PANEL, "unsubscribed", "a@gw.example")
-    assert gateway.send(PUMP, xml) is None
-    assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
-
-
-@pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])
-def test_requests_come_in_pages_that_do_not_end_the_session(
-    tmp_path: Path, size: int, shown: int
-) -> None:
-    limits = Limits(unacknowledged_stanzas=16, unacknowledged_bytes=64 * 1024)
-    gateway = Gateway(new_database(tmp_path), limits)
-    gateway.add("panel")
-    text = "x" * size
-    for name in "abcdef":
-        gateway.add(name)
-        xml = f"<presence type='subscribe' to='{bare(PANEL)}'><status>{text}</status></presence>"
-        assert gateway.send(f"{name}@gw.example/x", xml) is None
-    gateway.bind(PANEL)
-    gateway.send(PANEL, "<presence/>")
-    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
-    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[:shown]]
-    say(gateway, PANEL, "unsubscribed", "a@gw.example")
-    gateway.send(PANEL, "<presence type='unavailable'/>")
-    gateway.send(PANEL, "<presence/>")
-    asked = [line for line in told(gateway, PANEL) if line.startswith("subscribe ")]
-    assert asked == [f"subscribe {name}@gw.example" for name in "abcdef"[1 : shown + 1]]
-    gateway.close()
 
 
 # Stored messages.

@@ -12,6 +12,9 @@ from edge.options import Limits
 from edge.rules.roster import State
 from edge.store import accounts
 from tests.helpers.rosters import (
+    DESK,
+    PANEL,
+    PUMP,
     ROSTER,
     appear,
     bare,
@@ -19,25 +22,18 @@ from tests.helpers.rosters import (
     fetch,
     forget,
     item_line,
+    provision,
     say,
     state_of,
     told,
 )
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
-PUMP = "pump1@gw.example/fw"
-PANEL = "panel@gw.example/screen"
-DESK = "panel@gw.example/desk"
-VALVE = "valve@gw.example/fw"
-
 
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made = Gateway(new_database(tmp_path), Limits(roster_items=3))
-    for name in ("pump1", "panel", "valve"):
-        made.add(name)
-    for full in (PUMP, PANEL, DESK, VALVE):
-        made.bind(full)
+    provision(made)
     yield made
     made.close()
 
