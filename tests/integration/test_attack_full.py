@@ -133,12 +133,12 @@ async def test_no_ghost_stays_of_a_session_that_ended_while_the_disk_was_full(
         kept = [number for number in range(sent) if number not in told]
         async with await bound(process, "cam1", "later") as later:
             later.send("<presence/>")
-            found: list[int] = []
-            while len(found) < len(kept):
+            numbers: list[int] = []
+            while len(numbers) < len(kept):
                 stanza = await later.element()
                 if stanza.tag == f"{CLIENT}message":
-                    found.append(int(stanza.attrib["id"]))
-            assert found == kept
+                    numbers.append(int(stanza.attrib["id"]))
+            assert numbers == kept
 
 
 async def test_who_replaces_a_session_while_the_disk_is_full_is_served(

@@ -160,3 +160,28 @@ async def test_sessions_have_a_bound_in_all_and_who_waits_makes_room(tmp_path: P
                 request = "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>"
                 answer = await again.iq("set", request, to=None)
                 assert condition(answer) == "resource-constraint"
+
+
+async def test_who_sent_what_never_finds_room_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(net_leaving, "LEAVE_AGAIN", SHORT)
+    monkeypatch.setattr(net_leaving, "LEAVE_TIMES", 1)
+    async with in_process(tmp_path, "cam1", "cam2") as house:
+        leaving, sender = await house.bound("cam1"), await house.bound("cam2")
+        async with leaving, sender:
+            await leaving.enable()
+            sender.send(letter(1, leaving.full))
+            large = f"<body>{'x' * 30_000}</body>"
+            sender.send(f"<message type='chat' id='c2' to='{leaving.full}'>{large}</message>")
+            assert await next_message(leaving) == "c1"
+            assert await next_message(leaving) == "c2"
+            await house.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
+            leaving.send("</stream:stream>")
+            assert await leaving.closed() is None
+            told = [await sender.element() for _ in range(2)]
+            assert [answer.get("id") for answer in told] == ["c1", "c2"]
+            assert {condition(answer) for answer in told} == {"resource-constraint"}
+            assert house.tally.take()["returned"] == 2
+            async with await house.bound("cam1") as again:
+                assert (await again.iq("get", PING)).get("type") == "result"

@@ -1,0 +1,187 @@
+"""An authenticated device that floods with what is dear: others are served, and memory is bounded.
+
+Memory is measured from outside, honest devices' answer times beside quiet ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.helpers.gateway import PASSWORD, Gateway
+from tests.helpers.hostile import HONEST, PING, Door, unharmed
+from tests.helpers.xmpp import Client, condition
+
+GROWTH_KIB = 32 * 1024
+"""What eight sessions may cost that do their worst: the bounds of what waits, of what is sent and
+of TLS, filled at once."""
+SESSIONS = 8
+PATIENCE_S = 8.0
+"""What an honest device may wait for an answer during a flood, on two busy cores."""
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    gateway = Gateway(
+        tmp_path_factory.mktemp("floods") / "gateway",
+        HONEST, "evil", "victim",
+        require_tls=False,
+    )  # fmt: skip
+    with gateway.run() as process:
+        yield Door(gateway, process)
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
+
+
+def change(password: str) -> str:
+    return (
+        "<iq type='set' id='c'><query xmlns='jabber:iq:register'>"
+        f"<username>evil</username><password>{password}</password></query></iq>"
+    )
+
+
+ROSTER = "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>"
+ANYBODY = "<message to='victim@gw.example'><body>x</body></message>"
+HERE = "<presence/>"
+SHOW = f"<presence><status>{'x' * 3900}</status></presence>"
+AGAIN = f"<presence type='unavailable'/>{SHOW}"
+PROBE = "<presence type='probe' to='evil@gw.example'/>"
+
+FLOODS = {
+    "presence to own sessions": (HERE, SHOW * 4),
+    "presence that comes and goes": (SHOW, AGAIN * 4),
+    "probes": (SHOW, PROBE * 200),
+    "rosters": ("", ROSTER * 200),
+    "roster changes": (
+        "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>",
+        "".join(
+            "<iq type='set' id='s'><query xmlns='jabber:iq:roster'>"
+            f"<item jid='n{n}@gw.example' name='{n}'/></query></iq>"
+            for n in range(100)
+        ),
+    ),
+    "password changes": ("", change(PASSWORD) * 100),
+    "unanswered iqs": (
+        HERE,
+        f"<iq type='get' id='u' to='victim@gw.example/silent'>{PING}</iq>" * 100,
+    ),
+    "messages to who never reads": (
+        HERE,
+        f"<message to='victim@gw.example/silent'><body>{'x' * 4000}</body></message>" * 10,
+    ),
+}
+
+
+async def plain(door: Door, name: str, resource: str) -> Client:
+    """Log in and bind, without TLS: it would cost this process more than the gateway."""
+    client = await Client.connect(door.port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
+    await client.bind(resource)
+    return client
+
+
+async def fatten(door: Door) -> None:
+    """Fill the roster of the attacker with the largest contacts that are taken."""
+    async with await plain(door, "evil", "fat") as evil:
+        reading = asyncio.create_task(swallow(evil))
+        for number in range(200):
+            evil.send(
+                "<iq type='set' id='f'><query xmlns='jabber:iq:roster'>"
+                f"<item jid='{number}{'a' * 500}@gw.example'/></query></iq>"
+            )
+            await evil.writer.drain()
+        evil.send("</stream:stream>")
+        await reading
+
+
+async def swallow(client: Client) -> None:
+    with contextlib.suppress(OSError):
+        while await client.reader.read(65536):
+            pass
+
+
+async def flood(client: Client, data: bytes) -> None:
+    """Send until the gateway closes."""
+    with contextlib.suppress(ConnectionError):
+        while True:
+            client.send(data)
+            await client.writer.drain()
+            await asyncio.sleep(0)  # drain alone leaves nobody a turn
+
+
+@asynccontextmanager
+async def flooding(door: Door, first: str, data: str, *, reads: bool) -> AsyncIterator[None]:
+    async with contextlib.AsyncExitStack() as stack:
+        silent = await stack.enter_async_context(await plain(door, "victim", "silent"))
+        silent.deafen()
+        evil = [
+            await stack.enter_async_context(await plain(door, "evil", f"r{n}"))
+            for n in range(SESSIONS)
+        ]
+        for client in evil:
+            client.send(first)
+            if not reads:
+                client.deafen()
+        tasks = [asyncio.create_task(flood(client, data.encode())) for client in evil]
+        if reads:
+            tasks += [asyncio.create_task(swallow(client)) for client in evil]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in (*evil, silent):
+            client.cut()
+
+
+async def answered(client: Client) -> float:
+    begun = time.monotonic()
+    assert (await client.iq("get", "<query xmlns='jabber:iq:version'/>")).get("type") == "result"
+    return time.monotonic() - begun
+
+
+async def logged_in(door: Door) -> float:
+    """Log in with PLAIN, whose hash goes the way of the others'."""
+    begun = time.monotonic()
+    async with await door.secured("127.0.0.2") as client:
+        assert await client.authenticate("PLAIN", HONEST, PASSWORD) == "success"
+        return time.monotonic() - begun
+
+
+async def test_a_contact_larger_than_all_of_them_can_be_is_refused(door: Door) -> None:
+    async with await door.log_in("evil", "large") as evil:
+        item = f"<item jid='{'a' * 600}@gw.example'/>"
+        answer = await evil.iq("set", f"<query xmlns='jabber:iq:roster'>{item}</query>", to=None)
+        assert condition(answer) == "not-acceptable"
+        evil.send(f"<presence type='subscribe' to='{'a' * 600}@gw.example'/>")
+        assert (await evil.element()).get("type") == "error"
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reading", "deaf"])
+@pytest.mark.parametrize("name", FLOODS)
+async def test_others_are_served_and_memory_is_bounded(
+    door: Door, name: str, reads: bool, record_property: Callable[[str, object], None]
+) -> None:
+    if name == "rosters":
+        await fatten(door)
+    first, data = FLOODS[name]
+    async with unharmed(door, GROWTH_KIB):
+        before, most, slowest, logins = door.resident(), 0, 0.0, 0.0
+        during = await door.log_in(HONEST, "during", "127.0.0.2")
+        async with during, flooding(door, first, data, reads=reads):
+            for _ in range(4):
+                for _ in range(4):
+                    slowest = max(slowest, await answered(during))
+                logins = max(logins, await logged_in(door))
+                most = max(most, door.resident())
+        record_property("slowest_s", round(slowest, 3))
+        record_property("log_in_s", round(logins, 3))
+        record_property("growth_kib", most - before)
+        assert slowest < PATIENCE_S
+        assert logins < PATIENCE_S
+        assert most - before < GROWTH_KIB, f"{most - before} KiB"
