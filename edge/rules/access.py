@@ -1,8 +1,9 @@
 """Who may do what: every authorisation decision of the gateway, and nothing else.
 
 Whether somebody is who they say was settled before, by SASL or by the server that the gateway is a
-component of; nothing here looks at a password or a certificate. Limits are not rights: they stand
-in `quota` and in the options.
+component of; nothing here looks at a password or a certificate. As whom they may act is settled
+there too: as themselves, by either profile and each mechanism (`wire.attempt`). Limits are not
+rights: they stand in `quota` and in the options.
 
 Who somebody is (`Who`), and what the account that they turn to is to them (`Relation`):
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Final, get_args
 
 import pytest
@@ -95,6 +97,32 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
         "may_discover",
         "may_resume",
     }
+
+
+DECIDING: Final = frozenset({"provisioned", "trusted", "revoked"})
+"""What of a sender decides on its rights."""
+
+
+def test_nobody_else_decides() -> None:
+    """Handlers and sockets ask the rules: what a sender is, they only pass on to `relation`."""
+    edge = Path(access.__file__).parents[1]
+    found = []
+    for path in (*(edge / "handlers").rglob("*.py"), *(edge / "net").rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        passed_on = {
+            id(keyword.value)
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "access.relation"
+            for keyword in call.keywords
+        }
+        found += [
+            (path.name, ast.unparse(node))
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr in DECIDING
+            if id(node) not in passed_on
+        ]
+    own = {("peers.py", "self.trusted"), ("peers.py", "peer.trusted")}
+    assert set(found) <= own, "a peer's mark is what the rules said of it"
 
 
 @pytest.mark.parametrize("right", RIGHTS)
