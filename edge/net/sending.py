@@ -51,7 +51,7 @@ class Sending:
         self.held = 0  # bytes of what is not acknowledged, as they are counted for all sessions
         self.tracking = False  # the connection's writing has to be followed
         self._unsent = Unsent()
-        self._asked = False  # for an acknowledgement that has not come
+        self._asked: float | None = None  # when, for an acknowledgement that has not come
         self._urgent = False  # a row waits for an acknowledgement that was not asked for
         self._to_confirm: list[Receipt] = []
         self.late: list[bytes] = []  # came since the session is over
@@ -113,7 +113,7 @@ class Sending:
             return
         if self._urgent or self.management.wants_request():
             out.append(self._request(self.management))
-        elif self.management.bytes and not self._asked:
+        elif self.management.bytes and self._asked is None:
             self._shared.watch(self)
 
     def flushed(self, connection: Channel) -> None:
@@ -131,13 +131,25 @@ class Sending:
         if self.connection is not None:
             if self._unsent.bytes:
                 self._see_unsent(self.connection)
-            if self.management is not None and self.management.bytes and not self._asked:
-                self.connection.send(self._request(self.management))
-        return bool(self._unsent.bytes or self._to_confirm)
+            if self.management is not None and self.management.bytes:
+                self._look_for_acknowledgement(self.connection, self.management)
+        return bool(self._unsent.bytes or self._to_confirm or self._asked is not None)
+
+    def _look_for_acknowledgement(
+        self, connection: Connection, managed: Management[Receipt | None]
+    ) -> None:
+        """Ask for it, or end: who is there has as long to acknowledge as who has to come back."""
+        limits = self._shared.settings.limits
+        if self._asked is None:
+            connection.send(self._request(managed))
+        elif self._shared.loop.time() - self._asked > max(limits.resume_time, limits.stalled_time):
+            end, text = self._shared.registry.end, "nothing is acknowledged"
+            end(self.generation, "connection-timeout", text)
 
     def _request(self, managed: Management[Receipt | None]) -> bytes:
-        self._asked = True
+        self._asked = self._shared.loop.time()
         self._urgent = False
+        self._shared.watch(self)
         return managed.request()
 
     def _see_unsent(self, connection: Channel) -> None:
@@ -166,7 +178,7 @@ class Sending:
         freed = before - managed.bytes + KEPT * len(tokens)
         self.held -= freed
         self._shared.registry.unacknowledged -= freed
-        self._asked = False
+        self._asked = None
         self._confirm([receipt for receipt in tokens if receipt is not None])
 
     def unconfirmed(self) -> list[bytes]:

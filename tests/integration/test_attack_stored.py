@@ -198,3 +198,19 @@ async def test_a_burst_while_the_receiver_is_replaced_again_and_again_arrives_wh
     assert sorted(found) == list(range(90))
     for client in clients:
         client.cut()
+
+
+async def test_who_acknowledges_nothing_does_not_keep_what_is_stored_for_ever(
+    tmp_path: Path,
+) -> None:
+    gateway = make(tmp_path, resume_time=0.5, stalled_time=0.5)
+    with gateway.run() as process:
+        assert await write(process, 0, 3) == []
+        async with await bound(process, "cam1", "mute") as mute:
+            await mute.enable(resume=False)
+            mute.send("<presence/>")
+            assert await mute.closed() == "connection-timeout"
+        async with await bound(process, "cam1") as client:
+            client.send("<presence/>")
+            assert await letters(client, 2) == [0, 1, 2]
+        assert process.terminate() == 0
