@@ -8,8 +8,8 @@ are `link`'s.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.errors import StoreError
@@ -44,6 +44,9 @@ IN_FLIGHT: Final = 512
 
 IN_FLIGHT_BYTES: Final = 1024 * 1024
 """The bytes of those: as much as the largest stanza that the link carries."""
+
+LEAVE_AGAIN: Final = 5.0
+"""Seconds after which sessions leave again where the store could not do it."""
 
 _PRESENCE: Final = clark(CLIENT, "presence")
 
@@ -84,13 +87,7 @@ class Traffic:
         """End all sessions: nobody can be reached, and who comes back speaks anew."""
         self._wire = None
         self._items.clear()
-        generations = self._peers.clear()
-
-        def unit(tx: Transaction) -> None:
-            for generation in generations:
-                self._lifecycle.leave(tx, generation, ())
-
-        self._store.submit(unit, lambda _outcome: None)
+        self._leave(self._peers.clear())
 
     def close(self) -> None:
         """Take nothing more; what came before is answered still."""
@@ -195,11 +192,21 @@ class Traffic:
         return peer
 
     def _make_room(self) -> None:
-        for gone in self._peers.surplus():
-            self._store.submit(partial(self._leave, gone.generation), lambda _outcome: None)
+        self._leave([gone.generation for gone in self._peers.surplus()])
 
-    def _leave(self, generation: int, tx: Transaction) -> None:
-        self._lifecycle.leave(tx, generation, ())
+    def _leave(self, generations: Sequence[int]) -> None:
+        """Have sessions leave the store: again and again, for a row that stays is a ghost."""
+
+        def unit(tx: Transaction) -> None:
+            for generation in generations:
+                self._lifecycle.leave(tx, generation, ())
+
+        def left(outcome: StoreError | None) -> None:
+            if outcome is not None:
+                asyncio.get_running_loop().call_later(LEAVE_AGAIN, self._leave, generations)
+
+        if generations:
+            self._store.submit(unit, left)
 
     def _work(self, stanza: Stanza, peer: Peer) -> Work | bytes:
         house, limits = self._router.house, self._router.house.limits
