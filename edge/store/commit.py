@@ -282,16 +282,15 @@ class Store:
         outcomes: list[Any] = []
         sent = 0
         for unit in units:
-            outcomes.append(self._one(tx, unit))
+            outcome = unit(tx)
+            if not tx.sends:
+                outcomes.append((outcome, NOTHING))
+                continue
+            outcomes.append((outcome, tx.taken()))
             sent += _bytes(outcomes[-1][1])
             if sent >= SENT_BYTES:
                 break
         return outcomes
-
-    @staticmethod
-    def _one(tx: Transaction, unit: Callable[[Transaction], Any]) -> tuple[Any, Sequence[Send]]:
-        outcome = unit(tx)
-        return outcome, tx.taken() if tx.sends else NOTHING
 
 
 def _bytes(sends: Sequence[Send]) -> int:
