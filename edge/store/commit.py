@@ -192,7 +192,12 @@ class Store:
         while waiting and len(group) < GROUP and size < GROUP_BYTES:
             group.append(waiting.popleft())
             size += group[-1].size
-        outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
+        try:
+            outcomes, due = await self._writer.call(self._commit, [w.unit for w in group])
+        except Exception as error:  # a fault of ours, in no unit: nothing is committed any more
+            _tell(error)
+            broken = StoreBroken(f"a commit failed: {error!r}")
+            outcomes, due = [(broken, NOTHING)] * len(group), None
         if self._changed:
             self._changed = False
             self._call(self.on_changed)

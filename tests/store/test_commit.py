@@ -567,6 +567,23 @@ async def test_a_broken_database_is_reported_before_it_is_answered(path: Path) -
     assert told == [StoreBroken, "StoreBroken", StoreBroken]
 
 
+async def test_a_commit_that_fails_for_itself_is_told_and_keeps_nobody_waiting(path: Path) -> None:
+    faults: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: faults.append(context["exception"])
+    )
+    async with opened(path) as store:
+        broken: list[StoreBroken] = []
+        store.on_broken = broken.append
+        await store._writer.close()  # nothing else in a commit fails but by a fault of ours
+        outcomes = await asyncio.gather(
+            *(store.run(lambda _tx: None) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [StoreBroken] * 3
+        assert len(broken) == 3
+        assert len(faults) == 1
+
+
 # The thread.
 
 
