@@ -183,7 +183,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     resume_time: Annotated[
         float,
         _option(
-            "How long a session that lost its connection waits to be resumed (XEP-0198).",
+            "How long a session waits to be resumed, or for an acknowledgement (XEP-0198).",
             "seconds",
             ge=0,
             le=3600,

@@ -31,6 +31,10 @@ QUEUE: Final = 512
 """Connections that the kernel accepts for us while we are busy: all of a site after a power cut."""
 
 
+LOOK_AGAIN: Final = 5.0
+"""Seconds after which revoked accounts are looked for again, where the store could not do it."""
+
+
 class Listener:
     """The front door for devices, by STARTTLS and by direct TLS (XEP-0368)."""
 
@@ -100,6 +104,7 @@ class Listener:
         def answer(outcome: list[int] | StoreError) -> None:
             if isinstance(outcome, StoreError):
                 self._tally.add("database")
+                asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_for_revoked)
                 return
             for generation in outcome:
                 self._registry.end(generation, "not-authorized", "the account is revoked")

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from edge.admin import devices
+from edge.errors import StoreBusy
 from edge.net import leaving as net_leaving
+from edge.net import listener as net_listener
 from edge.store import database
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
@@ -185,3 +188,17 @@ async def test_who_sent_what_never_finds_room_is_told(
             assert house.tally.take()["returned"] == 2
             async with await house.bound("cam1") as again:
                 assert (await again.iq("get", PING)).get("type") == "result"
+
+
+async def test_who_is_revoked_goes_though_the_store_was_busy_when_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", SHORT)
+    monkeypatch.setattr(net_listener, "LOOK_AGAIN", SHORT)
+    async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as client:
+        devices.revoke(front.gateway.folder, "cam1")
+        with front.locked():
+            front.store.on_changed()
+            with pytest.raises(StoreBusy):
+                await front.store.run(lambda _tx: None)
+        assert await client.closed() == "not-authorized"
