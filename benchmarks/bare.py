@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from edge.limits import Limits
 from edge.net.clock import Clock
 from edge.net.shared import READ_BYTES
-from edge.options import Limits
 from edge.store import database
 from edge.store.commit import Bounds, Store
 from edge.wire.parser import StreamParser

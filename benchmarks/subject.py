@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from benchmarks import payload
 from edge.handlers.router import Router, guarded
+from edge.limits import Limits
 from edge.net.clock import Clock
-from edge.options import Limits
 from edge.store import accounts, database, sessions
 from edge.store.database import Transaction
 from edge.wire.parser import StreamParser

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from edge.config import Address, Config
     from edge.net.component.front import Component
-    from edge.options import Limits
     from edge.store.database import Transaction
 
 STOP_TIME: Final = 5.0
@@ -132,13 +131,15 @@ class App:
 
         backlog = StoreBacklog(store, settings)
         sealer = await self._start_uplink(stack, backlog, clock)
-        alarm = _due_alarm(store, clock, limits)
+        embedded = settings.component is None
+        router = Router(settings.gateway.domain, limits, settings.xmpp, accounts=embedded)
+        alarm = _due_alarm(store, clock, router)
         stack.callback(alarm.cancel)
         boot = boot_id()
-        await store.run(lambda tx: _begin(tx, settings, boot))
+        await store.run(lambda tx: _begin(tx, settings, boot, router))
 
         tally = Tally()
-        front = self._front(store, tally)
+        front = self._front(store, router, tally)
         store.on_flush = sealer.wake
         stack.push_async_callback(self._end, store, sealer, backlog, tally)
         stack.push_async_callback(front.stop, STOP_TIME)
@@ -156,13 +157,10 @@ class App:
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 
-    def _front(self, store: Store, tally: Tally) -> Listener | Component:
+    def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
         """Make what the outside sees; it connects itself to the store when it starts."""
         settings = self._settings
-        embedded = settings.component is None
-        domain, limits = settings.gateway.domain, settings.limits
-        router = Router(domain, limits, settings.xmpp, accounts=embedded)
-        if embedded:
+        if settings.component is None:
             return Listener(self._folder, settings, store, router, tally)
         # imported late: slixmpp's streams are not small
         from edge.net.component.front import Component
@@ -275,16 +273,21 @@ def _saved_service(path: Path) -> float:
         connection.close()
 
 
-def _begin(tx: Transaction, settings: Config, boot: str) -> None:
+def _begin(tx: Transaction, settings: Config, boot: str, router: Router) -> None:
     tags = {"version": __version__, "boot": boot, "python": platform.python_version()}
     event = NewEvent("system", name="start", value=settings.uplink.heartbeat, unit="s", tags=tags)
     events.append(tx, events.SYSTEM, event)
     due.arm(tx, settings.limits)
+    router.due(tx)
 
 
-def _due_alarm(store: Store, clock: Clock, limits: Limits) -> Alarm:
+def _due_alarm(store: Store, clock: Clock, router: Router) -> Alarm:
+    def unit(tx: Transaction) -> None:
+        due.ring(tx, router.house.limits)
+        router.due(tx)
+
     def ring() -> None:
-        store.submit(lambda tx: due.ring(tx, limits), rung)
+        store.submit(unit, rung)
 
     def rung(outcome: object) -> None:
         if isinstance(outcome, StoreError):  # a full disk, say: nothing was done, all is due still

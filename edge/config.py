@@ -17,7 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from edge.errors import ConfigError
-from edge.options import ASIDE_BYTES, Gateway, Limits, Uplink, Xmpp
+from edge.limits import ASIDE_BYTES, Limits
+from edge.options import Gateway, Log, Uplink, Xmpp
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
@@ -39,6 +40,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     gateway: Gateway
     xmpp: Xmpp = Xmpp()
     limits: Limits = Limits()
+    log: Log = Log()
     uplink: Uplink = Uplink()
 
     @property
@@ -93,6 +95,15 @@ _PARTS: Final = (
     ("unacknowledged_bytes", "unacknowledged_total_bytes"),
     ("stanza_bytes", "unacknowledged_bytes"),
     ("stanza_bytes", "offline_bytes"),
+    ("offline_messages_per_source", "offline_total_messages"),
+    ("offline_bytes_per_source", "offline_total_bytes"),
+    ("outbox_messages_per_account", "outbox_messages"),
+    ("outbox_bytes_per_account", "outbox_bytes"),
+    ("outbox_messages_per_source", "outbox_messages"),
+    ("outbox_bytes_per_source", "outbox_bytes"),
+    ("retry_after", "retry_most"),
+    ("stanza_bytes", "bytes_at_once"),
+    ("sessions_per_account", "sessions_per_address"),
 )
 """Limits that are a part of another."""
 
@@ -120,7 +131,15 @@ def _is_loopback(host: str) -> bool:
 
 def _check_room(limits: Limits) -> None:
     """What may be kept has to fit, or the database fills before anything makes room in it."""
-    names = ("held_bytes", "offline_total_bytes", "dead_bytes", "backlog_bytes", "recent_bytes")
+    names = (
+        "held_bytes",
+        "outbox_bytes",
+        "offline_total_bytes",
+        "dead_bytes",
+        "backlog_bytes",
+        "recent_bytes",
+        "database_reserve",
+    )
     needed = sum(getattr(limits, name) for name in names) + ASIDE_BYTES
     if needed > limits.database_bytes:
         raise ConfigError(
@@ -175,6 +194,7 @@ def render(domain: str, *listen: str) -> str:
         "gateway": Gateway,
         "xmpp": Xmpp,
         "limits": Limits,
+        "log": Log,
         "uplink": Uplink,
     }
     return "\n".join(_section(name, kind, given) for name, kind in sections.items())

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from edge.errors import StoreBroken, StoreError
-from edge.options import ASIDE_BYTES
+from edge.limits import ASIDE_BYTES
 from edge.store import events, segments
 from edge.store.events import NewEvent
 from sync.format import Dropped, Event, Identity

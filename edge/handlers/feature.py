@@ -12,14 +12,16 @@ from edge.store.database import Transaction
 from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
-    from edge.options import Limits, Xmpp
+    from edge.limits import Limits
+    from edge.options import Xmpp
     from edge.store.events import NewEvent
 
 
 class House(NamedTuple):
     """What handlers know of the gateway: its domain, its options, and its features.
 
-    `accounts` tells whether accounts are its own: as a component it has none.
+    `accounts` tells whether accounts are its own: as a component it has none. `takes` is what all
+    features do when a session may take messages.
     """
 
     domain: str
@@ -29,6 +31,7 @@ class House(NamedTuple):
     features: tuple[str, ...]
     contents: Mapping[str, Decoder]
     accounts: bool
+    takes: tuple[Turn, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -57,8 +60,11 @@ Offered: TypeAlias = "Callable[[Xmpp], bool]"
 Announce: TypeAlias = "Callable[[House], bytes]"
 """Makes a feature of the stream (RFC 6120, section 4.3.2), one element."""
 
-Leave: TypeAlias = "Callable[[House, Transaction, Sender], None]"
-"""What a feature does when a session ends, while its row is still there."""
+Turn: TypeAlias = "Callable[[House, Transaction, Sender], None]"
+"""What a feature does when something happens to a session, while its row is there."""
+
+Chore: TypeAlias = "Callable[[House, Transaction], None]"
+"""What a feature does for the whole gateway."""
 
 
 class Slow(NamedTuple):
@@ -83,8 +89,12 @@ class Feature(NamedTuple):
     decoders, and `advertises` is told by service discovery, where the feature is `offered`;
     `stream` makes what stands among the features of an authenticated stream.
     `settled` and `lost` map a kind of receipt to what is done when the peer has the
-    stanza of such a row, or went without it; `leaves` is done when a session ends. What `accounts`
-    are needed for is absent where the gateway is a component.
+    stanza of such a row, or went without it. `answers` maps a kind of the gateway's own iqs
+    (`asking`) to the handler of the results and errors that answer them.
+    `takes` is done when a session may take messages for its account, or may do so again; `resumes`
+    when it has a connection again, `leaves` when it ends. `due` does what has fallen due, and asks
+    for the alarm for what comes next; `changed` looks at what another process has changed. What
+    `accounts` are needed for is absent where the gateway is a component.
     """
 
     here: Mapping[tuple[str, str, str], Handler] = {}
@@ -97,5 +107,10 @@ class Feature(NamedTuple):
     stream: Announce | None = None
     settled: Mapping[str, Confirm] = {}
     lost: Mapping[str, Confirm] = {}
-    leaves: tuple[Leave, ...] = ()
+    answers: Mapping[str, Handler] = {}
+    takes: tuple[Turn, ...] = ()
+    resumes: tuple[Turn, ...] = ()
+    leaves: tuple[Turn, ...] = ()
+    due: tuple[Chore, ...] = ()
+    changed: tuple[Chore, ...] = ()
     accounts: bool = False

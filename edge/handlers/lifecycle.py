@@ -27,7 +27,8 @@ class Lifecycle:
 
     def __init__(self, router: Router) -> None:
         self._house = router.house
-        self._leaves = [leave for feature in router.features for leave in feature.leaves]
+        self._leaves = [turn for feature in router.features for turn in feature.leaves]
+        self._resumes = [turn for feature in router.features for turn in feature.resumes]
         self._settled: dict[str, Confirm] = {}
         self._lost: dict[str, Confirm] = {}
         for feature in router.features:
@@ -59,9 +60,12 @@ class Lifecycle:
 
     def resume(self, tx: Transaction, generation: int) -> bool:
         """Note that a session has a connection again; false if it is over."""
-        if sessions.sender(tx, generation) is None:
+        sender = sessions.sender(tx, generation)
+        if sender is None:
             return False
         sessions.set_detached(tx, generation, False)
+        for turn in self._resumes:
+            turn(self._house, tx, sender)
         return True
 
     def confirm(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:

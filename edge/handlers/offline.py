@@ -135,5 +135,6 @@ FEATURE = Feature(
     offered=offered,
     settled={offline.KIND: settled},
     lost={offline.KIND: lost},
+    takes=(flush,),
     accounts=True,
 )

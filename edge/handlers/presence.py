@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from edge.handlers import destinations, offline, refusals, relay, showing, subscriptions, watching
+from edge.handlers import destinations, refusals, relay, showing, subscriptions, watching
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature
 from edge.rules import access
@@ -138,7 +138,8 @@ def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority:
     if found.initial:
         watching.begin(house, tx, sender)
     if found.takes:
-        offline.flush(house, tx, sender)
+        for turn in house.takes:
+            turn(house, tx, sender)
 
 
 def _own(tx: Transaction, sender: Sender) -> Session:

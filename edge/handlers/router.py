@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from edge import handlers
-from edge.handlers import destinations
+from edge.handlers import asking, destinations
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature, House
 from edge.options import Xmpp
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from edge.handlers.feature import Decoder, Handler, Slow, Work
-    from edge.options import Limits
+    from edge.limits import Limits
     from edge.store.database import Transaction
     from edge.wire.stanza import Stanza
 
@@ -63,17 +63,22 @@ class Router:
         self._mine: dict[tuple[str, str, str], Handler] = {}
         self._others: dict[tuple[str, str, str], Handler] = {}
         self._anywhere: dict[tuple[str, str, str], Handler] = {}
+        self._answers: dict[str, Handler] = {}
         contents: dict[str, Decoder] = {}
         for feature in self.features:
             self._here.update(feature.here)
             self._mine.update(feature.mine)
             self._others.update(feature.others)
             self._anywhere.update(feature.anywhere)
+            self._answers.update(feature.answers)
             contents.update(feature.contents)
         xmpp = xmpp or Xmpp()
         there = [feature for feature in self.features if feature.offered(xmpp)]
         advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
-        self.house = House(domain, limits, xmpp, _quota(limits), advertised, contents, accounts)
+        takes = tuple(turn for feature in self.features for turn in feature.takes)
+        self.house = House(
+            domain, limits, xmpp, _quota(limits), advertised, contents, accounts, takes
+        )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 
     def route(self, stanza: Stanza, full: str) -> Work | Slow | bytes:
@@ -89,7 +94,9 @@ class Router:
             return self._anywhere.get((kind, "", ""), _ignore)
         type_ = stanza.attrs.get("type", "")
         if type_ in ("result", "error"):
-            return self._anywhere.get((kind, "result", ""), _ignore)
+            asked = asking.parse(stanza.attrs.get("id", ""))
+            own = None if asked is None else self._answers.get(asked.kind)
+            return own or self._anywhere.get((kind, "result", ""), _ignore)
         if type_ not in ("get", "set") or "id" not in stanza.attrs or len(stanza.children) != 1:
             raise StanzaError("bad-request", "an iq has an id, a type, and one payload")
         key = (kind, type_, stanza.children[0].name)
@@ -117,6 +124,18 @@ class Router:
         if place is Place.OWN:
             return self._mine.get(key) or (self._here.get(key) if to is None else None)
         return self._others.get(key)
+
+    def due(self, tx: Transaction) -> None:
+        """Do what has fallen due in the features."""
+        for feature in self.features:
+            for chore in feature.due:
+                chore(self.house, tx)
+
+    def changed(self, tx: Transaction) -> None:
+        """Look at what another process has changed."""
+        for feature in self.features:
+            for chore in feature.changed:
+                chore(self.house, tx)
 
 
 def _ignore(_house: House, _stanza: Stanza) -> bytes:

@@ -66,7 +66,7 @@ class Listener:
         )
         self._store.on_room = self._registry.read_on
         self._store.on_sends = self._registry.deliver
-        self._store.on_changed = self._look_for_revoked
+        self._store.on_changed = self._changed
         places: list[tuple[str, Address]] = []
         for name, option, wanted in (
             ("xmpp", "listen", self._settings.listen),
@@ -97,6 +97,11 @@ class Listener:
             raise ConfigError(f"xmpp.{option} {wanted} cannot be bound: {reason}") from error
         self._servers.append(server)
         return [Address(*bound.getsockname()[:2]) for bound in server.sockets]
+
+    def _changed(self) -> None:
+        """See to what another process has changed: what fails here is seen with the next look."""
+        self._look_for_revoked()
+        self._store.submit(self._router.changed, lambda _outcome: None)
 
     def _look_for_revoked(self) -> None:
         """End the sessions whose account was removed or revoked: another process changes that."""

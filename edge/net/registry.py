@@ -17,8 +17,8 @@ from edge.rules import access
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from edge.limits import Limits
     from edge.net.session import Session
-    from edge.options import Limits
     from edge.store.database import Send
 
 REMEMBERED: Final = 256

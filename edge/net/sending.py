@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edge.net.unsent import Unsent
+from edge.store.database import STAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ class Sending:
                 self.late.append(stanza)
                 self.on_late()
         elif self.management is not None:
-            self._urgent = self._urgent or receipt is not None
+            self._urgent = self._urgent or receipt not in (None, STAYS)
             if self._keep(stanza, receipt):
                 self._write(stanza)
         else:
@@ -167,6 +168,7 @@ class Sending:
                 self._to_confirm += receipts
                 self._shared.watch(self)
 
+        receipts = [receipt for receipt in receipts if receipt is not STAYS]
         if receipts:
             confirm, generation = self._shared.lifecycle.confirm, self.generation
             self._shared.store.submit(lambda tx: confirm(tx, generation, receipts), answer)
@@ -179,7 +181,7 @@ class Sending:
         self.held -= freed
         self._shared.registry.unacknowledged -= freed
         self._asked = None
-        self._confirm([receipt for receipt in tokens if receipt is not None])
+        self._confirm([token for token in tokens if token is not None])
 
     def unconfirmed(self) -> list[bytes]:
         """Return the stanzas that the peer may not have got, and that no row keeps, in order."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from edge.options import Limits
+    from edge.limits import Limits
 
 T = TypeVar("T")
 

@@ -56,7 +56,8 @@ CREATE TEMPORARY TABLE sessions (
     priority INTEGER NOT NULL DEFAULT 0,
     presence BLOB, -- the last one that it broadcast
     interested INTEGER NOT NULL DEFAULT 0, -- has asked for its roster
-    detached INTEGER NOT NULL DEFAULT 0 -- waits to be resumed (XEP-0198)
+    detached INTEGER NOT NULL DEFAULT 0, -- waits to be resumed (XEP-0198)
+    qos TEXT -- the namespace in which it takes quality of service, '' for none, NULL if not known
 ) STRICT;
 CREATE INDEX temp.sessions_by_bare ON sessions (bare);
 CREATE TEMPORARY TABLE directed (
@@ -80,6 +81,11 @@ class Receipt(NamedTuple):
 
     kind: str
     row: int
+
+
+STAYS: Final = Receipt("", 0)
+"""The receipt of a stanza whose row waits for an answer of its own: nobody is told that it arrived,
+and one that never did does not go back."""
 
 
 class Send(NamedTuple):

@@ -12,7 +12,7 @@ from edge.store import custody, events, offline, refusals
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from edge.options import Limits
+    from edge.limits import Limits
     from edge.store.custody import Held
     from edge.store.database import Transaction
     from edge.store.offline import Expired

@@ -34,6 +34,14 @@ SELECT max(
 """
 
 
+def epoch(tx: Transaction) -> str:
+    """Return the epoch; it is read once."""
+    found: str | None = tx.known.get(EPOCH)
+    if found is None:
+        found = tx.known[EPOCH] = read_text(tx, EPOCH)
+    return found
+
+
 def read_text(tx: Transaction, key: str) -> str:
     """Return a value that `init` wrote."""
     return str(tx.row(_READ, (key,))[0])

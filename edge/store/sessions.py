@@ -20,6 +20,7 @@ _HOLDER: Final = "SELECT generation FROM temp.sessions WHERE full = ?"
 _END: Final = "DELETE FROM temp.sessions WHERE generation = ?"
 _FORGET_DIRECTED: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DETACHED: Final = "UPDATE temp.sessions SET detached = ? WHERE generation = ?"
+_QOS: Final = "UPDATE temp.sessions SET qos = ? WHERE generation = ?"
 _SENDER: Final = """
 SELECT s.full, s.bare, s.account, a.id IS NOT NULL AND a.revoked IS NULL, coalesce(a.trusted, 0),
     s.generation, a.revoked IS NOT NULL
@@ -28,11 +29,11 @@ FROM temp.sessions AS s LEFT JOIN main.accounts AS a
 WHERE s.generation = ?
 """
 _OF_ACCOUNT: Final = """
-SELECT generation, full, available, priority, presence, interested, detached
+SELECT generation, full, available, priority, presence, interested, detached, qos
 FROM temp.sessions WHERE bare = ? ORDER BY priority DESC, generation DESC
 """
 _AT: Final = """
-SELECT generation, full, available, priority, presence, interested, detached
+SELECT generation, full, available, priority, presence, interested, detached, qos
 FROM temp.sessions WHERE full = ?
 """
 _UNPROVISIONED: Final = """
@@ -46,7 +47,8 @@ class Session(NamedTuple):
     """A bound session: its number, full JID, presence (raw, the last broadcast), and state.
 
     `available` tells whether it has sent initial presence, `interested` whether it asked for the
-    roster, `detached` whether it waits to be resumed.
+    roster, `detached` whether it waits to be resumed. `qos` is the namespace in which it takes
+    quality of service, empty if it does not, `None` while that is not known.
     """
 
     generation: int
@@ -56,6 +58,7 @@ class Session(NamedTuple):
     presence: bytes | None
     interested: bool
     detached: bool
+    qos: str | None = None
 
 
 def bind(
@@ -92,6 +95,12 @@ def set_detached(tx: Transaction, generation: int, detached: bool) -> None:
     tx.run(_DETACHED, (detached, generation))
 
 
+def set_qos(tx: Transaction, generation: int, namespace: str | None) -> None:
+    """Note in which namespace a session takes quality of service: empty for none, `None` if it has
+    to be asked."""
+    tx.run(_QOS, (namespace, generation))
+
+
 def sender(tx: Transaction, generation: int) -> Sender | None:
     """Return whose session this is, or `None` if it is over.
 
@@ -124,8 +133,7 @@ def unprovisioned(tx: Transaction) -> list[int]:
     return [int(row[0]) for row in tx.rows(_UNPROVISIONED)]
 
 
-def _session(row: tuple[int, str, int, int, bytes | None, int, int]) -> Session:
-    generation, full, available, priority, presence, interested, detached = row
-    return Session(
-        generation, full, bool(available), priority, presence, bool(interested), bool(detached)
-    )
+def _session(row: tuple[int, str, int, int, bytes | None, int, int, str | None]) -> Session:
+    generation, full, available, priority, presence, interested, detached, qos = row
+    flags = bool(interested), bool(detached)
+    return Session(generation, full, bool(available), priority, presence, *flags, qos)

@@ -15,7 +15,8 @@ from xml.etree import ElementTree
 from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import Router, guarded
-from edge.options import Limits, Xmpp
+from edge.limits import Limits
+from edge.options import Xmpp
 from edge.rules.clock import Now
 from edge.store import accounts, database, due, events, meta
 from edge.store.commit import Bounds, Store

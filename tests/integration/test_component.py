@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from edge import config
 from edge.errors import ConfigError
 from edge.handlers.router import Router
+from edge.limits import Limits
 from edge.net.component import link as link_module
 from edge.net.component import traffic as traffic_module
 from edge.net.component.front import Component
 from edge.net.tally import Tally
-from edge.options import Limits
 from edge.store import accounts, sessions
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened

@@ -15,7 +15,7 @@ from edge import config
 from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
-from edge.options import ASIDE_BYTES, Limits
+from edge.limits import ASIDE_BYTES, Limits
 from edge.store import database, events, meta, segments
 from edge.store.commit import Store
 from edge.store.database import Transaction

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import database, meta
 from firmware_sim import messages
 from firmware_sim.limits import Policy

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.rules.roster import FIELDS, Fields, Kind
 from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
 from tests.helpers.store import Gateway, new_database

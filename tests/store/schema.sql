@@ -2,7 +2,17 @@
 
 CREATE INDEX certificates_by_account ON certificates (account);
 
+CREATE INDEX held_by_recipient ON held (recipient, bytes) WHERE recipient IS NOT NULL;
+
 CREATE INDEX offline_by_account ON offline (account, id);
+
+CREATE INDEX offline_by_source ON offline (source, bytes);
+
+CREATE INDEX outbox_by_account ON outbox (account, id, bytes);
+
+CREATE INDEX outbox_by_source ON outbox (source, bytes);
+
+CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
 
 CREATE INDEX refusals_due ON refusals (due);
 
@@ -15,7 +25,7 @@ CREATE TABLE accounts (
     name TEXT NOT NULL UNIQUE,
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
-, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0) STRICT;
+, revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1))) STRICT;
 
 CREATE TABLE certificates (
     fingerprint BLOB NOT NULL PRIMARY KEY,
@@ -53,7 +63,8 @@ CREATE TABLE dead (
     bytes INTEGER NOT NULL,
     reason TEXT NOT NULL,
     time INTEGER NOT NULL
-) STRICT;
+, state TEXT NOT NULL DEFAULT 'refused'
+    CHECK (state IN ('refused', 'failed', 'in doubt')), recipient TEXT, outbox INTEGER, session TEXT) STRICT;
 
 CREATE TABLE dead_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -99,7 +110,7 @@ CREATE TABLE held (
     body BLOB NOT NULL,
     digest BLOB NOT NULL,
     bytes INTEGER NOT NULL,
-    since REAL NOT NULL,
+    since REAL NOT NULL, recipient TEXT,
     UNIQUE (source, sender, msg_id)
 ) STRICT;
 
@@ -124,9 +135,38 @@ CREATE TABLE offline (
     sender TEXT NOT NULL,
     bytes INTEGER NOT NULL,
     since REAL NOT NULL
-) STRICT;
+, source TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE offline_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    messages INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    recipient TEXT NOT NULL,
+    account INTEGER REFERENCES accounts (id) ON DELETE SET NULL,
+    source TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    msg_id TEXT,
+    qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
+    state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'offered', 'released')),
+    session TEXT,
+    sends INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)),
+    due REAL,
+    bytes INTEGER NOT NULL,
+    since REAL NOT NULL
+) STRICT;
+
+CREATE TABLE outbox_bodies (
+    id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE outbox_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     messages INTEGER NOT NULL,
     bytes INTEGER NOT NULL
@@ -182,6 +222,8 @@ CREATE TABLE segments (
     UNIQUE (epoch, lane, first)
 ) STRICT;
 
+CREATE TABLE sqlite_sequence(name,seq);
+
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
     UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
@@ -204,4 +246,12 @@ END;
 
 CREATE TRIGGER offline_removed AFTER DELETE ON offline BEGIN
     UPDATE offline_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER outbox_added AFTER INSERT ON outbox BEGIN
+    UPDATE outbox_total SET messages = messages + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER outbox_removed AFTER DELETE ON outbox BEGIN
+    UPDATE outbox_total SET messages = messages - 1, bytes = bytes - old.bytes;
 END;

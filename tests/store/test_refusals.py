@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import custody, due, refusals
 from edge.store.database import Transaction
 from tests.helpers.store import Gateway, digest_of, new_database

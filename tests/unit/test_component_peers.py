@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from edge.limits import Limits
 from edge.net.component.peers import Peer, Peers
-from edge.options import Limits
 
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)
 

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from edge import config
 from edge.config import Address, Config
 from edge.errors import ConfigError, FieldpostError
-from edge.options import Gateway, Limits, Uplink, Xmpp
+from edge.limits import Limits
+from edge.options import Gateway, Log, Uplink, Xmpp
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "gateway": Gateway,
     "xmpp": Xmpp,
     "limits": Limits,
+    "log": Log,
     "uplink": Uplink,
 }
 OPTIONS = [
@@ -171,12 +173,14 @@ def test_what_may_be_kept_has_to_fit_into_the_database() -> None:
             "dead": 3,
             "backlog": 7,
             "recent": 2,
+            "outbox": 4,
         }.items()
     )
-    settings = parse(f"{text}database_bytes = {22 * mib}\n")
-    assert settings.limits.database_bytes == 22 * mib
-    with pytest.raises(ConfigError, match=r"limits\.database_bytes is 23068671.*are 23068672"):
-        parse(f"{text}database_bytes = {22 * mib - 1}\n")
+    text += f"outbox_bytes_per_source = {mib}\ndatabase_reserve = {mib}\n"
+    settings = parse(f"{text}database_bytes = {27 * mib}\n")
+    assert settings.limits.database_bytes == 27 * mib
+    with pytest.raises(ConfigError, match=r"limits\.database_bytes is 28311551.*are 28311552"):
+        parse(f"{text}database_bytes = {27 * mib - 1}\n")
 
 
 @pytest.mark.parametrize(

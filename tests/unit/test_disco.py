@@ -9,7 +9,7 @@ import pytest
 
 from edge.handlers import disco
 from edge.handlers.router import Router
-from edge.options import Limits
+from edge.limits import Limits
 from edge.wire.namespaces import (
     CAPS,
     DISCO_INFO,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge.handlers.router import Router
-from edge.options import Limits, Xmpp
+from edge.limits import Limits
+from edge.options import Xmpp
 from edge.rules import access
 from tests.helpers.people import (
     APART,

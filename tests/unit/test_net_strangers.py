@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edge.limits import Limits
 from edge.net.strangers import PATIENCE, Strangers
-from edge.options import Limits
 
 LIMITS = Limits(unauthenticated=6, unauthenticated_per_address=4)
 

@@ -9,7 +9,8 @@ import pytest
 
 from edge.handlers import offline
 from edge.handlers.router import Router
-from edge.options import Limits, Xmpp
+from edge.limits import Limits
+from edge.options import Xmpp
 from edge.store import accounts, sessions
 from edge.store.database import Transaction
 from edge.wire import serialize

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits, Xmpp
+from edge.limits import Limits
+from edge.options import Xmpp
 from edge.store import accounts
 from tests.helpers.rosters import (
     DESK,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import accounts, custody
 from edge.wire.namespaces import QOS_ALL
 from tests.helpers.store import (

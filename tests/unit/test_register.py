@@ -10,7 +10,7 @@ import pytest
 
 from edge import credentials
 from edge.handlers.router import Router
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import accounts
 from edge.wire.namespaces import REGISTER
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import accounts
 from edge.wire import serialize
 from tests.helpers.people import (

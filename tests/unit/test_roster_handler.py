@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.handlers import roster
-from edge.options import Limits
+from edge.limits import Limits
 from edge.rules.roster import State
 from edge.store import accounts
 from tests.helpers.rosters import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.handlers import router
-from edge.options import Limits
+from edge.limits import Limits
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import PING
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Limits
+from edge.limits import Limits
 from edge.store import accounts, presence
 from edge.store.database import Receipt
 from tests.helpers.rosters import appear, befriend, told

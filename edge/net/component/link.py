@@ -25,7 +25,7 @@ from edge.wire.stanza import TAG, Stanza, StreamClose, StreamOpen
 
 if TYPE_CHECKING:
     from edge.config import Address
-    from edge.options import Limits
+    from edge.limits import Limits
     from edge.wire.stanza import Item
 
 ATTACH: Final = 15.0

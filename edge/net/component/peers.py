@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edge.options import Limits
+    from edge.limits import Limits
 
 
 class Peer:

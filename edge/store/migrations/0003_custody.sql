@@ -1,0 +1,73 @@
+-- Messages that the gateway hands on to its devices, at the level at which they came: who is at the head
+-- of an account's line, and how far it has come. The number is a part of the msgId on the wire, and is
+-- never used twice.
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    recipient TEXT NOT NULL, -- the account's name
+    account INTEGER REFERENCES accounts (id) ON DELETE SET NULL, -- NULL when it is removed
+    source TEXT NOT NULL, -- bare JID of the original sender
+    sender TEXT NOT NULL, -- its full JID
+    msg_id TEXT, -- what the sender calls it; none at level 1
+    qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
+    state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'offered', 'released')),
+    session TEXT, -- the full JID that it was offered to last, or is released to
+    sends INTEGER NOT NULL DEFAULT 0, -- of the present step
+    attempts INTEGER NOT NULL DEFAULT 0, -- of those, what counts
+    held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)), -- the device asked to wait
+    due REAL, -- service seconds: when the answer is late, or the wait is over
+    bytes INTEGER NOT NULL, -- what it is charged with
+    since REAL NOT NULL -- service seconds
+) STRICT;
+
+CREATE INDEX outbox_by_account ON outbox (account, id, bytes);
+
+CREATE INDEX outbox_by_source ON outbox (source, bytes);
+
+CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
+
+-- Their bodies, apart, since the rows above are written several times each.
+CREATE TABLE outbox_bodies (
+    id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE outbox_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    messages INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO outbox_total VALUES (1, 0, 0);
+
+CREATE TRIGGER outbox_added AFTER INSERT ON outbox BEGIN
+    UPDATE outbox_total SET messages = messages + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER outbox_removed AFTER DELETE ON outbox BEGIN
+    UPDATE outbox_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+-- A message that is held for an account has its place in that account's line from the beginning.
+ALTER TABLE held ADD COLUMN recipient TEXT; -- the account's name; none for the gateway
+
+CREATE INDEX held_by_recipient ON held (recipient, bytes) WHERE recipient IS NOT NULL;
+
+-- How a message died, and what it takes to go on where it stood.
+ALTER TABLE dead ADD COLUMN state TEXT NOT NULL DEFAULT 'refused'
+    CHECK (state IN ('refused', 'failed', 'in doubt'));
+
+ALTER TABLE dead ADD COLUMN recipient TEXT; -- the account's name; none for the gateway
+
+ALTER TABLE dead ADD COLUMN outbox INTEGER; -- its number there: of the msgId on the wire
+
+ALTER TABLE dead ADD COLUMN session TEXT; -- the full JID that it is released to
+
+-- Whether a device that knows no quality of service is sent plain messages instead.
+ALTER TABLE accounts ADD COLUMN downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1));
+
+-- Who stored how much for others.
+ALTER TABLE offline ADD COLUMN source TEXT NOT NULL DEFAULT ''; -- bare JID of the sender
+
+UPDATE offline SET source = substr(sender, 1, instr(sender || '/', '/') - 1);
+
+CREATE INDEX offline_by_source ON offline (source, bytes);
