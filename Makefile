@@ -27,6 +27,9 @@ INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody 
   sendxmpp systemd $(if $(shell command -v npm),,npm)
 
 PYTEST_ARGS ?=
+# Most tests wait for processes: two of them at once keep two cores busy. 0 runs one after the other.
+PYTEST_WORKERS ?= 2
+WORKERS := --numprocesses $(PYTEST_WORKERS) --dist loadfile -p no:benchmark
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
@@ -94,13 +97,13 @@ check-unit: ## systemd-analyze verify on the unit
 .PHONY: test
 test: $(STAMP) ## all tests in their small counts, and the floors of coverage
 	@rm -f .coverage .coverage.*
-	@$(PY) -m pytest -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS)
+	@$(PY) -m pytest $(WORKERS) -m "not long" --cov --cov-report= --cov-report=json:.coverage.json $(PYTEST_ARGS)
 	@$(PY) .ci/coverage_floor.py .coverage.json
 
 .PHONY: test-long
 test-long: $(STAMP) ## all tests in their full counts; SEED=N repeats a run
 	@echo "seed $(SEED)"
-	@FIELDPOST_TEST_LONG=1 $(PY) -m pytest --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
+	@FIELDPOST_TEST_LONG=1 $(PY) -m pytest $(WORKERS) --hypothesis-seed=$(SEED) $(PYTEST_ARGS) \
 	  && echo "seed $(SEED): passed" || { echo "seed $(SEED): failed" >&2; exit 1; }
 
 $(VENV)/.fuzz-installed: $(STAMP)

@@ -5,10 +5,28 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+
+
+class _Files(LoadFileScheduling):
+    """Gives each file to one worker, and all tests of Spark to one: a session of it is dear."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder = "tests/spark/"
+        return folder if nodeid.startswith(folder) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Files:
+    return _Files(config, log)
 
 
 @pytest.fixture
