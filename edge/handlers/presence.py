@@ -11,7 +11,15 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from edge.handlers import destinations, refusals, relay, showing, subscriptions, watching
+from edge.handlers import (
+    capabilities,
+    destinations,
+    refusals,
+    relay,
+    showing,
+    subscriptions,
+    watching,
+)
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature
 from edge.rules import access
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
     from edge.rules.access import Sender
     from edge.store.database import Transaction
     from edge.store.sessions import Session
+    from edge.wire.capabilities import Caps
     from edge.wire.jid import Jid
     from edge.wire.stanza import Stanza
 
@@ -112,8 +121,8 @@ def _broadcast(house: House, stanza: Stanza, raw: bytes, type_: str | None) -> A
         return lambda tx, sender: _go(tx, sender, raw)
     if type_ is not None:
         raise StanzaError("bad-request", "this presence needs an address")
-    priority = _priority(stanza)
-    return lambda tx, sender: _appear(house, tx, sender, raw, priority)
+    priority, caps = _priority(stanza), capabilities.announced(stanza)
+    return lambda tx, sender: _appear(house, tx, sender, raw, priority, caps)
 
 
 def _priority(stanza: Stanza) -> int:
@@ -127,7 +136,9 @@ def _priority(stanza: Stanza) -> int:
     return number
 
 
-def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority: int) -> None:
+def _appear(
+    house: House, tx: Transaction, sender: Sender, raw: bytes, priority: int, caps: Caps | None
+) -> None:
     """Show a session to all who may see it; if it was not there before, show it what it may see."""
     before = _own(tx, sender)
     found = rules.appear(available=before.available, before=before.priority, now=priority)
@@ -137,7 +148,8 @@ def _appear(house: House, tx: Transaction, sender: Sender, raw: bytes, priority:
     _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
     if found.initial:
         watching.begin(house, tx, sender)
-    if found.takes:
+    outdated = capabilities.outdated(tx, sender.generation, caps)
+    if found.takes or (outdated and priority >= 0):
         for turn in house.takes:
             turn(house, tx, sender)
 

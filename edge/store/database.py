@@ -12,6 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.rules.space import WAL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,8 +73,26 @@ CREATE TEMPORARY TABLE under_way (
     PRIMARY KEY (generation, kind, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX temp.under_way_by_row ON under_way (kind, id);
+CREATE TEMPORARY TABLE asked (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, -- of the question, in its id
+    generation INTEGER NOT NULL UNIQUE,
+    hash TEXT, -- what its presence announced (XEP-0115): all three, or none
+    node TEXT,
+    ver TEXT,
+    by_node INTEGER NOT NULL, -- the question names the node
+    times INTEGER NOT NULL DEFAULT 0, -- how often it was asked
+    due REAL -- service seconds: when the answer is late
+) STRICT;
+CREATE INDEX temp.asked_due ON asked (due) WHERE due IS NOT NULL;
+CREATE TEMPORARY TABLE capabilities (
+    hash TEXT NOT NULL,
+    ver TEXT NOT NULL,
+    qos TEXT NOT NULL, -- the namespace in which quality of service is taken, '' for none
+    used INTEGER NOT NULL UNIQUE, -- the highest was used last
+    PRIMARY KEY (hash, ver)
+) STRICT, WITHOUT ROWID;
 """
-"""Who is there and what they have been handed, for as long as the process lives (`sessions`)."""
+"""Who is there, what they have been handed and what they can do: it ends with the process."""
 
 
 class Receipt(NamedTuple):
@@ -169,6 +188,8 @@ class Transaction:
 def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     """Open an existing database, bring it to the newest version, and return the connection.
 
+    Of `max_bytes`, `space.WAL_SHARE` are its WAL's, and the file takes no more than the rest.
+
     Raises `SetupError` where there is none or a newer version made it, `StoreError` where it cannot
     be opened.
     """
@@ -176,7 +197,8 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
     try:
         _set_up(connection)
         if max_bytes is not None:
-            connection.execute(f"PRAGMA max_page_count = {max_bytes // PAGE_BYTES}")
+            most = (max_bytes - WAL_SHARE) // PAGE_BYTES
+            connection.execute(f"PRAGMA max_page_count = {most}")
         connection.executescript(_TEMPORARY)
     except sqlite3.Error as error:
         connection.close()
@@ -210,6 +232,11 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     Raises `SetupError` where there is none, `StoreError` where it cannot be opened.
     """
     return _existing(path, _connect_reader)
+
+
+def connect_guard(path: Path) -> sqlite3.Connection:
+    """Open the database for its locks alone; it waits for nobody."""
+    return sqlite3.connect(path, timeout=0, isolation_level=None)
 
 
 def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqlite3.Connection:
@@ -300,12 +327,16 @@ def single(
 
 def translate(error: sqlite3.Error) -> StoreError:
     """Turn what SQLite raised into what it means for the gateway."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    code = _code(error) & 0xFF
     text = f"the database: {error}"
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or _code(error) == sqlite3.SQLITE_IOERR_SHMSIZE:
         return StoreFull(text)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(text)
     if code in _BROKEN:
         return StoreBroken(text)
     return StoreError(text)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0)

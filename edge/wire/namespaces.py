@@ -28,11 +28,12 @@ LIMITS = "urn:xmpp:stream-limits:0"
 # Components (XEP-0114)
 COMPONENT = "jabber:component:accept"
 
-# Service discovery (XEP-0030), entity capabilities (XEP-0115), ping (XEP-0199), version (XEP-0092),
-# entity time (XEP-0202)
+# Service discovery (XEP-0030), entity capabilities (XEP-0115), forms in their answers, ping
+# (XEP-0199), version (XEP-0092), entity time (XEP-0202)
 DISCO_INFO = "http://jabber.org/protocol/disco#info"
 DISCO_ITEMS = "http://jabber.org/protocol/disco#items"
 CAPS = "http://jabber.org/protocol/caps"
+DATA_FORMS = "jabber:x:data"
 PING = "urn:xmpp:ping"
 VERSION = "jabber:iq:version"
 TIME = "urn:xmpp:time"

@@ -163,6 +163,11 @@ def iq_result(
     return _stanza("iq", "result", id, to, from_, payload)
 
 
+def iq_get(id: str, to: str | None, from_: str | None, payload: bytes) -> bytes:
+    """Ask for something."""
+    return _stanza("iq", "get", id, to, from_, payload)
+
+
 def iq_set(id: str, to: str | None, from_: str | None, payload: bytes) -> bytes:
     """Ask for a change, or push one."""
     return _stanza("iq", "set", id, to, from_, payload)
