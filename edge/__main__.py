@@ -9,6 +9,7 @@ from edge.cli.device import device
 from edge.cli.events import events
 from edge.cli.run import run
 from edge.cli.setup import init
+from edge.cli.status import status
 
 
 @click.group()
@@ -17,7 +18,7 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, events):
+for command in (init, device, run, status, events):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -17,12 +17,16 @@ import signal
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from edge import __version__, config, upkeep
+from edge.admin.control import Running
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers.router import Router
 from edge.net import systemd
 from edge.net.alarm import Alarm
 from edge.net.clock import Clock, boot_id
+from edge.net.control import Control
 from edge.net.listener import Listener
 from edge.net.tally import Tally
 from edge.store import database, due, events, meta
@@ -147,6 +151,7 @@ class App:
         places = await self._unless_stopped(front.start())
         if places is None:
             return
+        await self._answer_operators(stack, clock, boot)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain
@@ -166,6 +171,30 @@ class App:
         from edge.net.component.front import Component
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
+
+    async def _answer_operators(self, stack: AsyncExitStack, clock: Clock, boot: str) -> None:
+        """Open the control socket; a gateway that cannot have one does all else."""
+        began = asyncio.get_running_loop().time()
+        limits = msgspec.to_builtins(self._settings.limits)
+
+        def state() -> Running:
+            now = clock()
+            return Running(
+                version=__version__,
+                boot=boot,
+                service=now.service,
+                uptime=asyncio.get_running_loop().time() - began,
+                synchronised=now.synchronised,
+                used={},
+                limits=limits,
+            )
+
+        control = Control(self._folder, state)
+        stack.callback(control.stop)
+        try:
+            await control.start()
+        except OSError as error:
+            self._warn(f"no control socket, and `fieldpost status` says not running: {error}")
 
     async def _unless_stopped(
         self, starting: Coroutine[None, None, list[tuple[str, Address]]]

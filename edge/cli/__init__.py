@@ -45,3 +45,13 @@ def telling(command: Callable[P, None]) -> Callable[P, None]:
             raise click.ClickException(str(error)) from error
 
     return run
+
+
+def shown(line: str) -> str:
+    """Escape what is not printable, so that no device can forge a line or steer the terminal, and
+    what the terminal's encoding does not have."""
+    printable = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
+    )
+    encoding = sys.stdout.encoding
+    return printable.encode(encoding, "backslashreplace").decode(encoding)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edge.admin import events as admin
 from edge.cli import folder as folder_option
-from edge.cli import telling
+from edge.cli import shown, telling
 from edge.errors import StoreError
 from sync.format import SegmentError, decode
 
@@ -57,14 +56,4 @@ def _text(logged: Logged) -> str:
     rest = "  ".join(str(field) for field in fields if field)
     stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     mark = "" if event.clock else "?"
-    return _shown(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")
-
-
-def _shown(line: str) -> str:
-    """Escape what is not printable, so that no device can forge a line or steer the terminal, and
-    what the terminal's encoding does not have."""
-    printable = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
-    )
-    encoding = sys.stdout.encoding
-    return printable.encode(encoding, "backslashreplace").decode(encoding)
+    return shown(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")

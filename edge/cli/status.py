@@ -1,0 +1,107 @@
+"""`fieldpost status`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from edge.admin import status as admin
+from edge.cli import folder as folder_option
+from edge.cli import shown, telling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edge.admin.status import Limit, Status
+
+_NOTHING: Final = "-"
+"""In place of a figure that is not known, or that is none."""
+
+
+@click.command()
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@telling
+def status(folder: Path, as_json: bool) -> None:
+    """Print how the gateway stands: every limit as used and allowed, and what waits.
+
+    Without a running gateway, what it alone knows is a `-`. Of a limit that holds for each source
+    or account, the fullest one is shown.
+    """
+    found = admin.read(folder)
+    click.echo(json.dumps(_object(found)) if as_json else "\n".join(map(shown, _lines(found))))
+
+
+def _object(found: Status) -> dict[str, object]:
+    whole = found._asdict()
+    whole["waiting"] = found.waiting._asdict()
+    whole["limits"] = {limit.name: _limit(limit) for limit in found.limits}
+    return whole
+
+
+def _limit(limit: Limit) -> dict[str, object]:
+    shown: dict[str, object] = {"allowed": limit.allowed, "unit": limit.unit}
+    if limit.counted:
+        shown["used"] = None if limit.used is None else limit.used.figure
+    if limit.used is not None and limit.used.of is not None:
+        shown["of"] = limit.used.of
+    return shown
+
+
+def _lines(found: Status) -> Iterator[str]:
+    yield f"{found.gateway}: {found.state}, fieldpost {found.version}"
+    if found.trouble is not None:
+        yield found.trouble
+    if found.changed:
+        yield "fieldpost.toml has other limits than the running gateway: a restart takes them"
+    yield ""
+    yield from _aligned(_facts(found))
+    yield ""
+    header = ("limit", "used", "allowed", "unit", "whose")
+    yield from _aligned([header, *map(_row, found.limits)], right=(1, 2))
+
+
+def _facts(found: Status) -> list[tuple[str, ...]]:
+    waiting = found.waiting
+    synchronised = {None: _NOTHING, True: "synchronised", False: "not synchronised"}
+    return [
+        ("uptime", _NOTHING if found.uptime is None else f"{found.uptime:.0f} s"),
+        ("service", f"{found.service:.0f} s"),
+        ("clock", synchronised[found.synchronised]),
+        ("boot", found.boot or _NOTHING),
+        ("epoch", found.epoch),
+        ("sessions", _figure(found.sessions)),
+        ("held", f"{waiting.held} messages, for their sender to ask for delivery"),
+        ("outbox", f"{waiting.outbox} messages, for their devices"),
+        ("offline", f"{waiting.offline} plain messages, for devices that are away"),
+        ("dead", f"{waiting.dead} messages, {waiting.in_doubt} of them in doubt"),
+        ("events", f"{waiting.events_unsealed}, in no segment yet"),
+        ("segments", f"{waiting.segments}, not acknowledged by the centre"),
+        ("database", f"{found.database_bytes} bytes"),
+        ("WAL", f"{found.wal_bytes} bytes"),
+    ]
+
+
+def _row(limit: Limit) -> tuple[str, ...]:
+    used = limit.used.figure if limit.used else None
+    whose = limit.used.of if limit.used else None
+    allowed = f"{limit.allowed:g}" if isinstance(limit.allowed, float) else str(limit.allowed)
+    return limit.name, _figure(used) if limit.counted else "", allowed, limit.unit, whose or ""
+
+
+def _figure(figure: int | None) -> str:
+    return _NOTHING if figure is None else str(figure)
+
+
+def _aligned(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> Iterator[str]:
+    """Set rows in columns, those in `right` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,129 @@
+"""How much of each bound is used, as far as the database knows: what an operator asks.
+
+Nothing here is asked where stanzas are handled: there each bound has a query of its own. What a
+query reads is bounded by the limits of its table, and by an index where the table has bodies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edge.store.database import Transaction
+
+
+class Used(NamedTuple):
+    """How much is used, and whose that is where each has its own: the fullest one's."""
+
+    figure: int
+    of: str | None = None
+
+
+class Waiting(NamedTuple):
+    """How many wait: messages, events that are in no segment yet, segments not acknowledged.
+
+    `held` are messages before their `deliver`, `in_doubt` are among the dead.
+    """
+
+    held: int
+    outbox: int
+    offline: int
+    dead: int
+    in_doubt: int
+    events_unsealed: int
+    segments: int
+
+
+_TOTALS: Final[dict[tuple[str, ...], str]] = {
+    ("held_messages", "held_bytes"): "SELECT messages, bytes FROM custody_total",
+    ("outbox_messages", "outbox_bytes"): "SELECT messages, bytes FROM outbox_total",
+    ("offline_total_messages", "offline_total_bytes"): "SELECT messages, bytes FROM offline_total",
+    ("dead_messages", "dead_bytes"): "SELECT messages, bytes FROM dead_total",
+}
+
+_EACH: Final[dict[tuple[str, ...], str]] = {
+    ("held_messages_per_source", "held_bytes_per_source"): """
+SELECT source, count(*), sum(bytes) FROM held GROUP BY source
+""",
+    ("outbox_messages_per_account", "outbox_bytes_per_account"): """
+SELECT name, sum(messages), sum(bytes) FROM (
+    SELECT recipient AS name, count(*) AS messages, sum(bytes) AS bytes FROM held
+    WHERE recipient IS NOT NULL GROUP BY recipient
+    UNION ALL
+    SELECT a.name, count(*), sum(o.bytes) FROM outbox AS o JOIN accounts AS a ON a.id = o.account
+    GROUP BY o.account
+) GROUP BY name
+""",
+    ("outbox_messages_per_source", "outbox_bytes_per_source"): """
+SELECT source, count(*), sum(bytes) FROM outbox GROUP BY source
+""",
+    ("offline_messages", "offline_bytes"): """
+SELECT (SELECT a.name FROM accounts AS a WHERE a.id = o.account), count(*), sum(o.bytes)
+FROM offline AS o GROUP BY o.account
+""",
+    ("offline_messages_per_source", "offline_bytes_per_source"): """
+SELECT source, count(*), sum(bytes) FROM offline GROUP BY source
+""",
+    ("roster_items",): """
+SELECT a.name, count(*) FROM roster AS r JOIN accounts AS a ON a.id = r.account
+WHERE r.listed = 1 GROUP BY r.account
+""",
+    ("released_keys",): """
+SELECT l.source, (length(l.keys) + coalesce((
+    SELECT sum(length(p.keys)) FROM released_pages AS p WHERE p.source = l.source
+), 0)) / 8 -- bytes of a key
+FROM released_latest AS l
+""",
+    ("unsealed_events",): "SELECT lane, last - sealed FROM lanes",
+}
+"""Whose, and how much: the first option's figure, then the second's."""
+
+_REFUSALS: Final = "SELECT count(*) FROM refusals"
+_SEGMENTS: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
+_IN_DOUBT: Final = "SELECT count(*) FROM dead WHERE state = 'in doubt'"
+_UNSEALED: Final = "SELECT sum(last - sealed) FROM lanes"
+
+
+def limits(tx: Transaction) -> dict[str, Used]:
+    """Return how much is used of each option of `[limits]` that bounds rows, by its name."""
+    found = {"refusal_sources": Used(_figure(tx, _REFUSALS))}
+    for names, sql in _TOTALS.items():
+        found.update(zip(names, map(Used, tx.row(sql)), strict=True))
+    for names, sql in _EACH.items():
+        found.update(zip(names, _fullest(tx.run(sql), len(names)), strict=True))
+    for name, state in (("backlog_bytes", "waiting"), ("recent_bytes", "acknowledged")):
+        found[name] = Used(tx.row(_SEGMENTS, (state,))[1])
+    return found
+
+
+def waiting(tx: Transaction) -> Waiting:
+    """Return how many messages, events and segments wait."""
+    held, outbox, offline, dead = (_figure(tx, sql) for sql in _TOTALS.values())
+    return Waiting(
+        held,
+        outbox,
+        offline,
+        dead,
+        in_doubt=_figure(tx, _IN_DOUBT),
+        events_unsealed=_figure(tx, _UNSEALED),
+        segments=tx.row(_SEGMENTS, ("waiting",))[0],
+    )
+
+
+def _figure(tx: Transaction, sql: str) -> int:
+    return int(tx.row(sql)[0])
+
+
+def _fullest(rows: Iterable[tuple[str, int, int]], figures: int) -> list[Used]:
+    """Return the largest of each column of figures, and whose it is; nobody's where there is none.
+
+    A row at a time: there may be as many as there are accounts.
+    """
+    largest = [Used(0)] * figures
+    for of, *mine in rows:
+        for column, figure in enumerate(mine):
+            if figure > largest[column].figure:
+                largest[column] = Used(int(figure), of)
+    return largest
