@@ -1,0 +1,456 @@
+"""Learning what a session takes: who is asked, when, whose answer counts, and for whom."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha1
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from edge.handlers import capabilities
+from edge.limits import Limits
+from edge.rules.access import Sender
+from edge.store import sessions
+from edge.store.database import Transaction
+from edge.wire.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
+from tests.helpers.people import APART, PUMP, VALVE, provision
+from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
+
+PUMP_2 = "pump1@gw.example/two"
+
+
+class Known(Gateway):
+    """A gateway whose features only note for whom they take turns."""
+
+    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+        super().__init__(new_database(folder), limits)
+        provision(self)
+        self.bind(VALVE)
+        self.turns: list[str] = []
+        self.router.house = self.router.house._replace(
+            takes=(lambda _house, _tx, sender: self.turns.append(sender.full),)
+        )
+
+    def learn(self, full: str = PUMP) -> list[Element]:
+        """Learn of a session; returns what it was asked."""
+
+        def unit(tx: Transaction) -> None:
+            session = sessions.at(tx, full)
+            assert session is not None
+            if session.qos is None:
+                capabilities.learn(self.router.house, tx, session)
+
+        self.tx(unit)
+        return [stanza for stanza in self.elements(full) if stanza.tag.endswith("iq")]
+
+    def ask(self, full: str = PUMP) -> tuple[str, str | None]:
+        """The same where it has to be asked; returns the question's id and node."""
+        (iq,) = self.learn(full)
+        assert (iq.get("type"), iq.get("to"), iq.get("from")) == ("get", full, DOMAIN)
+        assert iq[0].tag == f"{{{DISCO_INFO}}}query"
+        return iq.attrib["id"], iq[0].get("node")
+
+    def qos(self, full: str = PUMP) -> str | None:
+        session = self.tx(lambda tx: sessions.at(tx, full))
+        assert session is not None
+        return session.qos
+
+    def late(self) -> None:
+        """Do what is due when the alarm rings next."""
+        self.ring()
+        assert self.due is not None
+        self.clock.service = self.due
+        self.ring()
+
+    def ring(self) -> None:
+        self.tx(lambda tx: capabilities.due(self.router.house, tx))
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Known:
+    made = Known(tmp_path)
+    made.send(PUMP, "<presence/>")
+    made.elements(PUMP)
+    made.turns.clear()
+    return made
+
+
+def features(*names: str) -> str:
+    return "".join(f"<feature var='{name}'/>" for name in names)
+
+
+def answer(
+    id: str,
+    content: str = features(QOS),
+    to: str = DOMAIN,
+    query: str = f"query xmlns='{DISCO_INFO}'",
+) -> str:
+    return f"<iq type='result' id='{id}' to='{to}'><{query}>{content}</{query.split()[0]}></iq>"
+
+
+def error(id: str, type_: str, condition: str = "item-not-found") -> str:
+    return (
+        f"<iq type='error' id='{id}' to='{DOMAIN}'><error type='{type_}'>"
+        f"<{condition} xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+    )
+
+
+def ver(*names: str) -> str:
+    text = "".join(f"{name}<" for name in sorted(names))
+    return b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
+
+
+def caps(ver: str, hash_: str = "sha-1", inner: str = "") -> str:
+    return (
+        f"<presence>{inner}<c xmlns='{CAPS}' hash='{hash_}' node='urn:fw' ver='{ver}'/></presence>"
+    )
+
+
+# By service discovery.
+
+
+@pytest.mark.parametrize(
+    ("names", "qos"),
+    [
+        ((QOS,), QOS),
+        (("x", QOS_NF), QOS_NF),
+        ((QOS_IEEE, QOS_NF), QOS_NF),
+        (tuple(reversed(QOS_ALL)), QOS),
+        ((QOS_IEEE,), QOS_IEEE),
+        (("urn:xmpp:qos:1",), ""),
+        ((), ""),
+    ],
+)
+def test_a_session_without_capabilities_is_asked(
+    known: Known, names: tuple[str, ...], qos: str
+) -> None:
+    id, node = known.ask()
+    assert node is None
+    assert (known.qos(), known.turns) == (None, [])
+    assert known.send(PUMP, answer(id, features(*names))) is None
+    assert (known.qos(), known.turns) == (qos, [PUMP])
+
+
+def test_a_session_is_asked_once_at_a_time(known: Known) -> None:
+    id, _node = known.ask()
+    assert known.learn() == []
+    known.send(PUMP, answer(id))
+    assert known.learn() == []
+    assert known.send(PUMP, answer(id, "")) is None
+    assert (known.qos(), known.turns) == (QOS, [PUMP]), "it has been answered"
+
+
+def test_each_session_is_known_for_itself(known: Known) -> None:
+    known.send(PUMP_2, "<presence/>")
+    known.turns.clear()
+    first, _ = known.ask(PUMP)
+    second, _ = known.ask(PUMP_2)
+    known.send(PUMP_2, answer(second, ""))
+    assert (known.qos(PUMP), known.qos(PUMP_2), known.turns) == (None, "", [PUMP_2])
+    known.send(PUMP, answer(first))
+    assert (known.qos(PUMP), known.qos(PUMP_2)) == (QOS, "")
+
+
+@pytest.mark.parametrize("presence", [None, "<presence type='unavailable'/>", -1])
+def test_who_may_not_take_messages_takes_none(known: Known, presence: str | int | None) -> None:
+    if presence is None:
+        known.bind(PUMP)
+    elif presence == -1:
+        known.send(PUMP, "<presence><priority>-1</priority></presence>")
+    else:
+        known.send(PUMP, str(presence))
+    known.elements(PUMP)
+    id, _ = known.ask()
+    known.send(PUMP, answer(id))
+    assert (known.qos(), known.turns) == (QOS, [])
+
+
+@pytest.mark.parametrize("type_", ["cancel", "auth", "modify"])
+def test_who_knows_no_discovery_takes_no_quality_of_service(known: Known, type_: str) -> None:
+    id, _ = known.ask()
+    known.send(PUMP, error(id, type_, "service-unavailable"))
+    assert (known.qos(), known.turns) == ("", [PUMP])
+
+
+def test_an_answer_without_its_content_says_nothing(known: Known) -> None:
+    id, _ = known.ask()
+    known.send(PUMP, f"<iq type='result' id='{id}' to='{DOMAIN}'/>")
+    assert known.qos() == ""
+
+
+# Who does not answer.
+
+
+def test_who_does_not_answer_is_asked_again_later_each_time(known: Known) -> None:
+    id, _ = known.ask()
+    waits: list[float] = []
+    asked: list[Element] = []
+    for _ in range(capabilities.ATTEMPTS):
+        before = known.clock.service
+        known.late()
+        waits.append(known.clock.service - before)
+        assert known.turns == [PUMP]
+        known.turns.clear()
+        if known.due is None:
+            asked = known.learn()
+            assert [iq.get("id") for iq in asked] == [id] * len(asked)
+    assert waits == [15.0, 30.0, 60.0, 120.0, 240.0]
+    assert asked == []
+    assert (known.qos(), known.turns) == ("", [PUMP])
+
+
+def test_the_wait_is_bounded(tmp_path: Path) -> None:
+    known = Known(tmp_path, Limits(retry_after=100.0, retry_most=150.0))
+    known.send(PUMP, "<presence/>")
+    known.elements(PUMP)
+    for wait in (100.0, 150.0, 150.0):
+        known.ask()
+        before = known.clock.service
+        known.late()
+        assert known.clock.service - before == wait
+
+
+def test_nobody_is_asked_again_for_whom_nothing_waits(known: Known) -> None:
+    known.ask()
+    known.late()
+    assert known.turns == [PUMP]
+    assert known.due is None
+    assert known.sends(PUMP) == []
+
+
+@pytest.mark.parametrize("content", [error("{id}", "wait"), error("{id}", "continue"), ""])
+def test_an_answer_that_is_none_is_waited_for(known: Known, content: str) -> None:
+    id, _ = known.ask()
+    none = f"<iq type='error' id='{id}' to='{DOMAIN}'/>"
+    known.send(PUMP, content.replace("{id}", id) or none)
+    assert (known.qos(), known.learn()) == (None, [])
+    known.late()
+    assert known.ask() == (id, None)
+
+
+def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
+    id, _ = known.ask()
+    generation = known.generation(PUMP)
+    known.tx(lambda tx: known.lifecycle.detach(tx, generation))
+    for _ in range(capabilities.ATTEMPTS + 1):
+        known.late()
+        assert (known.turns, known.sends(PUMP)) == ([], [])
+    known.tx(lambda tx: known.lifecycle.resume(tx, generation))
+    known.late()
+    assert known.turns == [PUMP]
+    assert known.ask() == (id, None)
+
+
+def test_many_late_answers_are_looked_at_in_batches(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.store.capabilities.BATCH", 1)
+    known.send(PUMP_2, "<presence/>")
+    known.turns.clear()
+    known.ask(PUMP)
+    known.ask(PUMP_2)
+    known.late()
+    assert len(known.turns) == 1
+    assert known.due == known.clock.service
+    known.ring()
+    assert sorted(known.turns) == [PUMP, PUMP_2]
+
+
+def test_a_session_that_ends_is_forgotten(known: Known) -> None:
+    known.ask()
+    known.leave(PUMP)
+    known.ring()
+    assert known.due is None
+    assert known.count("SELECT count(*) FROM asked") == 0
+
+
+# Whose answer counts.
+
+
+def test_another_cannot_answer_for_a_session(known: Known) -> None:
+    id, _ = known.ask()
+    known.send(VALVE, "<presence/>")
+    known.ask(VALVE)
+    for who in (VALVE, APART):
+        assert known.send(who, answer(id, "")) is None
+    known.send(VALVE, error(id, "cancel"))
+    assert (known.qos(), known.qos(VALVE)) == (None, None)
+    known.send(PUMP, answer(id))
+    assert known.qos() == QOS
+
+
+@pytest.mark.parametrize("forged", ["0-1-i", f"{EPOCH}-99-i", "01JZ9-1-i", f"{EPOCH}-x-i"])
+def test_an_answer_to_no_question_is_passed_over(known: Known, forged: str) -> None:
+    id, _ = known.ask()
+    assert id == f"{EPOCH}-1-i"
+    assert known.send(PUMP, answer(forged)) is None
+    assert known.qos() is None
+
+
+def test_an_answer_to_another_is_passed_on(known: Known) -> None:
+    id, _ = known.ask()
+    known.send(PUMP, answer(id, features("x"), to=VALVE))
+    (passed,) = known.elements(VALVE)
+    assert (passed.get("id"), passed.get("from"), passed.get("to")) == (id, PUMP, VALVE)
+    for nowhere in ("@", "pump1@gw.example", "other.example"):
+        assert known.send(PUMP, answer(id, to=nowhere)) is None
+    assert known.qos() is None
+
+
+def test_an_answer_to_an_older_question_does_not_count(known: Known) -> None:
+    old, _ = known.ask()
+    known.send(PUMP, caps("new"))
+    known.elements(PUMP)
+    new, node = known.ask()
+    assert (old != new, node) == (True, "urn:fw#new")
+    known.send(PUMP, answer(old, ""))
+    assert known.qos() is None
+    known.send(PUMP, answer(new))
+    assert known.qos() == QOS
+
+
+# By capabilities.
+
+
+def test_a_verified_hash_is_asked_for_once(known: Known) -> None:
+    announced = caps(ver(QOS, "x"), inner="<show>away</show>")
+    known.send(PUMP, announced)
+    known.elements(PUMP)
+    id, node = known.ask()
+    assert node == f"urn:fw#{ver(QOS, 'x')}"
+    known.send(PUMP, answer(id, features("x", QOS)))
+    known.send(VALVE, announced.replace("urn:fw", "urn:another"))
+    known.turns.clear()
+    assert known.learn(VALVE) == []
+    assert (known.qos(VALVE), known.turns) == (QOS, [VALVE])
+
+
+@pytest.mark.parametrize(
+    ("announced", "content"),
+    [
+        (caps(ver(QOS)), features(QOS, "more")),
+        (caps(ver(QOS), hash_="sha-256"), features(QOS)),
+        (caps(ver(QOS), hash_="md5"), features(QOS)),
+        (caps(ver(QOS, QOS)), features(QOS, QOS)),
+        (f"<presence><c xmlns='{CAPS}' node='urn:fw' ver='1.0'/></presence>", features(QOS)),
+    ],
+)
+def test_what_is_not_verified_counts_for_the_session_alone(
+    known: Known, announced: str, content: str
+) -> None:
+    for full in (PUMP, VALVE):
+        known.send(full, announced)
+        known.elements(full)
+        id, _ = known.ask(full)
+        known.send(full, answer(id, content))
+        assert known.qos(full) == QOS
+    assert known.count("SELECT count(*) FROM capabilities") == 0
+
+
+def test_an_answer_shared_out_otherwise_poisons_nothing(known: Known) -> None:
+    announced = caps(ver("a", QOS))
+    known.send(APART, announced)
+    known.elements(APART)
+    id, _ = known.ask(APART)
+    form = (
+        "<x xmlns='jabber:x:data'><field var='FORM_TYPE' type='hidden'>"
+        f"<value>{QOS}</value></field></x>"
+    )
+    known.send(APART, answer(id, features("a") + form))
+    assert known.qos(APART) == "", "of itself it may say what it likes"
+    known.send(PUMP, announced)
+    assert known.learn() == []
+    assert known.qos() == QOS
+
+
+def test_what_is_kept_is_bounded_and_the_least_used_goes(tmp_path: Path) -> None:
+    known = Known(tmp_path, Limits(capabilities=2))
+
+    def meet(name: str) -> bool:
+        """Tell whether a device of this kind has to be asked."""
+        known.bind(PUMP)
+        known.send(PUMP, caps(ver(name)))
+        known.elements(PUMP)
+        asked = known.learn()
+        if asked:
+            known.send(PUMP, answer(asked[0].attrib["id"], features(name)))
+        known.leave(PUMP)
+        return bool(asked)
+
+    assert [meet("a"), meet("b"), meet("a"), meet("c")] == [True, True, False, True]
+    assert known.count("SELECT count(*) FROM capabilities") == 2
+    assert [meet("a"), meet("c"), meet("b")] == [False, False, True]
+
+
+def test_who_does_not_know_the_name_of_its_capabilities_is_asked_for_all(known: Known) -> None:
+    known.send(PUMP, caps("v"))
+    known.elements(PUMP)
+    id, node = known.ask()
+    assert node == "urn:fw#v"
+    known.send(PUMP, error(id, "cancel"))
+    (again,) = known.elements(PUMP)
+    assert (again.get("id"), again[0].get("node")) == (id, None)
+    known.send(PUMP, answer(id))
+    assert known.qos() == QOS
+
+
+def test_who_knows_neither_takes_no_quality_of_service(known: Known) -> None:
+    known.send(PUMP, caps("v"))
+    known.elements(PUMP)
+    id, _ = known.ask()
+    known.send(PUMP, error(id, "cancel"))
+    assert known.qos() is None
+    known.elements(PUMP)
+    known.send(PUMP, error(id, "cancel"))
+    assert known.qos() == ""
+
+
+# What changes.
+
+
+def know(known: Known, presence: str, *names: str) -> None:
+    known.send(PUMP, presence)
+    known.elements(PUMP)
+    id, _ = known.ask()
+    known.send(PUMP, answer(id, features(*names)))
+    known.turns.clear()
+
+
+def test_a_presence_with_other_capabilities_makes_them_unknown(known: Known) -> None:
+    know(known, caps("one"), QOS)
+    known.send(PUMP, caps("two"))
+    assert (known.qos(), known.turns) == (None, [PUMP])
+    known.elements(PUMP)
+    _id, node = known.ask()
+    assert node == "urn:fw#two"
+
+
+@pytest.mark.parametrize("presence", [caps("one"), "<presence/>", "<presence type='unavailable'/>"])
+def test_a_presence_with_the_same_or_none_changes_nothing(known: Known, presence: str) -> None:
+    know(known, caps("one"), QOS)
+    known.send(PUMP, presence)
+    assert (known.qos(), known.turns) == (QOS, [])
+
+
+def test_who_announces_capabilities_later_is_asked_anew(known: Known) -> None:
+    know(known, "<presence/>")
+    assert known.qos() == ""
+    known.send(PUMP, caps("one"))
+    assert (known.qos(), known.turns) == (None, [PUMP])
+
+
+def test_who_may_take_nothing_just_now_is_not_given_its_turn(known: Known) -> None:
+    know(known, caps("one"), QOS)
+    known.send(PUMP, caps("two", inner="<priority>-1</priority>"))
+    assert (known.qos(), known.turns) == (None, [])
+
+
+def test_turns_are_taken_by_whoever_the_session_is(known: Known) -> None:
+    found: list[Sender] = []
+    house = known.router.house
+    known.router.house = house._replace(takes=(lambda _h, _tx, sender: found.append(sender),))
+    id, _ = known.ask()
+    known.send(PUMP, answer(id))
+    assert [(one.full, one.provisioned) for one in found] == [(PUMP, True)]
