@@ -7,19 +7,13 @@ database, and it judges nothing (`verdict` does).
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim import gateway_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-COMMAND_S: Final = 120.0
-"""Seconds that the gateway's command may take: a million events on a slow card."""
+    from pathlib import Path
 
 
 def from_gateway(directory: Path) -> list[str]:
@@ -28,20 +22,7 @@ def from_gateway(directory: Path) -> list[str]:
     Raises:
         GatewayCommandFailed: the command is not installed, failed, or took too long.
     """
-    beside = Path(sys.executable).with_name("fieldpost")
-    program = str(beside) if beside.exists() else shutil.which("fieldpost")
-    if program is None:
-        raise GatewayCommandFailed("the `fieldpost` command is not installed")
-    argv = [program, "events", "--dir", str(directory), "--json"]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own command, with a folder for an argument
-            argv, capture_output=True, text=True, timeout=COMMAND_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise GatewayCommandFailed(f"{' '.join(argv)}: {error}") from error
-    if done.returncode != 0:
-        raise GatewayCommandFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
-    return done.stdout.split("\n")[:-1]
+    return gateway_command.run("events", "--dir", directory, "--json").split("\n")[:-1]
 
 
 def events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

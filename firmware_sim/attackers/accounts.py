@@ -1,0 +1,174 @@
+"""Attacks by those who have an account: what each sends, and which rule has to refuse it.
+
+Accounts are named after the attack (`Attack.account`); what they are turned against are two more,
+`VICTIM` and `AWAY`. The rules are names of events in the gateway's log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim.attackers.attack import Attack
+from firmware_sim.attackers.wire import Client, Closed, Counts, Target, both
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from firmware_sim.attackers.attack import Work
+
+VICTIM: Final = "victim"
+"""The account of a device that is there, and never reads."""
+
+AWAY: Final = "away"
+"""The account of a device that never comes."""
+
+_QOS: Final = "urn:xmpp:qos"
+_LOG: Final = "<log xmlns='urn:xmpp:eventlog'><message>flood</message></log>"
+_LARGE: Final = "x" * 40_000  # bytes of a large body: below the largest stanza
+_HUGE: Final = "x" * 200_000  # above it
+_STATUS: Final = "x" * 6_000  # above the largest presence
+_CONTACTS: Final = 1_000  # that are put into one roster, over and over
+_RESOURCES: Final = 64  # sessions that are asked for
+_PAUSE_S: Final = 0.1  # between two of those
+
+
+def _here(inner: str = _LOG) -> str:
+    return f"<message xmlns='jabber:client'>{inner}</message>"
+
+
+def _assured(number: int, inner: str) -> str:
+    return (
+        f"<iq type='set' id='{number}'><assured xmlns='{_QOS}' msgId='m{number}'>"
+        f"{_here(inner)}</assured></iq>"
+    )
+
+
+def never_released(number: int) -> str:
+    """Offer a small message, and never ask for its delivery."""
+    return _assured(number, _LOG)
+
+
+def large_never_released(number: int) -> str:
+    """Offer a large message, and never ask for its delivery."""
+    return _assured(number, f"<body>{_LARGE}</body>")
+
+
+def tiny(number: int) -> str:
+    """Ping: small, and an answer each."""
+    return f"<iq type='get' id='{number}'><ping xmlns='urn:xmpp:ping'/></iq>"
+
+
+def malformed(number: int) -> str:
+    """Offer a message without an id."""
+    return f"<iq type='set' id='{number}'><assured xmlns='{_QOS}'>{_here()}</assured></iq>"
+
+
+def churn(number: int) -> str:
+    """Change the roster, and the presence, which is too large."""
+    if number % 4 == 0:
+        return f"<presence><status>{_STATUS}</status></presence>"
+    contact = number % _CONTACTS
+    return (
+        f"<iq type='set' id='{number}'><query xmlns='jabber:iq:roster'>"
+        f"<item jid='contact{contact}@elsewhere.example'/></query></iq>"
+    )
+
+
+def _to(target: Target, account: str) -> str:
+    return f"{account}@{target.domain}"
+
+
+def _plain(to: str) -> Callable[[int], str]:
+    return lambda _: f"<message to='{to}'><body>{'x' * 2_000}</body></message>"
+
+
+def _acknowledged(to: str) -> Callable[[int], str]:
+    return lambda number: (
+        f"<iq type='set' to='{to}' id='{number}'><acknowledged xmlns='{_QOS}' msgId='m{number}'>"
+        f"{_here(f'<body>{number}</body>')}</acknowledged></iq>"
+    )
+
+
+async def _flood(target: Target, counts: Counts, name: str, make: Callable[[int], str]) -> None:
+    client = await Client.bound(target, counts, name, "flood")
+    await both(client, client.flood(make))
+
+
+def _flooding(make: Callable[[int], str]) -> Work:
+    async def work(target: Target, counts: Counts, name: str) -> None:
+        await _flood(target, counts, name, make)
+
+    return work
+
+
+def _flooding_account(account: str, kind: Callable[[str], Callable[[int], str]]) -> Work:
+    async def work(target: Target, counts: Counts, name: str) -> None:
+        await _flood(target, counts, name, kind(_to(target, account)))
+
+    return work
+
+
+async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
+    """Send a stanza larger than any may be, once a connection."""
+    client = await Client.bound(target, counts, name, "huge")
+    try:
+        counts.sent += 1
+        client.send(f"<message to='{target.domain}'><body>{_HUGE}</body></message>")
+        await client.listen()
+    finally:
+        client.cut()
+
+
+async def sessions(target: Target, counts: Counts, name: str) -> None:
+    """Bind one session after the other, and keep those that it gets."""
+    kept: list[Client] = []
+    try:
+        for number in range(_RESOURCES):
+            counts.sent += 1
+            with contextlib.suppress(Closed):
+                kept.append(await Client.bound(target, counts, name, f"r{number}"))
+            await asyncio.sleep(_PAUSE_S)
+    finally:
+        for client in kept:
+            client.cut()
+
+
+async def slow_reader(target: Target, counts: Counts, name: str) -> None:
+    """Let a device that never reads be flooded with messages to its account."""
+    deaf = await Client.bound(target, counts, VICTIM, "deaf")
+    try:
+        deaf.send("<presence/>")
+        deaf.deafen()
+        await _flood(target, counts, name, _plain(_to(target, VICTIM)))
+    finally:
+        deaf.cut()
+
+
+_OFFLINE: Final = (
+    "offline_messages",
+    "offline_bytes",
+    "offline_messages_per_source",
+    "offline_bytes_per_source",
+)
+_OUTBOX: Final = (
+    "outbox_messages_per_account",
+    "outbox_bytes_per_account",
+    "outbox_messages_per_source",
+    "outbox_bytes_per_source",
+)
+
+ATTACKS: Final = (
+    Attack("msgids never released", _flooding(never_released), ("held_messages_per_source",)),
+    Attack("bytes never released", _flooding(large_never_released), ("held_bytes_per_source",)),
+    Attack("tiny stanzas", _flooding(tiny), ("rate",)),
+    Attack("malformed requests", _flooding(malformed), ("malformed",)),
+    Attack("roster and presence churn", _flooding(churn), ("roster_items", "presence_bytes")),
+    Attack("untrusted sender", _flooding(never_released), ("untrusted",), trusted=False),
+    Attack("huge stanzas", huge_stanzas, ("policy-violation",)),
+    Attack("many sessions", sessions, ("sessions", "sessions_per_account")),
+    Attack("a reader that never reads", slow_reader, _OFFLINE),
+    Attack("plain messages to who is away", _flooding_account(AWAY, _plain), _OFFLINE),
+    Attack("custody for who is away", _flooding_account(AWAY, _acknowledged), _OUTBOX),
+)

@@ -1,0 +1,210 @@
+"""An XMPP client without manners: it writes bytes, counts what it is refused, and keeps nothing.
+
+It parses no XML: an attacker has no use for it, and the machine's time belongs to the gateway. It
+shares nothing with the library that devices use, which would not do such things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+STEP_S: Final = 15.0
+"""Seconds for one step of a log-in; beyond, the attempt is given up."""
+
+TURN_S: Final = 0.05
+"""Seconds between two bursts of a flood."""
+
+STARTTLS: Final = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"
+_SASL: Final = "urn:ietf:params:xml:ns:xmpp-sasl"
+_BIND: Final = "<iq type='set' id='b'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>"
+_ERROR: Final = b"<error "  # of a stanza; a stream's error has a prefix
+_READ: Final = 64 * 1024
+
+
+class Closed(Exception):
+    """The gateway ended the connection, or the log-in did not come about."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one attack has done, and what it was told."""
+
+    sent: int = 0
+    """Stanzas, or attempts, whichever the attack consists of."""
+    refused: int = 0
+    """Answers of type error, to stanzas, log-ins and bindings."""
+    closed: int = 0
+    """Connections that the gateway ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to, as whom, and how fast at most.
+
+    `source` is the address to come from, empty for any; `rate` is in stanzas per second.
+    """
+
+    host: str
+    port: int
+    domain: str
+    context: ssl.SSLContext
+    password: str
+    rate: float
+    source: str = ""
+
+
+class Credentials(NamedTuple):
+    """An account's name and password."""
+
+    name: str
+    password: str
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection; what it is refused goes into `counts`."""
+
+    target: Target
+    counts: Counts
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    _tail: bytes = field(default=b"")
+
+    @classmethod
+    async def connect(cls, target: Target, counts: Counts) -> Self:
+        """Connect; nothing is sent."""
+        local = (target.source, 0) if target.source else None
+        opened = asyncio.open_connection(target.host, target.port, local_addr=local)
+        return cls(target, counts, *await asyncio.wait_for(opened, STEP_S))
+
+    @classmethod
+    async def bound(cls, target: Target, counts: Counts, name: str, resource: str) -> Self:
+        """Connect, log in and bind.
+
+        Raises:
+            Closed: it did not come to a session. A refusal to bind is counted.
+        """
+        client = await cls.connect(target, counts)
+        try:
+            await client.secure()
+            if not await client.log_in(Credentials(name, target.password)):
+                raise Closed
+            await client.bind(resource)
+        except BaseException:
+            client.cut()
+            raise
+        return client
+
+    def send(self, text: str) -> None:
+        """Write text."""
+        self.writer.write(text.encode())
+
+    def open(self) -> None:
+        """Open a stream."""
+        self.send(
+            f"<?xml version='1.0'?><stream:stream to='{self.target.domain}' version='1.0'"
+            " xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>"
+        )
+
+    async def secure(self) -> None:
+        """Open a stream, start TLS, and open another, up to its features."""
+        self.open()
+        await self.until("</stream:features>")
+        self.send(STARTTLS)
+        await self.until("<proceed")
+        target = self.target
+        started = self.writer.start_tls(target.context, server_hostname=target.domain)
+        await asyncio.wait_for(started, STEP_S)
+        self.open()
+        await self.until("</stream:features>")
+
+    async def log_in(self, who: Credentials) -> bool:
+        """Log in by PLAIN, under TLS; return whether that was right. A failure is counted."""
+        text = base64.b64encode(f"\0{who.name}\0{who.password}".encode()).decode()
+        self.send(f"<auth xmlns='{_SASL}' mechanism='PLAIN'>{text}</auth>")
+        if "<failure" in await self.until("<success", "</failure>"):
+            self.counts.refused += 1
+            return False
+        self.open()
+        await self.until("</stream:features>")
+        return True
+
+    async def bind(self, resource: str) -> None:
+        """Bind a resource."""
+        self.send(f"{_BIND}<resource>{resource}</resource></bind></iq>")
+        if "<error" in await self.until("</iq>"):
+            self.counts.refused += 1
+            raise Closed
+
+    async def until(self, *ends: str) -> str:
+        """Read until one of some words has come, and return all that came."""
+        said = b""
+        async with asyncio.timeout(STEP_S):
+            while not any(end.encode() in said for end in ends):
+                said += await self._more()
+                if b"<stream:error" in said:
+                    self.counts.closed += 1
+                    raise Closed
+        return said.decode(errors="replace")
+
+    async def listen(self) -> None:
+        """Read for ever, and count the errors among it; a connection that ends raises `Closed`."""
+        while True:
+            said = self._tail + await self._more()
+            self.counts.refused += said.count(_ERROR)
+            self._tail = said[-(len(_ERROR) - 1) :]
+
+    async def flood(self, make: Callable[[int], str]) -> None:
+        """Send stanzas at the rate of the target, as far as the socket takes them; it never ends.
+
+        Args:
+            make: the stanza of a number, counted from 0 over all of an attack's connections.
+        """
+        burst = max(1, round(self.target.rate * TURN_S))
+        while True:
+            began = self.counts.sent
+            self.send("".join(make(number) for number in range(began, began + burst)))
+            self.counts.sent += burst
+            await self.writer.drain()
+            await asyncio.sleep(TURN_S)
+
+    def deafen(self) -> None:
+        """Read nothing any more."""
+        transport = self.writer.transport
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it reads and writes
+        transport.pause_reading()
+
+    def cut(self) -> None:
+        """Drop the connection without a word."""
+        self.writer.transport.abort()
+
+    async def _more(self) -> bytes:
+        data = b""
+        with contextlib.suppress(OSError):
+            data = await self.reader.read(_READ)
+        if not data:
+            self.counts.closed += 1
+            raise Closed
+        return data
+
+
+async def both(client: Client, work: Coroutine[Any, Any, None]) -> None:
+    """Listen while something is done over the connection; the first that ends, ends both."""
+    tasks = {asyncio.ensure_future(client.listen()), asyncio.ensure_future(work)}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        client.cut()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,267 @@
+"""The scenario `attack`: honest devices go on while attackers do their worst to a gateway.
+
+It makes a gateway of its own. In a quiet phase, devices send assured events and their answer times
+are taken; then the attackers join, in a process of their own. Memory is measured from outside. What
+came of it is put together here and judged by `attack_verdict`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import secrets
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim import gateway_log, verdict
+from firmware_sim.attack_verdict import Attacked, AttackVerdict, Refusals, Times, ceiling
+from firmware_sim.attackers.__main__ import named
+from firmware_sim.attackers.accounts import AWAY, VICTIM
+from firmware_sim.courier import Moment
+from firmware_sim.device import Device
+from firmware_sim.errors import FirmwareError, GatewayCommandFailed
+from firmware_sim.limits import Reconnect
+from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
+from firmware_sim.scenarios.record import EVENT, RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from firmware_sim.attackers.attack import Attack
+
+_WINDOW_S: Final = 5.0  # in which refusals are folded: short, so that all are told at the end
+_OPTIONS: Final = {"refusal_window": _WINDOW_S, "heartbeat": 1.0}
+_WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
+_WATCH_S: Final = 0.1  # between two looks at the memory
+_JOIN_S: Final = 30.0  # for all devices to have a session
+_PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
+_END_S: Final = 15.0  # for the attackers to end when their time is over
+_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AttackSettings:
+    """How an attack goes: `devices` honest ones send `pace` messages a second, each.
+
+    `quiet` and `attacked` are seconds. `rate` is how many stanzas a second each flood sends at
+    most. `ceiling` is in bytes; computed from the configuration if 0. `times` is how many times
+    the quiet 99th percentile of the answer times may be. No `attacks`: all of them.
+    """
+
+    folder: Path
+    devices: int = 10
+    pace: float = 2.0
+    quiet: float = 20.0
+    attacked: float = 40.0
+    rate: float = 500.0
+    ceiling: int = 0
+    times: float = 3.0
+    seed: int = 1
+    attacks: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Clock:
+    """When messages were offered first, and how long each took."""
+
+    offered: dict[int, float] = field(default_factory=dict)
+    took: list[tuple[float, float]] = field(default_factory=list)
+
+    def observe(self, moment: Moment, number: int) -> None:
+        now = asyncio.get_running_loop().time()
+        if moment is Moment.OFFERED:
+            self.offered.setdefault(number, now)
+        elif moment is Moment.ENDED and number in self.offered:
+            begun = self.offered.pop(number)
+            self.took.append((begun, now - begun))
+
+
+class _Honest:
+    """One honest device, which sends at its pace."""
+
+    def __init__(
+        self, name: str, run: RunRecord, gateway: OwnGateway, password: str, seed: int
+    ) -> None:
+        self.clock = _Clock()
+        self._run = run
+        self._random = random.Random(f"honest/{seed}/{name}")  # noqa: S311 - repeatable
+        self.device = Device(
+            run.jid(name),
+            password,
+            outbox_path=run.outbox(gateway.folder.parent, name),
+            ca_file=gateway.ca,
+            host=HOST,
+            port=gateway.port,
+            limits=run.limits,
+            reconnect=_RECONNECT,
+            observe=self.clock.observe,
+        )
+
+    async def send(self, pace: float) -> None:
+        """Send all messages of the run."""
+        begun = asyncio.get_running_loop().time()
+        for number in range(1, self._run.messages + 1):
+            due = begun + (number - 1 + self._random.random()) / pace
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            tags: dict[str, str | int | float] = {"n": number, "run": self._run.run}
+            await self.device.send_log(EVENT, "Honest.", tags=tags, label=str(number))
+
+
+async def attack(
+    settings: AttackSettings, progress: Callable[[str], None] | None = None
+) -> AttackVerdict:
+    """Make a gateway, measure it in quiet and under attack, and judge.
+
+    Args:
+        settings: how.
+        progress: told each phase as it begins.
+
+    Raises:
+        FirmwareError: a command failed, or the devices found no way in.
+        ValueError: an attack is not known.
+    """
+    attacks, tell = named(settings.attacks), progress or _silent
+    password = secrets.token_urlsafe(12)
+    seconds = _WARM_S + settings.quiet + settings.attacked
+    names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
+    run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
+    tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
+    accounts = _accounts(names, attacks, password)
+    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, _OPTIONS)
+    try:
+        return await _attack(settings, attacks, run, gateway, password, tell)
+    finally:
+        await gateway.kill()
+
+
+async def _attack(
+    settings: AttackSettings,
+    attacks: tuple[Attack, ...],
+    run: RunRecord,
+    gateway: OwnGateway,
+    password: str,
+    tell: Callable[[str], None],
+) -> AttackVerdict:
+    await gateway.start()
+    idle = gateway.resident()
+    devices = [_Honest(name, run, gateway, password, settings.seed) for name in run.devices]
+    peaks: list[int] = []
+    watch = asyncio.create_task(_watch(gateway, peaks))
+    try:
+        await _join(devices)
+        loop = asyncio.get_running_loop()
+        sending = asyncio.gather(*(device.send(settings.pace) for device in devices))
+        await asyncio.sleep(_WARM_S)
+        tell(f"quiet for {settings.quiet:g} s")
+        quiet = loop.time()
+        await asyncio.sleep(settings.quiet)
+        tell(f"attacked for {settings.attacked:g} s")
+        begun = loop.time()
+        counts = await _attackers(settings, gateway, password)
+        ended = loop.time()
+        tell("attack is over; waiting for what is not delivered yet")
+        await sending
+        await asyncio.gather(*(device.device.flush(_PATIENCE_S) for device in devices))
+    finally:
+        watch.cancel()
+        await asyncio.gather(*(device.device.close() for device in devices))
+    await asyncio.sleep(_WINDOW_S + 2.0)
+    peak = max(gateway.peak(), *peaks)
+    survived = gateway.running and await gateway.stop() == 0 and not gateway.complaints
+    took = [row for device in devices for row in device.clock.took]
+    lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
+    refusals = Refusals.of(gateway_log.events(lines))
+    rows = tuple(_attacked(each, counts[each.name], refusals) for each in attacks)
+    unsourced = [row for row in rows if row.all_logged is None]
+    return AttackVerdict(
+        idle=idle,
+        peak=peak,
+        ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
+        quiet=Times.of(t for at, t in took if quiet <= at < begun),
+        busy=Times.of(t for at, t in took if begun <= at < ended),
+        times=settings.times,
+        honest=verdict.judge(
+            run.planned,
+            run.believed(settings.folder),
+            gateway_log.of_run(lines, EVENT, run.run),
+        ),
+        attacks=rows,
+        unsourced_heard=sum(row.refused + row.closed for row in unsourced),
+        unsourced_logged=refusals.total(""),
+        survived=survived,
+    )
+
+
+def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str) -> list[Account]:
+    honest = [Account(name, password) for name in (*names, VICTIM, AWAY)]
+    return honest + [Account(a.account, password, a.trusted) for a in attacks if a.account]
+
+
+def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> Attacked:
+    """Put together what an attack heard and what was logged of its account, or of nobody."""
+    source = f"{each.account}@{DOMAIN}" if each.account else ""
+    logged, total = refusals.by(source, each.rules), refusals.total(source)
+    nameless = refusals.by("", each.rules)  # what the door refuses is told without a source
+    heard = (counts["sent"], counts["refused"], counts["closed"])
+    if (not logged and nameless) or not source:
+        return Attacked(each.name, *heard, nameless, None)
+    return Attacked(each.name, *heard, logged, total)
+
+
+async def _join(devices: list[_Honest]) -> None:
+    """Start the devices, and wait until each has a session."""
+    for each in devices:
+        await each.device.start()
+    for each in devices:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_JOIN_S):
+                while not each.device.online:
+                    await each.device.changed()
+        if not each.device.online:
+            raise FirmwareError(f"{each.device.jid} found no way in: {each.device.last_error}")
+
+
+async def _attackers(
+    settings: AttackSettings, gateway: OwnGateway, password: str
+) -> dict[str, dict[str, int]]:
+    """Run the attackers in a process of their own, for their time, and return what they counted."""
+    order: dict[str, Any] = {
+        "host": HOST,
+        "port": gateway.port,
+        "domain": DOMAIN,
+        "ca": str(gateway.ca),
+        "password": password,
+        "seconds": settings.attacked,
+        "rate": settings.rate,
+        "attacks": settings.attacks,
+    }
+    pipe = asyncio.subprocess.PIPE
+    argv = (sys.executable, "-m", "firmware_sim.attackers")
+    process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
+    try:
+        talk = process.communicate(json.dumps(order).encode())
+        said, complaint = await asyncio.wait_for(talk, settings.attacked + _END_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    if process.returncode != 0:
+        raise GatewayCommandFailed(f"the attackers failed: {complaint.decode()[-500:]}")
+    found: dict[str, dict[str, int]] = json.loads(said.partition(b"\n")[2])
+    return found
+
+
+async def _watch(gateway: OwnGateway, peaks: list[int]) -> None:
+    """Look at the gateway's memory from outside, all the time; keep the most."""
+    peaks.append(gateway.resident())
+    while True:
+        peaks[0] = max(peaks[0], gateway.resident())
+        await asyncio.sleep(_WATCH_S)
+
+
+def _silent(_line: str) -> None:
+    """Tell nobody."""
