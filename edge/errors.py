@@ -25,7 +25,11 @@ class StoreError(FieldpostError):
 
 
 class StoreFull(StoreError):
-    """The disk or the configured size of the database is exhausted."""
+    """The disk or the configured size of the database is exhausted: `rule` names which."""
+
+    def __init__(self, text: str, rule: str = "disk") -> None:
+        super().__init__(text)
+        self.rule = rule
 
 
 class StoreBusy(StoreError):

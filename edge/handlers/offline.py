@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from edge.handlers.feature import Feature
 from edge.rules import quota, routing
 from edge.rules.quota import Usage
-from edge.store import offline, sessions, under_way
+from edge.store import offline, sessions, space, under_way
 from edge.store.database import Receipt
 from edge.wire import serialize
 from edge.wire.namespaces import CHAT_STATES, CLIENT, DELAY, OFFLINE, clark
@@ -71,18 +71,20 @@ def store(
     """
     if not delayed:
         stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
-    mine, total = offline.usage(tx, account)
-    over = quota.over_offline(offline.charge(stanza, sender), mine, total, _limits(house))
+    size = offline.charge(stanza, sender)
+    over = quota.over_offline(size, offline.usage(tx, account, sender), _limits(house))
+    over = over or space.refuses(tx, size, house.limits)
     if over is None:
         offline.add(tx, account, stanza, sender)
         tx.wake_at(tx.now.service + house.limits.offline_ttl)
     return over
 
 
-def _limits(house: House) -> quota.Limits:
+def _limits(house: House) -> quota.Stored:
     limits = house.limits
-    return quota.Limits(
+    return quota.Stored(
         Usage(limits.offline_messages, limits.offline_bytes),
+        Usage(limits.offline_messages_per_source, limits.offline_bytes_per_source),
         Usage(limits.offline_total_messages, limits.offline_total_bytes),
     )
 

@@ -16,6 +16,7 @@ from edge.net.connection import Connection
 from edge.net.hello import Hello
 from edge.net.registry import Registry
 from edge.net.shared import Shared
+from edge.net.store_errors import rule
 from edge.net.tls import Contexts
 from edge.store import meta, sessions
 
@@ -108,7 +109,7 @@ class Listener:
 
         def answer(outcome: list[int] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._tally.add("database")
+                self._tally.add(rule(outcome))
                 asyncio.get_running_loop().call_later(LOOK_AGAIN, self._look_for_revoked)
                 return
             for generation in outcome:

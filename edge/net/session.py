@@ -18,7 +18,7 @@ from edge.handlers.feature import Slow
 from edge.handlers.router import guarded, refusal
 from edge.net.leaving import Leaving
 from edge.net.sending import Sending
-from edge.net.store_errors import stanza_error
+from edge.net.store_errors import rule, stanza_error
 from edge.wire import jid, management
 from edge.wire.errors import StanzaError, StreamError
 from edge.wire.management import Management
@@ -118,7 +118,7 @@ class Session(Sending):
     def _done(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
         self.in_flight_bytes -= stanza.size
         if isinstance(outcome, StoreError):
-            self._shared.tally.add("database")
+            self._shared.tally.add(rule(outcome))
             outcome = stanza_error(outcome)
         if isinstance(outcome, StanzaError):
             outcome = refusal(stanza, outcome, self.full)

@@ -33,6 +33,14 @@ class Limits(NamedTuple):
     total: Usage
 
 
+class Stored(NamedTuple):
+    """What is stored: for one account, from one source, and in all; or the most of each."""
+
+    account: Usage
+    source: Usage
+    total: Usage
+
+
 class Over(NamedTuple):
     """The limit that a message would exceed: whose it is, and its figure."""
 
@@ -101,22 +109,23 @@ def over_total(size: int, source: Usage, total: Usage, limits: Limits) -> Over |
     return None
 
 
-def over_offline(size: int, account: Usage, total: Usage, limits: Limits) -> Over | None:
-    """Tell which limit a further plain message of `size` bytes for an account would exceed.
+def over_offline(size: int, stored: Stored, limits: Stored) -> Over | None:
+    """Tell which limit a further plain message of `size` bytes would exceed.
 
-    `account` is what is stored for it, `total` what is stored for all; `limits.source` is the most
-    for one account. Nothing makes room: what was stored first is kept (XEP-0160, section 2).
+    An account for which little is stored may use what is reserved for such. Nothing makes room:
+    what was stored first is kept (XEP-0160, section 2).
     """
-    messages, room = _open_to(account, limits.total)
     checks = (
-        Over("offline_messages", limits.source.messages),
-        Over("offline_bytes", limits.source.bytes),
-        Over("offline_total_messages", messages),
-        Over("offline_total_bytes", room),
+        ("offline", stored.account, limits.account, ""),
+        ("offline", stored.source, limits.source, "_per_source"),
+        ("offline_total", stored.total, _open_to(stored.account, limits.total), ""),
     )
-    wanted = (account.messages + 1, account.bytes + size, total.messages + 1, total.bytes + size)
-    over = (check for check, most in zip(checks, wanted, strict=True) if most > check.figure)
-    return next(over, None)
+    for name, used, most, whose in checks:
+        if used.messages + 1 > most.messages:
+            return Over(f"{name}_messages{whose}", most.messages)
+        if used.bytes + size > most.bytes:
+            return Over(f"{name}_bytes{whose}", most.bytes)
+    return None
 
 
 def _open_to(one: Usage, total: Usage) -> Usage:

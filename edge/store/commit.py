@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 from edge.store import database
 from edge.store.database import Send, Transaction
+from edge.store.space import Keeper
 from edge.store.thread import DatabaseThread
 
 if TYPE_CHECKING:
@@ -47,6 +48,14 @@ SLOW_COMMIT: Final = 0.002
 COMPANY_SHARE: Final = 0.1
 """The wait for company, as a part of the measured time of a commit."""
 
+TIDY: Final = 5.0
+"""Seconds between two looks at what could be given back (`space`)."""
+
+READ_TIME: Final = 5.0
+"""Seconds that a query may take: the WAL grows meanwhile."""
+
+READ_STEPS: Final = 10_000
+"""Instructions of SQLite between two looks at that."""
 
 NOTHING: Final[Sequence[Send]] = ()
 
@@ -75,7 +84,10 @@ class Store:
         reader: DatabaseThread,
         clock: Callable[[], Now],
         bounds: Bounds,
+        keeper: Keeper,
     ) -> None:
+        self._keeper = keeper
+        self._tidied = time.monotonic()
         self._writer = writer
         self._reader = reader
         self._clock = clock
@@ -113,7 +125,7 @@ class Store:
         except BaseException:
             await writer.close()
             raise
-        return cls(writer, reader, clock, bounds)
+        return cls(writer, reader, clock, bounds, Keeper(path, max_bytes))
 
     @property
     def full(self) -> bool:
@@ -159,7 +171,8 @@ class Store:
     async def read(self, query: Callable[[Transaction], T]) -> T:
         """Run a query on one snapshot, beside the writer; raises `StoreError`.
 
-        It must be short: the WAL cannot be taken back while it reads.
+        It must be short: the WAL cannot be taken back while it reads. After `READ_TIME` it is
+        interrupted.
         """
         if self._task.done():
             raise StoreError(CLOSED)
@@ -180,6 +193,14 @@ class Store:
             while self._waiting:
                 await asyncio.sleep(self._company())
                 await self._commit_group()
+                await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Give back what the database does not need, from time to time."""
+        now = time.monotonic()
+        if now - self._tidied >= TIDY:
+            self._tidied = now
+            await self._writer.call(self._keeper.tidy, self._writer.raw)
 
     def _company(self) -> float:
         """Return for how long a group waits for company: one round of the loop, on a fast disk."""
@@ -229,6 +250,8 @@ class Store:
     # On the database threads from here on.
 
     def _query(self, query: Callable[[Transaction], T]) -> T:
+        end = time.monotonic() + READ_TIME
+        self._reader.raw.set_progress_handler(lambda: time.monotonic() > end, READ_STEPS)
         with database.single(self._reader.raw, self._clock(), "BEGIN") as tx:
             return query(tx)
 
@@ -262,7 +285,7 @@ class Store:
         connection = self._writer.raw
         tx = Transaction(connection, self._clock(), self._known)
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._keeper.begin(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
             if version != self._version:  # another process has changed something
                 self._version = version
@@ -274,12 +297,16 @@ class Store:
             connection.execute("COMMIT")
             self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
             self.commits += 1
-        except BaseException:
-            self._known.clear()  # a full disk has rolled back already: SQLite does that itself
+        except BaseException as error:
+            self._known.clear()
+            if connection.in_transaction:  # a full disk has rolled back already
+                connection.execute("ROLLBACK")
+            full = self._keeper.explained(connection, error)
+            if full is not None:
+                raise full from error
             raise
         finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._keeper.end(connection)
         return outcomes, tx.due
 
     def _each(self, tx: Transaction, units: list[Callable[[Transaction], Any]]) -> list[Any]:

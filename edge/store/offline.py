@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge.rules import quota
 from edge.rules.quota import Usage
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ class Expired(NamedTuple):
 
 
 _ADD: Final = """
-INSERT INTO main.offline (account, stanza, sender, bytes, since)
-SELECT id, ?, ?, ?, ? FROM main.accounts WHERE name = ?
+INSERT INTO main.offline (account, stanza, sender, source, bytes, since)
+SELECT id, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
 """
-_USAGE: Final = """
-SELECT count(o.id), coalesce(sum(o.bytes), 0), t.messages, t.bytes
-FROM main.offline_total AS t LEFT JOIN (
-    main.offline AS o JOIN main.accounts AS a ON a.id = o.account AND a.name = ?
-)
+_OF_ACCOUNT: Final = """
+SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
 """
+_OF_SOURCE: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline WHERE source = ?"
+_OF_ALL: Final = "SELECT messages, bytes FROM main.offline_total"
 _ANY: Final = """
 SELECT 1 FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
 WHERE a.name = ? LIMIT 1
@@ -90,13 +91,20 @@ def charge(stanza: bytes, sender: str) -> int:
 def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
     """Store a message for an account, which is there; `sender` is a full JID."""
     size = charge(stanza, sender)
-    tx.run(_ADD, (stanza, sender, size, tx.now.service, account))
+    tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
 
 
-def usage(tx: Transaction, account: str) -> tuple[Usage, Usage]:
-    """Return what is stored for an account, and what is stored for all together."""
-    mine, my_bytes, total, total_bytes = tx.row(_USAGE, (account,))
-    return Usage(mine, my_bytes), Usage(total, total_bytes)
+def usage(tx: Transaction, account: str, sender: str) -> quota.Stored:
+    """Return what is stored: for an account, from the account of a sender, and in all."""
+    return quota.Stored(
+        Usage(*tx.row(_OF_ACCOUNT, (account,))),
+        Usage(*tx.row(_OF_SOURCE, (_bare(sender),))),
+        Usage(*tx.row(_OF_ALL)),
+    )
+
+
+def _bare(sender: str) -> str:
+    return sender.partition("/")[0]
 
 
 def waits(tx: Transaction, account: str) -> bool:

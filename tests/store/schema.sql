@@ -4,7 +4,7 @@ CREATE INDEX certificates_by_account ON certificates (account);
 
 CREATE INDEX held_by_recipient ON held (recipient, bytes) WHERE recipient IS NOT NULL;
 
-CREATE INDEX offline_by_account ON offline (account, id);
+CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
 CREATE INDEX offline_by_source ON offline (source, bytes);
 

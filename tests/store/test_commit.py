@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.rules.space import WAL_SHARE
 from edge.store import accounts, commit, database, meta, sessions
 from edge.store.commit import Bounds, Store
 from edge.store.database import Transaction
@@ -440,7 +441,7 @@ async def fill(store: Store) -> int:
 
 
 async def test_a_full_disk_refuses_what_does_not_fit_and_takes_what_does(path: Path) -> None:
-    async with opened(path, max_bytes=2 * 1024 * 1024) as store:
+    async with opened(path, max_bytes=WAL_SHARE + 2 * 1024 * 1024) as store:
         fitted = await fill(store)
         assert fitted > 5
         await store.run(lambda tx: tx.run("DELETE FROM meta WHERE key = 'fill0'"))
@@ -462,7 +463,7 @@ def keys_in(tx: Transaction) -> int:
 
 
 async def test_a_full_disk_is_read_and_recovers_without_a_restart(path: Path) -> None:
-    async with opened(path, max_bytes=2 * 1024 * 1024) as store:
+    async with opened(path, max_bytes=WAL_SHARE + 2 * 1024 * 1024) as store:
         fitted = await fill(store)
         with pytest.raises(StoreFull):
             await store.run(write("more", BLOB))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.rules.space import WAL_SHARE
 from edge.store import database
 from tests.helpers.store import Clock, new_database
 
@@ -109,7 +110,7 @@ def test_the_settings_are_in_force(path: Path) -> None:
         assert pragma("page_size") == 4096
         assert pragma("temp_store") == 2, "MEMORY"
         assert pragma("journal_size_limit") == 4 * 1024 * 1024
-        assert pragma("max_page_count") == 64 * 1024 * 1024 // 4096
+        assert pragma("max_page_count") == (64 * 1024 * 1024 - WAL_SHARE) // 4096
 
 
 def test_the_file_is_its_owners_alone(path: Path) -> None:
@@ -189,6 +190,7 @@ def test_the_alarm_rings_for_the_earliest() -> None:
     ("code", "kind"),
     [
         (sqlite3.SQLITE_FULL, StoreFull),
+        (sqlite3.SQLITE_IOERR_SHMSIZE, StoreFull),
         (sqlite3.SQLITE_BUSY, StoreBusy),
         (sqlite3.SQLITE_BUSY_SNAPSHOT, StoreBusy),
         (sqlite3.SQLITE_LOCKED, StoreBusy),

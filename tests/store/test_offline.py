@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from edge.rules.quota import Usage
+from edge.rules.quota import Stored, Usage
 from edge.store import accounts, database, offline, under_way
 from edge.store.database import Receipt, Transaction
 from edge.store.offline import Expired
 from tests.helpers.store import Clock, new_database
 
 SENDER = "pump1@gw.example/fw"
+OTHER = "pump2@gw.example/fw"
 
 
 @pytest.fixture
@@ -40,20 +41,38 @@ def add(tx: Transaction, *names: str, size: int = 10) -> None:
         offline.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
 
 
-def test_an_account_and_all_are_counted_and_weighed(tx: Transaction) -> None:
+def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
+    offline.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
     each = offline.charge(b"x" * 10, SENDER)
     assert each == 10 + len(SENDER) + offline.OVERHEAD
-    assert offline.usage(tx, "valve") == (Usage(2, 2 * each), Usage(3, 3 * each))
-    assert offline.usage(tx, "nobody") == (Usage(), Usage(3, 3 * each))
+    assert len(OTHER) == len(SENDER)
+    two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
+    assert offline.usage(tx, "valve", "pump1@gw.example/other") == Stored(two, three, four)
+    assert offline.usage(tx, "lamp", OTHER) == Stored(two, Usage(1, each), four)
+    assert offline.usage(tx, "nobody", "pump1@gw.example.org/fw") == Stored(Usage(), Usage(), four)
     offline.remove(tx, [1, 3])
-    assert offline.usage(tx, "valve") == (Usage(1, each), Usage(1, each))
+    assert offline.usage(tx, "valve", SENDER) == Stored(Usage(1, each), Usage(1, each), two)
 
 
 def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
     add(tx, "nobody")
-    assert offline.usage(tx, "nobody") == (Usage(), Usage())
+    assert offline.usage(tx, "nobody", SENDER) == Stored(Usage(), Usage(), Usage())
     assert not offline.waits(tx, "nobody")
+
+
+def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) -> None:
+    """They stand behind the stanza in the row: its pages would have to be gone through."""
+    seen: list[str] = []
+    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+        accounts.add(tx, "valve", (), trusted=True)
+        connection.set_trace_callback(seen.append)
+        offline.usage(tx, "valve", SENDER)
+        connection.set_trace_callback(None)
+        plans = [str(row[3]) for sql in seen for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
+    reads = [plan for plan in plans if "offline " in plan]
+    assert len(reads) == 2
+    assert all(plan.startswith("SEARCH main.offline USING COVERING INDEX") for plan in reads)
 
 
 def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transaction) -> None:

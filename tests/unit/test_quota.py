@@ -15,6 +15,7 @@ from edge.rules.quota import (
     Oldest,
     Over,
     Plan,
+    Stored,
     Usage,
     over_offline,
     plan,
@@ -158,26 +159,29 @@ def test_a_source_below_its_limit_loses_nothing(
     assert decide(size, messages, Usage(others, 0), wide).evict == ()
 
 
-OFFLINE = Limits(Usage(10, 1000), Usage(80, 8000))
+OFFLINE = Stored(Usage(10, 1000), Usage(6, 600), Usage(80, 8000))
 
 
 @pytest.mark.parametrize(
-    ("size", "account", "total", "over"),
+    ("size", "account", "source", "total", "over"),
     [
-        (100, Usage(), Usage(), None),
-        (100, Usage(9, 900), Usage(9, 900), None),
-        (1, Usage(10, 10), Usage(10, 10), Over("offline_messages", 10)),
-        (101, Usage(9, 900), Usage(9, 900), Over("offline_bytes", 1000)),
-        (1, Usage(4, 4), Usage(69, 69), None),
-        (1, Usage(4, 4), Usage(70, 70), Over("offline_total_messages", 70)),
-        (1, Usage(3, 3), Usage(79, 70), None),
-        (1, Usage(3, 3), Usage(80, 70), Over("offline_total_messages", 80)),
-        (1, Usage(4, 4), Usage(5, 7000), Over("offline_total_bytes", 7000)),
-        (1000, Usage(), Usage(5, 7000), None),
-        (1000, Usage(), Usage(5, 7001), Over("offline_total_bytes", 8000)),
+        (100, Usage(), Usage(), Usage(), None),
+        (100, Usage(9, 900), Usage(), Usage(9, 900), None),
+        (1, Usage(10, 10), Usage(), Usage(10, 10), Over("offline_messages", 10)),
+        (101, Usage(9, 900), Usage(), Usage(9, 900), Over("offline_bytes", 1000)),
+        (100, Usage(), Usage(5, 500), Usage(9, 900), None),
+        (1, Usage(), Usage(6, 6), Usage(9, 900), Over("offline_messages_per_source", 6)),
+        (101, Usage(), Usage(5, 500), Usage(9, 900), Over("offline_bytes_per_source", 600)),
+        (1, Usage(4, 4), Usage(), Usage(69, 69), None),
+        (1, Usage(4, 4), Usage(), Usage(70, 70), Over("offline_total_messages", 70)),
+        (1, Usage(3, 3), Usage(), Usage(79, 70), None),
+        (1, Usage(3, 3), Usage(), Usage(80, 70), Over("offline_total_messages", 80)),
+        (1, Usage(4, 4), Usage(), Usage(5, 7000), Over("offline_total_bytes", 7000)),
+        (600, Usage(), Usage(), Usage(5, 7400), None),
+        (600, Usage(), Usage(), Usage(5, 7401), Over("offline_total_bytes", 8000)),
     ],
 )
 def test_what_is_stored_for_an_account_is_bounded(
-    size: int, account: Usage, total: Usage, over: Over | None
+    size: int, account: Usage, source: Usage, total: Usage, over: Over | None
 ) -> None:
-    assert over_offline(size, account, total, OFFLINE) == over
+    assert over_offline(size, Stored(account, source, total), OFFLINE) == over

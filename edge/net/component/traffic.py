@@ -18,7 +18,7 @@ from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import guarded, refusal
 from edge.net.component.peers import Peers
-from edge.net.store_errors import stanza_error
+from edge.net.store_errors import rule, stanza_error
 from edge.rules import access
 from edge.store import sessions
 from edge.wire import jid
@@ -180,7 +180,7 @@ class Traffic:
         def entered(outcome: bool | StoreError) -> None:
             self._settle(peer, 0)
             if isinstance(outcome, StoreError):
-                self._tally.add("database")
+                self._tally.add(rule(outcome))
                 self._peers.remove(peer)
             else:
                 self._peers.judge(peer, outcome)
@@ -237,7 +237,7 @@ class Traffic:
 
         def done(outcome: bytes | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._tally.add("database")
+                self._tally.add(rule(outcome))
                 outcome = refusal(stanza, stanza_error(outcome), peer.full)
             if self._wire is not None:
                 self._wire.write(outcome)

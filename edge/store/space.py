@@ -1,0 +1,183 @@
+"""What the database takes on the disk, its WAL included: measured, bounded, and given back.
+
+`refuses` is asked before a new message is taken; what is kept already is delivered and deleted in
+the reserve. `Keeper` is the last bound: a WAL that cannot be taken back, since another process
+reads without end, grows no further than the database may. How much is allowed is decided in
+`rules.space`. Source: https://www.sqlite.org/wal.html, "Avoiding Excessively Large WAL Files".
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from edge.errors import StoreFull
+from edge.rules import space
+from edge.rules.space import WAL_SHARE, Bounds, Space
+from edge.store.database import BUSY_TIMEOUT, PAGE_BYTES, connect_guard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge.limits import Limits
+    from edge.rules.quota import Over
+    from edge.store.database import Transaction
+
+FREE_PAGES: Final = 1024
+"""Free pages that the file keeps, 4 MiB: what comes and goes needs no growing and shrinking."""
+
+STEP: Final = 256
+"""Pages that are given back at once, 1 MiB: each is moved, and units wait meanwhile."""
+
+MARGIN: Final = 512 * 1024
+"""Bytes that one more transaction may add to the WAL, in round figures."""
+
+UNBOUNDED: Final = 2**62
+"""What is left to a database that is in no file."""
+
+_FILE: Final = "SELECT file FROM pragma_database_list WHERE name = 'main'"
+_PAGES: Final = "PRAGMA main.page_count"
+_FREE: Final = "PRAGMA main.freelist_count"
+_GIVE_BACK: Final = f"PRAGMA main.incremental_vacuum({STEP})"
+_TRUNCATE: Final = "PRAGMA main.wal_checkpoint(TRUNCATE)"
+_PASSIVE: Final = "PRAGMA main.wal_checkpoint(PASSIVE)"
+_NO_WAIT: Final = "PRAGMA busy_timeout = 0"
+_WAIT: Final = f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000)}"
+
+
+def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
+    """Tell which bound of the database a new message of `size` bytes would exceed.
+
+    Where there is none, its bytes are taken from the room that the rest of the transaction finds.
+    """
+    found = measured(tx)
+    bounds = Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
+    over = space.over(size, found, bounds)
+    if over is None:
+        tx.memo["space"] = found._replace(live=found.live + size, disk=found.disk - size)
+    return over
+
+
+def measured(tx: Transaction) -> Space:
+    """Return what the database takes: measured once in a transaction."""
+    found: Space | None = tx.memo.get("space")
+    if found is None:
+        found = tx.memo["space"] = _measure(tx)
+    return found
+
+
+def _measure(tx: Transaction) -> Space:
+    path = tx.known.get("path")
+    if path is None:
+        path = tx.known["path"] = tx.row(_FILE)[0]
+    (pages,), (free,) = tx.row(_PAGES), tx.row(_FREE)
+    live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
+    if not path:
+        return Space(live, spare, 0, UNBOUNDED)
+    disk = os.statvfs(path)
+    growth = max(0, pages * PAGE_BYTES - _size(path))  # what is in the WAL alone so far
+    return Space(live, spare, _size(f"{path}-wal"), disk.f_bavail * disk.f_frsize - growth)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - for each transaction; a Path costs more
+    except FileNotFoundError:
+        return 0
+
+
+class Keeper:
+    """Keeps a database with its WAL within `max_bytes`, as far as it grows by transactions.
+
+    All of it runs on the thread of the connection that writes.
+    """
+
+    def __init__(self, path: Path, max_bytes: int | None) -> None:
+        self._path = path
+        self._file, self._wal = str(path), f"{path}-wal"
+        self._max_bytes = UNBOUNDED if max_bytes is None else max_bytes
+        self._guard: sqlite3.Connection | None = None
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a transaction: where there is no room, one in which nothing can be written.
+
+        What only reads, or changes who is there, goes on so; the lock that keeps writing away is
+        held by a connection of its own, and for this transaction alone.
+        """
+        if not self._crowded(connection):
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        self._guard = connect_guard(self._path)
+        self._guard.execute("BEGIN IMMEDIATE")
+        connection.execute(_NO_WAIT)
+        connection.execute("BEGIN")
+
+    def end(self, connection: sqlite3.Connection) -> None:
+        """Let others write again; the transaction is over."""
+        if self._guard is not None:
+            guard, self._guard = self._guard, None
+            guard.close()
+            connection.execute(_WAIT)
+
+    def explained(self, connection: sqlite3.Connection, error: BaseException) -> StoreFull | None:
+        """Tell why there was no room, if that is what failed; the transaction is over.
+
+        Where the disk is full, what the WAL holds is moved to where it belongs: so it starts anew,
+        in the place that it has, and what is smaller finds room again.
+        """
+        if not isinstance(error, sqlite3.Error):
+            return None
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if self._guard is not None and code == sqlite3.SQLITE_BUSY:
+            return StoreFull("the WAL has no room beside the database", "database_bytes")
+        if code != sqlite3.SQLITE_FULL:
+            return None
+        with suppress(sqlite3.Error):
+            _without_waiting(connection, lambda: _checkpoint(connection, _PASSIVE))
+        (pages,) = connection.execute(_PAGES).fetchone()
+        (most,) = connection.execute("PRAGMA main.max_page_count").fetchone()
+        rule = "database_bytes" if pages >= most else "disk"
+        return StoreFull(f"the database: {error}", rule)
+
+    def tidy(self, connection: sqlite3.Connection) -> None:
+        """Give back a part of what is free, and a WAL that is large; waits for nobody.
+
+        What cannot be done just now, since others read or write, is for the next time.
+        """
+        with suppress(sqlite3.Error):
+            _without_waiting(connection, lambda: self._give_back(connection))
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        (free,) = connection.execute(_FREE).fetchone()
+        if free > FREE_PAGES:
+            connection.execute(_GIVE_BACK).fetchall()
+        if _size(self._wal) > WAL_SHARE:
+            _checkpoint(connection, _TRUNCATE)
+
+    def _crowded(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether the WAL takes what the file leaves, and cannot be taken back."""
+        if _size(self._wal) + MARGIN <= WAL_SHARE or self._fits(connection):
+            return False
+        with suppress(sqlite3.Error):
+            _without_waiting(connection, lambda: _checkpoint(connection, _TRUNCATE))
+        return not self._fits(connection)
+
+    def _fits(self, connection: sqlite3.Connection) -> bool:
+        (pages,) = connection.execute(_PAGES).fetchone()
+        file = max(pages * PAGE_BYTES, _size(self._file))
+        return cast("bool", file + _size(self._wal) + MARGIN <= self._max_bytes)
+
+
+def _checkpoint(connection: sqlite3.Connection, how: str) -> None:
+    connection.execute(how).fetchall()
+
+
+def _without_waiting(connection: sqlite3.Connection, work: Callable[[], None]) -> None:
+    connection.execute(_NO_WAIT)
+    try:
+        work()
+    finally:
+        connection.execute(_WAIT)
