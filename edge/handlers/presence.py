@@ -52,6 +52,8 @@ _SUBSCRIPTIONS: Final = {kind.value: kind for kind in Kind}
 
 def handle(house: House, stanza: Stanza) -> Work:
     """Do what a presence asks for; what is refused is answered with a presence of type `error`."""
+    if len(stanza.raw) > house.limits.presence_bytes:
+        return _too_large(house, stanza)
     try:
         act = _understand(house, stanza)
     except StanzaError as error:
@@ -78,6 +80,18 @@ def _refused(stanza: Stanza, error: StanzaError) -> Work:
     return work
 
 
+def _too_large(house: House, stanza: Stanza) -> Work:
+    limit = house.limits.presence_bytes
+    answer = _refused(stanza, StanzaError("not-acceptable", f"at most {limit} bytes"))
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if stanza.attrs.get("type") != "error":
+            refusals.log(house, tx, sender, "presence_bytes", limit)
+        return answer(tx, sender)
+
+    return work
+
+
 def _understand(house: House, stanza: Stanza) -> Act:
     """Read a presence.
 
@@ -85,8 +99,6 @@ def _understand(house: House, stanza: Stanza) -> Act:
         StanzaError: nobody can do what it asks for.
     """
     raw, type_, to = stanza.raw, stanza.attrs.get("type"), stanza.attrs.get("to")
-    if len(raw) > house.limits.presence_bytes:
-        raise StanzaError("not-acceptable", f"at most {house.limits.presence_bytes} bytes")
     if to is None:
         return _broadcast(house, stanza, raw, type_)
     if destinations.place(house.domain, to, "") is Place.GATEWAY and type_ != Kind.SUBSCRIBE.value:

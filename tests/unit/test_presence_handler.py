@@ -226,6 +226,13 @@ def test_what_cannot_be_done_is_refused_and_shows_nothing(
     assert gateway.count("SELECT available FROM temp.sessions WHERE full = ?", PUMP) == 0
 
 
+def test_a_presence_that_is_too_large_is_in_the_log(gateway: Gateway) -> None:
+    large = f"<presence><status>{'x' * 1024}</status></presence>"
+    assert refused(gateway, PUMP, large) == "modify/not-acceptable"
+    (event,) = gateway.events(name="presence_bytes")
+    assert (event.source, event.tags) == (bare(PUMP), {"limit": "1024"})
+
+
 def test_a_refusal_names_what_is_refused(gateway: Gateway) -> None:
     reply = gateway.send(PUMP, "<presence id='7' to='x@other.example'/>")
     assert reply is not None
