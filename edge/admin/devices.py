@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from edge.admin.certificates import Issued
     from edge.config import Config
     from edge.credentials import Credentials
-    from edge.store.accounts import Account
+    from edge.store.accounts import Account, Waited
     from edge.store.database import Transaction
 
 _THEIRS: Final = "as a component (xmpp.component), passwords and certificates are the server's"
+
+_NOTHING_HANDED_ON: Final = "as a component (xmpp.component), the server hands messages on"
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
@@ -59,6 +61,8 @@ class Renewed(NamedTuple):
 class Device(NamedTuple):
     """A device as the operator sees it; times in ms since 1970 UTC.
 
+    `downgrade`: it gets plain messages where it knows no quality of service; otherwise those of a
+    higher level wait.
     `not_after` is when the last of its certificates runs out, `days` how many whole days that is
     from now (negative: since then); both are `None` if it has no certificate.
     """
@@ -66,6 +70,7 @@ class Device(NamedTuple):
     name: str
     jid: str
     trusted: bool
+    downgrade: bool
     created: int
     revoked: int | None
     password: bool
@@ -74,20 +79,29 @@ class Device(NamedTuple):
 
 
 def add(
-    folder: Path, name: str, password: str | None, *, trusted: bool, certificate: bool = False
+    folder: Path,
+    name: str,
+    password: str | None,
+    *,
+    trusted: bool,
+    certificate: bool = False,
+    downgrade: bool = False,
 ) -> Added:
     """Provision a device.
 
     Without a `password` one is made up, unless it gets a `certificate`: then it has no password. A
-    password is kept nowhere. Where the gateway is a component, `name` is the bare JID of a user of
-    a server, who has neither of the gateway's. Raises `SetupError` for a bad or taken name, for a
-    bad password, and if the CA cannot sign.
+    password is kept nowhere. With `downgrade`, plain messages are good enough for a device that
+    knows no quality of service. Where the gateway is a component, `name` is the bare JID of a user
+    of a server, who has none of these of the gateway's. Raises `SetupError` for a bad or taken
+    name, for a bad password, and if the CA cannot sign.
     """
     settings = config.load(folder)
     _check_name(settings, name)
     theirs = settings.component is not None
     if theirs and (certificate or password is not None):
         raise SetupError(_THEIRS)
+    if theirs and downgrade:
+        raise SetupError(_NOTHING_HANDED_ON)
     bare = certificate or theirs
     made_up = credentials.generate_password() if password is None and not bare else None
     chosen = password if made_up is None else made_up
@@ -96,7 +110,7 @@ def add(
 
     def unit(tx: Transaction) -> None:
         _check_not_revoked(tx, name)
-        accounts.add(tx, name, keys, trusted=trusted)
+        accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
         roster.strike_out(tx, jid)
 
     if not certificate:
@@ -163,23 +177,41 @@ def revoke(folder: Path, name: str) -> int:
     return revoked
 
 
-def remove(folder: Path, name: str) -> int:
+def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
+    """Let a device that knows no quality of service get plain messages, or let them wait.
+
+    A running gateway sends what waits within seconds. Returns whether this changed anything. Raises
+    `SetupError` if there is no such device, or if the gateway is a component.
+    """
+    settings = config.load(folder)
+    if settings.component is not None:
+        raise SetupError(_NOTHING_HANDED_ON)
+    with _changing(folder) as tx:
+        _find(tx, name)
+        changed = accounts.set_downgrade(tx, name, downgrade)
+        if changed:
+            mode = "downgrade_on" if downgrade else "downgrade_off"
+            _log(tx, _jid(settings, name), mode, level="Notice")
+    return changed
+
+
+def remove(folder: Path, name: str) -> Waited:
     """Forget a device: its password, its roster, what waits for it; its certificates are revoked.
 
-    The files of its certificate go too. Returns how many messages waited for it. Raises
-    `SetupError` as `revoke` does.
+    The files of its certificate go too. Returns how many messages waited for it: those stored are
+    gone, those of its outbox become dead letters. Raises `SetupError` as `revoke` does.
     """
     jid = _jid(config.load(folder), name)
     with _changing(folder) as tx:
         _find(tx, name)
         issued_certificates.revoke(tx, name)
-        waiting = accounts.remove(tx, name)
-        _log(tx, jid, "removed", level="Warning", value=float(waiting), unit="messages")
+        waited = accounts.remove(tx, name)
+        _log(tx, jid, "removed", level="Warning", value=float(waited.total), unit="messages")
     try:
         _publish(folder, f"{jid} is removed")
     finally:
         durable.remove_folder(certificates.place(folder, name))
-    return waiting
+    return waited
 
 
 def listed(folder: Path) -> list[Device]:
@@ -198,9 +230,9 @@ def listed(folder: Path) -> list[Device]:
 
 
 def _device(account: Account, jid: str, not_after: int | None, now: int) -> Device:
-    name, trusted, created, revoked, password = account
+    name, trusted, created, revoked, password, downgrade = account
     days = None if not_after is None else (not_after - now) // issued_certificates.DAY_MS
-    return Device(name, jid, trusted, created, revoked, password, not_after, days)
+    return Device(name, jid, trusted, downgrade, created, revoked, password, not_after, days)
 
 
 def _jid(settings: Config, name: str) -> str:

@@ -14,9 +14,11 @@ from edge.cli import folder as folder_option
 from edge.cli import telling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from edge.admin.devices import Device
+    from edge.store.accounts import Waited
 
 _password = click.option("--password", help="Its password; others on this machine may see it here.")
 _password_stdin = click.option(
@@ -36,6 +38,9 @@ def device() -> None:
 @_password_stdin
 @click.option("--certificate", is_flag=True, help="Issue a certificate to log in with.")
 @click.option("--no-trust", is_flag=True, help="Let it log in, but take no messages from it.")
+@click.option(
+    "--downgrade", is_flag=True, help="Send it plain messages where it knows no quality of service."
+)
 @telling
 def add(
     name: str,
@@ -44,6 +49,7 @@ def add(
     password_stdin: bool,
     certificate: bool,
     no_trust: bool,
+    downgrade: bool,
 ) -> None:
     """Provision device NAME.
 
@@ -51,7 +57,14 @@ def add(
     if it gets one. With --certificate it has no password, unless you give one.
     """
     given = _given(password, password_stdin)
-    made = devices.add(folder, name, given, trusted=not no_trust, certificate=certificate)
+    made = devices.add(
+        folder,
+        name,
+        given,
+        trusted=not no_trust,
+        certificate=certificate,
+        downgrade=downgrade,
+    )
     click.echo(made.jid)
     if made.password is not None:
         click.echo(made.password)
@@ -96,6 +109,21 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 
 @device.command()
 @click.argument("name")
+@click.argument("switch", type=click.Choice(["on", "off"]))
+@folder_option
+@telling
+def downgrade(name: str, switch: str, folder: Path) -> None:
+    """Send device NAME plain messages where it knows no quality of service, or let them wait.
+
+    With `on`, a message that was sent with a guarantee may arrive without one. With `off`, it waits
+    until the device knows quality of service, or the message expires.
+    """
+    changed = devices.set_downgrade(folder, name, switch == "on")
+    click.echo(f"downgrade of {name} is {switch}{'' if changed else ' already'}")
+
+
+@device.command()
+@click.argument("name")
 @folder_option
 @telling
 def revoke(name: str, folder: Path) -> None:
@@ -110,11 +138,16 @@ def revoke(name: str, folder: Path) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @telling
 def remove(name: str, folder: Path, yes: bool) -> None:
-    """Forget device NAME: its account, its roster, and the messages that wait for it."""
+    """Forget device NAME: its account, its roster, and the messages that wait for it.
+
+    Those that a gateway has in custody for it become dead letters, and their senders are told.
+    """
     if not yes:
         click.confirm(f"Forget {name} and what waits for it?", abort=True, err=True)
-    waiting = devices.remove(folder, name)
-    click.echo(f"{name} is removed, with {_counted(waiting, 'message')} that waited for it")
+    waited = devices.remove(folder, name)
+    click.echo(f"{name} is removed, with {_counted(waited.total, 'message')} that waited for it")
+    for line in _fates(waited):
+        click.echo(line)
 
 
 @device.command("list")
@@ -138,6 +171,16 @@ def _given(password: str | None, password_stdin: bool) -> str | None:
     return password
 
 
+def _fates(waited: Waited) -> Iterator[str]:
+    """Say what becomes of the messages that waited for a device."""
+    fates = (
+        (waited.offline, "plain, and gone with it"),
+        (waited.outbox, "in its outbox: `fieldpost dead list` shows them once the gateway runs"),
+        (waited.held, "held: refused when the sender asks for delivery"),
+    )
+    return (f"{count} {fate}" for count, fate in fates if count)
+
+
 def _tell_restored(name: str, restored: bool) -> None:
     if restored:
         click.echo(f"{name} was revoked, and is no longer", err=True)
@@ -153,6 +196,7 @@ def _text(found: Device) -> str:
         found.name,
         found.jid,
         "trusted" if found.trusted else "not trusted",
+        *(["downgrade"] if found.downgrade else []),
         f"added {_day(found.created)}",
         *([] if found.revoked is None else [f"REVOKED {_day(found.revoked)}"]),
         *(secrets or ["no password, no certificate"]),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Account(NamedTuple):
     """A provisioned device; `created` and `revoked` in ms since 1970 UTC.
 
-    `password` tells whether it has one.
+    `password` tells whether it has one, `downgrade` whether it gets plain messages where it knows
+    no quality of service.
     """
 
     name: str
@@ -29,10 +30,24 @@ class Account(NamedTuple):
     created: int
     revoked: int | None
     password: bool
+    downgrade: bool
+
+
+class Waited(NamedTuple):
+    """How many messages waited for a device that is removed, and where."""
+
+    offline: int
+    outbox: int
+    held: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.offline + self.outbox + self.held
 
 
 _ADD: Final = """
-INSERT INTO accounts (name, trusted, created, grant) VALUES (?, ?, ?, random())
+INSERT INTO accounts (name, trusted, created, downgrade, grant) VALUES (?, ?, ?, ?, random())
 ON CONFLICT (name) DO NOTHING RETURNING id
 """
 _ADD_CREDENTIALS: Final = """
@@ -47,12 +62,12 @@ WHERE a.name = ? AND a.revoked IS NULL AND c.mechanism = ?
 """
 _LIST: Final = """
 SELECT a.name, a.trusted, a.created, a.revoked,
-    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id)
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade
 FROM accounts AS a ORDER BY a.name
 """
 _FIND: Final = """
 SELECT a.name, a.trusted, a.created, a.revoked,
-    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id)
+    EXISTS (SELECT 1 FROM credentials AS c WHERE c.account = a.id), a.downgrade
 FROM accounts AS a WHERE a.name = ?
 """
 _NAMES: Final = "SELECT name FROM accounts ORDER BY name"
@@ -65,15 +80,28 @@ UPDATE accounts SET revoked = ?, grant = random() WHERE name = ? AND revoked IS 
 _RESTORE: Final = """
 UPDATE accounts SET revoked = NULL WHERE name = ? AND revoked IS NOT NULL RETURNING id
 """
-_WAITING: Final = """
-SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account WHERE a.name = ?
+_DOWNGRADE: Final = """
+UPDATE accounts SET downgrade = ?1 WHERE name = ?2 AND downgrade <> ?1 RETURNING id
+"""
+_WAITED: Final = """
+SELECT
+    (SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account WHERE a.name = ?1),
+    (SELECT count(*) FROM outbox AS o JOIN accounts AS a ON a.id = o.account WHERE a.name = ?1),
+    (SELECT count(*) FROM held AS h WHERE h.recipient = ?1)
 """
 _REMOVE: Final = "DELETE FROM accounts WHERE name = ?"
 
 
-def add(tx: Transaction, name: str, credentials: Iterable[Credentials], *, trusted: bool) -> None:
+def add(
+    tx: Transaction,
+    name: str,
+    credentials: Iterable[Credentials],
+    *,
+    trusted: bool,
+    downgrade: bool = False,
+) -> None:
     """Provision a device; raises `SetupError` if there is one of that name."""
-    row = tx.row(_ADD, (name, trusted, tx.now.wall))
+    row = tx.row(_ADD, (name, trusted, tx.now.wall, downgrade))
     if row is None:
         raise SetupError(f"device {name!r} exists already")
     _keep(tx, row[0], credentials)
@@ -161,21 +189,35 @@ def restore(tx: Transaction, name: str) -> bool:
     return True
 
 
-def remove(tx: Transaction, name: str) -> int:
+def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
+    """Let a device that knows no quality of service get plain messages, or let them wait.
+
+    Tells whether this changed anything.
+    """
+    if tx.row(_DOWNGRADE, (downgrade, name)) is None:
+        return False
+    tx.known.clear()
+    return True
+
+
+def remove(tx: Transaction, name: str) -> Waited:
     """Forget a device, its password, its roster and what waits for it.
 
     Others have it in their rosters still, until another gets its name (`roster.strike_out`): those
-    who saw it are told that it is gone. Returns how many messages waited for it. Its certificates
-    stay; revoke them first.
+    who saw it are told that it is gone. Returns what waited for it: what was in its outbox stays
+    there without an account, until the gateway has told the senders; what is held stays held. Its
+    certificates stay; revoke them first.
     """
-    (waiting,) = tx.row(_WAITING, (name,))
+    waited = Waited(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))
     tx.known.clear()
-    return int(waiting)
+    return waited
 
 
-def _account(name: str, trusted: int, created: int, revoked: int | None, password: int) -> Account:
-    return Account(name, bool(trusted), created, revoked, bool(password))
+def _account(
+    name: str, trusted: int, created: int, revoked: int | None, password: int, downgrade: int
+) -> Account:
+    return Account(name, bool(trusted), created, revoked, bool(password), bool(downgrade))
 
 
 def _keep(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:

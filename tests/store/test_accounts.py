@@ -15,6 +15,7 @@ from edge.store import accounts, custody, events, meta, roster, sessions
 from edge.store.accounts import Account
 from edge.store.database import Transaction
 from edge.store.events import NewEvent
+from tests.helpers import waiting
 from tests.helpers.store import EPOCH, Gateway, digest_of, new_database
 
 PUMP = "pump1@gw.example/fw"
@@ -98,8 +99,8 @@ def test_devices_are_listed_by_name(gateway: Gateway) -> None:
     now = gateway.clock().wall
     gateway.tx(lambda tx: accounts.revoke(tx, "pump2"))
     expected = [
-        Account("pump1", True, now, None, True),
-        Account("pump2", False, now, now, False),
+        Account("pump1", True, now, None, True, False),
+        Account("pump2", False, now, now, False, False),
     ]
     assert gateway.tx(accounts.listed) == expected
     assert gateway.tx(accounts.names) == ["pump1", "pump2"]
@@ -166,14 +167,40 @@ def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_o
     gateway.tx(lambda tx: know_each_other(tx, "pump1", "pump2@gw.example"))
     gateway.tx(lambda tx: know_each_other(tx, "pump2", "pump1@gw.example"))
     removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
-    assert removed == 1
+    assert removed == (1, 0, 0)
     assert gateway.tx(accounts.names) == ["pump2"]
     assert gateway.count("SELECT jid FROM roster") == "pump1@gw.example"
     gateway.tx(lambda tx: roster.strike_out(tx, "pump1@gw.example"))
     assert gateway.count("SELECT count(*) FROM roster") == 0
     assert gateway.count("SELECT count(*) FROM offline") == 1
     assert gateway.count("SELECT messages FROM offline_total") == 1
-    assert gateway.tx(lambda tx: accounts.remove(tx, "pump1")) == 0
+    assert gateway.tx(lambda tx: accounts.remove(tx, "pump1")).total == 0
+
+
+def test_whether_a_device_may_be_sent_plain_messages_instead(gateway: Gateway) -> None:
+    gateway.add("pump1")
+    gateway.tx(lambda tx: accounts.add(tx, "pump2", (), trusted=True, downgrade=True))
+    assert [found.downgrade for found in gateway.tx(accounts.listed)] == [False, True]
+    for wanted, changes in ((True, True), (True, False), (False, True), (False, False)):
+        changed = gateway.tx(lambda tx, to=wanted: accounts.set_downgrade(tx, "pump1", to))
+        assert changed is changes
+        assert [found.downgrade for found in gateway.tx(accounts.listed)] == [wanted, True]
+
+
+def test_what_waits_for_a_removed_device_is_counted_by_where_it_waits(gateway: Gateway) -> None:
+    for name in ("pump1", "pump2"):
+        gateway.add(name)
+    source = "pump2@gw.example"
+    gateway.tx(lambda tx: waiting.store(tx, source, "pump1"))
+    for msg_id in ("m1", "m2"):
+        gateway.tx(lambda tx, msg_id=msg_id: waiting.queue(tx, source, msg_id, "pump1"))
+    for number, recipient in enumerate(("pump1", "pump1", "pump1", "pump2", None)):
+        gateway.tx(lambda tx, n=number, to=recipient: waiting.hold(tx, source, f"h{n}", 100, to))
+    waited = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    assert waited == (1, 2, 3)
+    assert waited.total == 6
+    left = "SELECT count(*) FROM outbox WHERE account IS NULL AND recipient = 'pump1'"
+    assert gateway.count(left) == 2
 
 
 def know_each_other(tx: Transaction, name: str, other: str) -> None:

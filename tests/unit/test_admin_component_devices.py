@@ -57,6 +57,14 @@ def test_secrets_are_the_servers(folder: Path) -> None:
         devices.renew(folder, JID)
 
 
+def test_messages_are_the_servers_to_hand_on(folder: Path) -> None:
+    with pytest.raises(SetupError, match="the server hands messages on"):
+        devices.add(folder, JID, None, trusted=True, downgrade=True)
+    devices.add(folder, JID, None, trusted=True)
+    with pytest.raises(SetupError, match="the server hands messages on"):
+        devices.set_downgrade(folder, JID, True)
+
+
 def test_a_gateway_of_its_own_takes_no_jids(tmp_path: Path) -> None:
     setup.init(tmp_path / "gw", "gw.example", "127.0.0.1:0")
     with pytest.raises(SetupError, match=r"device name 'pump1@users\.example' is not"):

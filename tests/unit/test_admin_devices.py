@@ -327,7 +327,7 @@ def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) 
         "INSERT INTO offline (account, stanza, sender, bytes, since)"
         " SELECT id, x'00', 'a@gw.example/r', 1, 0.0 FROM accounts",
     )
-    assert devices.remove(folder, "pump1") == 1
+    assert devices.remove(folder, "pump1") == (1, 0, 0)
     assert devices.listed(folder) == []
     assert owner(folder, certificate) is None
     assert not place.exists()
@@ -393,3 +393,23 @@ def test_a_command_that_finds_the_folder_busy_says_so(
     ):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert devices.listed(folder) == []
+
+
+# Downgrade.
+
+
+def test_a_device_may_be_sent_plain_messages_from_the_start_or_later(folder: Path) -> None:
+    devices.add(folder, "pump1", None, trusted=True, downgrade=True)
+    devices.add(folder, "pump2", None, trusted=True)
+    assert [found.downgrade for found in devices.listed(folder)] == [True, False]
+    assert not devices.set_downgrade(folder, "pump1", True)
+    assert devices.set_downgrade(folder, "pump1", False)
+    assert devices.set_downgrade(folder, "pump2", True)
+    assert [found.downgrade for found in devices.listed(folder)] == [False, True]
+    told = [(event.source, event.name, event.level) for event in logged(folder)]
+    assert told == [
+        ("pump1@gw.example", "downgrade_off", "Notice"),
+        ("pump2@gw.example", "downgrade_on", "Notice"),
+    ]
+    with pytest.raises(SetupError, match="pump3"):
+        devices.set_downgrade(folder, "pump3", True)

@@ -15,6 +15,7 @@ from edge import credentials
 from edge.__main__ import main
 from edge.admin import moment, pki
 from edge.store import accounts, certificates, database
+from tests.helpers import waiting
 
 
 @pytest.fixture
@@ -114,6 +115,41 @@ def test_removing_asks_and_takes_yes(folder: Path) -> None:
     assert listed(folder) == []
 
 
+def test_removing_tells_what_becomes_of_what_waited(folder: Path) -> None:
+    for name in ("pump1", "pump2"):
+        device(folder, "add", name, "--password", "x")
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        waiting.store(tx, "pump2@gw.example", "pump1")
+        waiting.queue(tx, "pump2@gw.example", "m1", "pump1")
+        waiting.hold(tx, "pump2@gw.example", "m2", recipient="pump1")
+    result = device(folder, "remove", "pump1", "--yes")
+    assert result.output.splitlines() == [
+        "pump1 is removed, with 3 messages that waited for it",
+        "1 plain, and gone with it",
+        "1 in its outbox: `fieldpost dead list` shows them once the gateway runs",
+        "1 held: refused when the sender asks for delivery",
+    ]
+
+
+def test_downgrade_is_switched_and_says_so(folder: Path) -> None:
+    device(folder, "add", "pump1")
+    for switch, expected in (
+        ("off", "downgrade of pump1 is off already\n"),
+        ("on", "downgrade of pump1 is on\n"),
+        ("on", "downgrade of pump1 is on already\n"),
+        ("off", "downgrade of pump1 is off\n"),
+    ):
+        result = device(folder, "downgrade", "pump1", switch)
+        assert (result.exit_code, result.output) == (0, expected)
+    assert device(folder, "downgrade", "pump1", "maybe").exit_code == 2
+    assert device(folder, "downgrade", "pump2", "on").exit_code == 1
+    device(folder, "add", "pump3", "--downgrade")
+    assert [found["downgrade"] for found in listed(folder)] == [False, True]
+
+
 def test_the_list_for_programs(folder: Path) -> None:
     device(folder, "add", "pump2", "--no-trust", "--password", "x")
     device(folder, "add", "pump1", "--certificate")
@@ -128,6 +164,7 @@ def test_the_list_for_programs(folder: Path) -> None:
         "name": "pump1",
         "jid": "pump1@gw.example",
         "trusted": True,
+        "downgrade": False,
         "revoked": None,
         "password": False,
         "days": 364,
@@ -137,6 +174,7 @@ def test_the_list_for_programs(folder: Path) -> None:
         "name": "pump2",
         "jid": "pump2@gw.example",
         "trusted": False,
+        "downgrade": False,
         "revoked": None,
         "password": True,
         "not_after": None,
@@ -153,7 +191,7 @@ def test_the_list_for_people(folder: Path) -> None:
     device(folder, "add", "both", "--certificate", "--password", "x")
     device(folder, "add", "gone", "--password", "x")
     device(folder, "revoke", "gone")
-    device(folder, "add", "late", "--certificate", "--no-trust")
+    device(folder, "add", "late", "--certificate", "--no-trust", "--downgrade")
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
         database.single(connection, moment.now()) as tx,
@@ -166,7 +204,8 @@ def test_the_list_for_people(folder: Path) -> None:
         rf"  certificate until {day} \(1 day\)",
         rf"gone  gone@gw\.example  trusted  added {day}  REVOKED {day}"
         r"  no password, no certificate",
-        rf"late  late@gw\.example  not trusted  added {day}  certificate RAN OUT 1970-01-01",
+        rf"late  late@gw\.example  not trusted  downgrade  added {day}"
+        r"  certificate RAN OUT 1970-01-01",
     )
     lines = device(folder, "list").output.splitlines()
     for line, pattern in zip(lines, patterns, strict=True):

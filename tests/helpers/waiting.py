@@ -1,0 +1,65 @@
+"""Rows that wait, put where the gateway puts them: for what an operator sees of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+_HOLD: Final = """
+INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since, recipient)
+VALUES (?, ?, ?, 'x@gw.example', x'00', x'00', ?, 0.0, ?)
+"""
+_QUEUE: Final = """
+INSERT INTO outbox (recipient, account, source, sender, msg_id, qos, bytes, since)
+SELECT name, id, ?, ?, ?, 2, ?, 0.0 FROM accounts WHERE name = ?
+"""
+_STORE: Final = """
+INSERT INTO offline (account, stanza, sender, bytes, since, source)
+SELECT id, x'00', ?, ?, 0.0, ? FROM accounts WHERE name = ?
+"""
+_BURY: Final = """
+INSERT INTO dead (
+    sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session
+) VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+"""
+
+
+def hold(
+    tx: Transaction, source: str, msg_id: str, size: int = 100, recipient: str | None = None
+) -> None:
+    """Hold a message of `source` (bare JID), for the gateway or for an account."""
+    tx.run(_HOLD, (source, f"{source}/fw", msg_id, size, recipient))
+
+
+def queue(tx: Transaction, source: str, msg_id: str, recipient: str, size: int = 100) -> None:
+    """Put a message of `source` (bare JID) into the outbox of an account."""
+    tx.run(_QUEUE, (source, f"{source}/fw", msg_id, size, recipient))
+
+
+def store(tx: Transaction, source: str, recipient: str, size: int = 100) -> None:
+    """Store a plain message of `source` (bare JID) for an account."""
+    tx.run(_STORE, (f"{source}/fw", size, source, recipient))
+
+
+def bury(
+    tx: Transaction,
+    msg_id: str = "m1",
+    *,
+    state: str = "failed",
+    recipient: str | None = "valve",
+    body: bytes = b"<message><body>open</body></message>",
+    outbox: int | None = 7,
+    session: str | None = None,
+) -> int:
+    """Put a message of pump1's among the dead; returns its number."""
+    destination = "gw.example" if recipient is None else f"{recipient}@gw.example"
+    row = tx.row(
+        _BURY,
+        (
+            *("pump1@gw.example/fw", msg_id, destination, body, len(body), "no answer"),
+            *(tx.now.wall, state, recipient, outbox, session),
+        ),
+    )
+    return int(row[0])
