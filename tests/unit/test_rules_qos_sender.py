@@ -1,0 +1,224 @@
+"""The sender's table against the protocol's, written out again, and what the planner promises."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.rules import qos_sender
+from edge.rules.qos_sender import BOUND, OVER, TABLE, Act, Input, Level, Line, State
+from edge.rules.quota import Usage
+
+WINDOW = Usage(8, 64 * 1024)
+LIVE = [state for state in State if state not in OVER]
+
+# For each state, what each input leads to: the next state and what is done; `.` is nothing at all.
+# Inputs: its turn, its turn as a plain message, received, empty result, wait error, final error,
+# no answer in time, no attempt left, expired, session gone.
+ROWS = {
+    (2, "queued"): "offered! plain! . . . . . . failed .",
+    (2, "offered"): "offered! plain! received . offered~ failed offered! failed failed offered-",
+    (2, "received"): "released! . . . . . . . failed .",
+    (2, "released"): "released! . . done released~ doubt released! doubt doubt released-",
+    (2, "plain"): "plain! plain! . done . . . . doubt plain-",
+    (1, "queued"): "offered! plain! . . . . . . failed .",
+    (1, "offered"): "repeated! plain! . done offered~ failed repeated! doubt doubt offered-",
+    (1, "repeated"): "repeated! plain! . done repeated~ doubt repeated! doubt doubt repeated-",
+    (1, "plain"): "plain! plain! . done . . . . doubt plain-",
+}
+MARKS = {Act.NONE: "", Act.SEND: "!", Act.HOLD: "~", Act.GIVE_BACK: "-"}
+
+
+def written(level: Level, state: State, event: Input) -> str:
+    step = qos_sender.step(level, state, event)
+    if step is None:
+        return "."
+    return step.state.value.removeprefix("in ") + MARKS[step.act]
+
+
+@pytest.mark.parametrize(("level", "state"), ROWS)
+def test_each_input_leads_where_the_protocol_says(level: int, state: str) -> None:
+    found = [written(Level(level), State(state), event) for event in Input]
+    assert found == ROWS[level, state].split()
+
+
+def test_every_state_that_a_message_can_be_in_has_its_inputs() -> None:
+    assert set(ROWS) == {(level.value, state.value) for level in Level for state in TABLE[level]}
+    for level in Level:
+        reached = {step.state for rows in TABLE[level].values() for step in rows.values()}
+        assert reached | {State.QUEUED} == set(TABLE[level]) | OVER
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_was_received_is_never_offered_again(level: Level) -> None:
+    after = {State.RECEIVED, State.RELEASED}
+    for state, event in product(after & set(TABLE[level]), Input):
+        step = qos_sender.step(level, state, event)
+        assert step is None or step.state in after | OVER
+
+
+@pytest.mark.parametrize("level", Level)
+def test_what_may_have_been_delivered_never_just_fails(level: Level) -> None:
+    """It was released, or sent more than once, or as a plain message: then it is in doubt."""
+    for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
+        if state in TABLE[level]:
+            step = qos_sender.step(level, state, event)
+            assert step is None or step.state is not State.FAILED
+
+
+@pytest.mark.parametrize("level", Level)
+def test_every_state_ends_with_time(level: Level) -> None:
+    for state in TABLE[level]:
+        step = qos_sender.step(level, state, Input.EXPIRED)
+        assert step is not None
+        assert step.state in OVER
+
+
+# The planner.
+
+
+def line(row: int, state: State = State.QUEUED, source: str = "a", **other: object) -> Line:
+    fields: dict[str, object] = {"level": Level.ASSURED, "bytes": 100, "there": state in BOUND}
+    return Line(row=row, source=source, state=state, **(fields | other))  # type: ignore[arg-type]
+
+
+def planned(*lines: Line, turn: Input | None = Input.TURN, window: Usage = WINDOW) -> list[int]:
+    return qos_sender.plan(lines, turn, window)
+
+
+def test_the_first_of_each_source_is_offered_and_the_next_when_it_is_received() -> None:
+    assert planned(line(1), line(2, source="b")) == [1, 2]
+    assert planned(line(1), line(2)) == [1]
+    assert planned(line(1, State.OFFERED, under_way=True), line(2)) == []
+    assert planned(line(1, State.RELEASED, under_way=True), line(2)) == [2]
+
+
+def test_a_message_is_released_when_those_before_it_are_over() -> None:
+    first = line(1, State.RELEASED, under_way=True)
+    assert planned(first, line(2, State.RECEIVED)) == []
+    assert planned(first, line(2, State.RECEIVED, source="b")) == [2]
+    assert planned(line(2, State.RECEIVED)) == [2]
+
+
+@pytest.mark.parametrize("turn", [Input.TURN, Input.PLAIN_TURN])
+def test_what_arrives_by_being_sent_waits_for_all_before_it(turn: Input) -> None:
+    first = line(1, State.RELEASED, under_way=True)
+    level = Level.ACKNOWLEDGED if turn is Input.TURN else Level.ASSURED
+    for state in (State.QUEUED, State.OFFERED, State.PLAIN):
+        second = line(2, state, level=level)
+        assert planned(first, second, turn=turn) == []
+        assert planned(second, turn=turn) == [2]
+
+
+def test_nobody_to_take_it() -> None:
+    """What belongs to a session goes to that; all else waits for one that takes it."""
+    lines = line(1, State.OFFERED), line(2, source="b"), line(3, State.RELEASED, "c")
+    assert planned(*lines, turn=None) == [3]
+    assert planned(line(4, State.RECEIVED), turn=None) == [4]
+
+
+def test_what_was_on_its_way_resumes_first_and_in_order() -> None:
+    lines = line(1, source="new"), line(5, State.RELEASED), line(4, State.OFFERED, "b")
+    assert planned(*lines) == [4, 5, 1]
+
+
+def test_what_belongs_to_a_session_that_is_not_there_holds_back_nobody() -> None:
+    gone = line(1, State.RELEASED, there=False), line(2, State.RECEIVED, there=False, held=True)
+    assert planned(*gone, line(3), window=Usage(1, 100)) == [3]
+
+
+def test_a_request_to_wait_holds_back_first_offers_behind_it_and_nothing_on_its_way() -> None:
+    held = line(5, State.OFFERED, held=True)
+    others = (
+        line(3, source="earlier"),
+        line(6, State.RELEASED, "b"),
+        line(7, State.OFFERED, "c"),
+        line(8, State.RECEIVED, "d"),
+        line(9, source="e"),
+    )
+    assert planned(held, *others) == [6, 7, 8, 3]
+
+
+def test_so_many_are_on_their_way_and_one_always_may_be() -> None:
+    lines = [line(row, source=str(row)) for row in range(1, 12)]
+    assert planned(*lines) == list(range(1, 9))
+    assert planned(*lines, window=Usage(8, 250)) == [1, 2]
+    assert planned(*lines, window=Usage(8, 10)) == [1]
+    waiting = line(1, State.OFFERED, "x", under_way=True, bytes=200)
+    assert planned(waiting, *lines[1:], window=Usage(8, 250)) == []
+
+
+LINES = st.lists(
+    st.builds(
+        Line,
+        row=st.integers(1, 40),
+        source=st.sampled_from("abc"),
+        level=st.sampled_from(Level),
+        state=st.sampled_from(LIVE),
+        bytes=st.integers(1, 50_000),
+        there=st.booleans(),
+        under_way=st.booleans(),
+        held=st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda found: found.row,
+)
+TURNS = st.sampled_from([None, Input.TURN, Input.PLAIN_TURN])
+
+
+@given(LINES, TURNS)
+def test_what_is_chosen_may_be_sent_in_its_state(lines: list[Line], turn: Input | None) -> None:
+    by_row = {found.row: found for found in lines}
+    for row in qos_sender.plan(lines, turn, WINDOW):
+        chosen = by_row[row]
+        assert not chosen.under_way
+        assert not chosen.held
+        if chosen.state in BOUND:
+            assert chosen.there
+        else:
+            assert turn is not None
+
+
+@given(LINES, TURNS)
+def test_no_message_overtakes_another_of_its_source(lines: list[Line], turn: Input | None) -> None:
+    by_row = {found.row: found for found in lines}
+    for row in qos_sender.plan(lines, turn, WINDOW):
+        chosen = by_row[row]
+        earlier = [
+            found
+            for found in lines
+            if found.source == chosen.source and found.row < row
+            if found.state not in BOUND or found.there
+        ]
+        if chosen.state is State.RECEIVED or (
+            chosen.state is State.QUEUED and chosen.level is Level.ACKNOWLEDGED
+        ):
+            assert not earlier
+        elif chosen.state is State.QUEUED:
+            assert all(found.state in BOUND for found in earlier)
+
+
+@given(LINES, st.sampled_from([Input.TURN, Input.PLAIN_TURN]))
+def test_something_is_always_sent_under_way_or_waiting_for_its_time(
+    lines: list[Line], turn: Input
+) -> None:
+    """No set of messages holds itself back for ever: the earliest of a source waits for nobody."""
+    there = [found for found in lines if found.there or found.state not in BOUND]
+    if there and not any(found.under_way or found.held for found in there):
+        assert qos_sender.plan(lines, turn, WINDOW)
+
+
+@given(LINES)
+def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
+    lines: list[Line],
+) -> None:
+    chosen = qos_sender.plan(lines, Input.TURN, WINDOW)
+    there = [found for found in lines if found.there or found.state not in BOUND]
+    for found in there:
+        first = min(other.row for other in there if other.source == found.source)
+        idle = not found.under_way and not found.held
+        if found.state is State.RECEIVED and found.row == first and idle:
+            assert found.row in chosen
