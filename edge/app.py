@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from edge import __version__, config, upkeep
+from edge import __version__, config, timekeeping, upkeep
 from edge.admin.control import Running
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers.router import Router
 from edge.net import systemd
 from edge.net.alarm import Alarm
-from edge.net.clock import Clock, boot_id
+from edge.net.clock import Clock, Machine
 from edge.net.control import Control
 from edge.net.listener import Listener
 from edge.net.tally import Tally
-from edge.store import database, due, events, meta
+from edge.store import database, due, events, service
 from edge.store.commit import Bounds, Store
 from edge.store.events import NewEvent
 from edge.upstream import Facts, StoreBacklog
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from edge.config import Address, Config
     from edge.net.component.front import Component
+    from edge.rules.clock import Run, Start
     from edge.store.database import Transaction
 
 STOP_TIME: Final = 5.0
@@ -98,10 +99,17 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class App:
-    """The gateway: its parts, and the tasks that drive them."""
+    """The gateway: its parts, and the tasks that drive them. `machine` has the clocks."""
 
-    def __init__(self, folder: Path, settings: Config, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Config,
+        warn: Callable[[str], None],
+        machine: Machine | None = None,
+    ) -> None:
         self._folder = folder
+        self._machine = machine or Machine()
         self._warn = warn
         self._settings = settings
         self._stop = asyncio.Event()
@@ -127,7 +135,9 @@ class App:
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
         path = self._folder / database.FILE_NAME
-        clock = Clock(_saved_service(path))
+        start = timekeeping.begun(path, self._machine.read())
+        clock = Clock(start.saved.service, self._machine)
+        first = clock()
         bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
         store = await Store.open(path, clock, bounds, limits.database_bytes)
         stack.push_async_callback(store.close)
@@ -139,19 +149,21 @@ class App:
         router = Router(settings.gateway.domain, limits, settings.xmpp, accounts=embedded)
         alarm = _due_alarm(store, clock, router)
         stack.callback(alarm.cancel)
-        boot = boot_id()
-        await store.run(lambda tx: _begin(tx, settings, boot, router))
+        await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
 
         tally = Tally()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
-        stack.push_async_callback(self._end, store, sealer, backlog, tally)
+        stack.push_async_callback(self._end, store, sealer, backlog, tally, clock.run)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._drive(stack, upkeep.heartbeats(store, settings.uplink.heartbeat, tally), "heartbeats")
+        interval = settings.uplink.heartbeat
+        self._drive(stack, upkeep.heartbeats(store, interval, tally, clock.run), "heartbeats")
+        self._drive(stack, timekeeping.save_soon(store, clock.run, interval), "first saves")
+        self._drive(stack, timekeeping.watch(store, clock, first), "clock")
         places = await self._unless_stopped(front.start())
         if places is None:
             return
-        await self._answer_operators(stack, clock, boot)
+        await self._answer_operators(stack, clock, clock.run.boot)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain
@@ -218,7 +230,7 @@ class App:
         facts = Facts(
             self._folder,
             clock,
-            boot=boot_id(),
+            boot=clock.run.boot,
             firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
             software=f"fieldpost {__version__}",
             config_hash=hashlib.sha256(text).digest(),
@@ -278,12 +290,14 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(self, store: Store, sealer: Sealer, backlog: StoreBacklog, tally: Tally) -> None:
+    async def _end(
+        self, store: Store, sealer: Sealer, backlog: StoreBacklog, tally: Tally, run: Run
+    ) -> None:
         """Write the closing event, seal it, and ship it if the centre is there just now."""
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await upkeep.record(store, tally, NewEvent("system", name="stop"))
+            await upkeep.record(store, tally, NewEvent("system", name=upkeep.STOP), run)
             await sealer.flush()
             if self._settings.uplink.enrolment:
                 with suppress(TimeoutError):
@@ -292,20 +306,10 @@ class App:
             self._fail(error)
 
 
-def _saved_service(path: Path) -> float:
-    """Return the service seconds that the last run saved; brings the schema up to date too."""
-    connection = database.connect(path)
-    try:
-        with database.single(connection, Clock(0.0)()) as tx:
-            return meta.service(tx)
-    finally:
-        connection.close()
-
-
-def _begin(tx: Transaction, settings: Config, boot: str, router: Router) -> None:
-    tags = {"version": __version__, "boot": boot, "python": platform.python_version()}
-    event = NewEvent("system", name="start", value=settings.uplink.heartbeat, unit="s", tags=tags)
-    events.append(tx, events.SYSTEM, event)
+def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
+    events.append(tx, events.SYSTEM, timekeeping.event(start, settings.uplink.heartbeat))
+    service.save(tx, start.saved)
+    service.keep(tx, run)
     due.arm(tx, settings.limits)
     router.due(tx)
 

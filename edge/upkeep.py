@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
-from edge.store import certificates, events, meta
+from edge.store import certificates, events, meta, service
 from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.net.tally import Tally
-    from edge.rules.clock import Now
+    from edge.rules.clock import Now, Run
     from edge.store.commit import Store
     from edge.store.database import Transaction
 
 CHANGES: Final = 5.0
 """Seconds after which an idle gateway sees what another process has changed: a device that was
 revoked is gone by then. A transaction that writes nothing costs no fsync."""
+
+STOP: Final = "stop"
+"""The name of the closing event: a run that wrote it ended cleanly."""
 
 CERTIFICATES: Final = 24 * 3600.0
 """Seconds between two looks at the certificates: they last for months."""
@@ -38,7 +41,7 @@ _TOLD: Final = "certificates_told"
 """When certificates that run out were told of last, in ms since 1970 UTC."""
 
 
-async def record(store: Store, tally: Tally, event: NewEvent) -> None:
+async def record(store: Store, tally: Tally, event: NewEvent, run: Run) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 
     Those are the service seconds and what was refused without a unit of work; raises `StoreError`.
@@ -50,7 +53,7 @@ async def record(store: Store, tally: Tally, event: NewEvent) -> None:
             refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
             events.append(tx, events.SYSTEM, refused)
         events.append(tx, events.SYSTEM, event)
-        meta.write(tx, meta.SERVICE, tx.now.service)
+        service.keep(tx, run, clean=event.name == STOP)
 
     try:
         await store.run(unit)
@@ -59,13 +62,13 @@ async def record(store: Store, tally: Tally, event: NewEvent) -> None:
         raise
 
 
-async def heartbeats(store: Store, interval: float, tally: Tally) -> None:
+async def heartbeats(store: Store, interval: float, tally: Tally, run: Run) -> None:
     """Write a heartbeat every `interval` seconds."""
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
     while True:
         await asyncio.sleep(interval)
         with suppress(StoreError):  # a full disk: the next one may be written
-            await record(store, tally, event)
+            await record(store, tally, event, run)
 
 
 async def look_for_changes(store: Store) -> None:

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
     from edge.rules.clock import Now
 
-LONGEST: Final = 86_400.0
-"""Seconds of one wait; the event loop's timers do not take years."""
+LONGEST: Final = 60.0
+"""Seconds of one wait: the event loop's timers stand still while the machine is suspended, and
+service seconds do not."""
 
 
 class Alarm:

@@ -10,15 +10,15 @@ import ctypes
 import time
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edge.rules.clock import Now, ServiceClock
+from edge.rules.clock import STEP, Now, Reading, Run, ServiceClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 SYNC_CHECK: Final = 1.0
-"""Seconds for which the kernel's answer is good."""
+"""Seconds for which the kernel's answer is good, unless the wall clock is set meanwhile."""
 
 _TIMEX_BYTES: Final = 256
 """More than `struct timex` has on any Linux; all zero, it asks and changes nothing."""
@@ -26,23 +26,14 @@ _TIMEX_BYTES: Final = 256
 _TIME_ERROR: Final = 5
 
 
-class Clock:
-    """The gateway's clock: call it for the present moment, from any thread."""
+def uptime() -> float:
+    """Return the seconds since the boot, those of a suspended machine included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-    def __init__(self, saved: float, synchronised: Callable[[], bool] | None = None) -> None:
-        self._service = ServiceClock(saved, time.monotonic())
-        self._ask = synchronised or kernel_synchronised
-        self._synchronised = self._ask()
-        self._asked = time.monotonic()
 
-    def __call__(self) -> Now:
-        """Return the present moment."""
-        monotonic = time.monotonic()
-        if monotonic - self._asked > SYNC_CHECK:
-            self._asked = monotonic
-            self._synchronised = self._ask()
-        wall = time.time_ns() // 1_000_000
-        return Now(self._service.at(monotonic), wall, self._synchronised)
+def wall() -> int:
+    """Return the wall clock's time in ms since 1970 UTC."""
+    return time.time_ns() // 1_000_000
 
 
 def kernel_synchronised() -> bool:
@@ -61,3 +52,51 @@ def _adjtimex() -> Callable[[ctypes.Array[ctypes.c_char]], int] | None:
 def boot_id() -> str:
     """Return the kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+class Machine(NamedTuple):
+    """Where the readings come from: the functions above, or a test's."""
+
+    uptime: Callable[[], float] = uptime
+    wall: Callable[[], int] = wall
+    synchronised: Callable[[], bool] = kernel_synchronised
+    boot: Callable[[], str] = boot_id
+
+    def read(self) -> Reading:
+        """Read all clocks; whether the wall clock is synchronised first, since it may become so."""
+        synchronised = self.synchronised()
+        return Reading(self.boot(), self.uptime(), self.wall(), synchronised)
+
+
+class Clock:
+    """The gateway's clock: call it for the present moment, from any thread.
+
+    `saved` is the service second to go on from.
+    """
+
+    def __init__(self, saved: float, machine: Machine | None = None) -> None:
+        self._machine = machine or Machine()
+        at = self._machine.read()
+        self._service = ServiceClock(saved, at.uptime)
+        self.run = Run(at.boot, self._service.lead)
+        self._asked = at.uptime
+        self._synchronised = at.synchronised
+        self._ahead = at.wall / 1000 - at.uptime
+
+    def __call__(self) -> Now:
+        """Return the present moment."""
+        machine = self._machine
+        up = machine.uptime()
+        if up - self._asked > SYNC_CHECK:
+            self._ask(up)
+        shown = machine.wall()
+        ahead = shown / 1000 - up
+        if abs(ahead - self._ahead) >= STEP:  # it was set: by a time daemon, or by somebody
+            self._ahead = ahead
+            self._ask(up)
+            shown = machine.wall()
+        return Now(self._service.at(up), shown, self._synchronised)
+
+    def _ask(self, up: float) -> None:
+        self._asked = up
+        self._synchronised = self._machine.synchronised()

@@ -25,6 +25,8 @@ _REACHED: Final = """
 SELECT max(
     coalesce((SELECT value FROM meta WHERE key = ?), 0.0),
     coalesce((SELECT since FROM held ORDER BY id DESC LIMIT 1), 0.0),
+    coalesce((SELECT since FROM outbox ORDER BY id DESC LIMIT 1), 0.0),
+    coalesce((SELECT since FROM offline ORDER BY id DESC LIMIT 1), 0.0),
     coalesce((
         SELECT max((
             SELECT e.since FROM events AS e WHERE e.lane = l.lane ORDER BY e.seq DESC LIMIT 1
@@ -45,6 +47,12 @@ def epoch(tx: Transaction) -> str:
 def read_text(tx: Transaction, key: str) -> str:
     """Return a value that `init` wrote."""
     return str(tx.row(_READ, (key,))[0])
+
+
+def find_text(tx: Transaction, key: str) -> str | None:
+    """Return a text, `None` where there is none yet."""
+    row = tx.row(_READ, (key,))
+    return None if row is None else str(row[0])
 
 
 def read_bytes(tx: Transaction, key: str) -> bytes:

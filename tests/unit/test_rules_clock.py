@@ -11,7 +11,7 @@ SECONDS = st.integers(0, 10**9).map(float)
 
 
 def test_service_time_goes_on_from_what_was_saved() -> None:
-    clock = ServiceClock(saved=3600.0, monotonic=50.0)
+    clock = ServiceClock(saved=3600.0, uptime=50.0)
     assert clock.at(50.0) == 3600.0
     assert clock.at(52.5) == 3602.5
 

@@ -1,0 +1,76 @@
+"""What is kept of time: the service seconds, and what tells the next run how long nothing ran.
+
+What follows from it is `rules.clock`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from edge.rules.clock import Known, Run, Saved, advance
+from edge.store import events, meta
+from edge.store.events import NewEvent
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+CLOCK: Final = "clock"
+"""What was saved of time, as JSON."""
+
+_AGE: Final = (
+    "UPDATE main.held SET since = since - ? WHERE since <= ?",
+    "UPDATE main.outbox SET since = since - ? WHERE since <= ?",
+    "UPDATE main.offline SET since = since - ? WHERE since <= ?",
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Saved).decode
+
+
+def saved(tx: Transaction) -> Saved:
+    """Return what was saved last; an older database has service seconds alone."""
+    text = meta.find_text(tx, CLOCK)
+    return Saved(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
+
+
+def save(tx: Transaction, state: Saved) -> None:
+    """Save it."""
+    meta.write(tx, CLOCK, _encode(state).decode())
+    meta.write(tx, meta.SERVICE, state.service)
+
+
+def keep(tx: Transaction, run: Run, *, clean: bool = False) -> None:
+    """Save how far a run has come; `clean` at its end.
+
+    A time off that becomes known by this is counted, in the same transaction: so it is counted
+    once, and what it makes due is asked for.
+    """
+    state, off = advance(saved(tx), run, tx.now)
+    save(tx, state._replace(clean=clean))
+    if off is None:
+        return
+    counted = off.known is Known.WALL
+    if counted and off.seconds > 0:
+        age(tx, off.before, off.seconds)
+        tx.wake_at(tx.now.service)
+    event = NewEvent(
+        "system",
+        name="time_off",
+        value=round(off.seconds, 3),
+        unit="s",
+        level="Informational" if counted else "Warning",
+        tags={"known": off.known},
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Make all messages that were stored until service second `before` older by `seconds`.
+
+    Those are what waits for days. Retries, windows of refusals and events that wait to be sealed
+    have an hour at most, and get no older.
+    """
+    for statement in _AGE:
+        tx.run(statement, (seconds, before))

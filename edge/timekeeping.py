@@ -1,0 +1,125 @@
+"""Keeping the time of a run: where it goes on from, saving it, and watching the wall clock.
+
+What the readings mean is `rules.clock`'s, and what is saved is `store.service`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from edge import __version__
+from edge.errors import StoreError
+from edge.rules.clock import Known, Now, begin, step
+from edge.store import database, events, meta, service
+from edge.store.events import NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from edge.net.clock import Clock
+    from edge.rules.clock import Reading, Run, Start
+    from edge.store.commit import Store
+    from edge.store.database import Transaction
+
+LOOK: Final = 5.0
+"""Seconds between two looks at the wall clock: two readings and no transaction."""
+
+FIRST_SAVE: Final = 1.0
+"""Seconds after a start until its time is saved; then doubling, until heartbeats do it. So a
+gateway that is switched off again and again counts a third of the time that it was on, at least."""
+
+
+def begun(path: Path, at: Reading) -> Start:
+    """Say where the service seconds of the database at `path` go on from.
+
+    Brings its schema up to date too; raises as `database.connect` does.
+    """
+    with (
+        closing(database.connect(path)) as connection,
+        database.single(connection, Now(0.0, at.wall, at.synchronised)) as tx,
+    ):
+        return begin(service.saved(tx), meta.service(tx), at)
+
+
+def event(start: Start, heartbeat: float) -> NewEvent:
+    """Say what starts, how the run before ended, and what is known of the time in between.
+
+    `heartbeat` is the seconds between two heartbeats, by which the centre sees outages.
+    """
+    tags = {
+        "version": __version__,
+        "boot": start.saved.boot,
+        "python": platform.python_version(),
+        "previous": start.previous,
+        "off_known": start.known,
+    }
+    if start.known in (Known.UPTIME, Known.WALL, Known.IMPLAUSIBLE):
+        tags["off"] = f"{start.off:.3f}"
+    level = "Warning" if start.known is Known.IMPLAUSIBLE else None
+    return NewEvent("system", name="start", value=heartbeat, unit="s", level=level, tags=tags)
+
+
+async def save_soon(
+    store: Store,
+    run: Run,
+    until: float,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Save the service seconds often after a start, and less and less until heartbeats do.
+
+    `until` is the seconds between two of those.
+    """
+    wait = FIRST_SAVE
+    while wait < until:
+        await sleep(wait)
+        wait *= 2
+        with suppress(StoreError):  # a full disk: the next one may be written
+            await store.run(lambda tx: service.keep(tx, run))
+
+
+async def watch(
+    store: Store,
+    clock: Clock,
+    last: Now,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Log when the wall clock is set, becomes synchronised, or is not any more.
+
+    `last` is the moment at which it was looked at before. With the first synchronised moment, a
+    time off that was not known is counted.
+    """
+    while True:
+        await sleep(LOOK)
+        now = clock()
+        found = noticed(last, now)
+        if found:
+            with suppress(StoreError):  # a full disk: it is noticed again
+                await store.run(partial(_tell, found=found, run=clock.run))
+                last = now
+
+
+def noticed(last: Now, now: Now) -> list[NewEvent]:
+    """Return the events for what happened to the wall clock between two moments."""
+    found = []
+    if moved := step(last, now):
+        found.append(
+            NewEvent(
+                "system", name="clock_stepped", value=round(moved, 3), unit="s", level="Notice"
+            )
+        )
+    if now.synchronised and not last.synchronised:
+        found.append(NewEvent("system", name="clock_synchronised", level="Informational"))
+    elif last.synchronised and not now.synchronised:
+        found.append(NewEvent("system", name="clock_lost", level="Warning"))
+    return found
+
+
+def _tell(tx: Transaction, found: list[NewEvent], run: Run) -> None:
+    for one in found:
+        events.append(tx, events.SYSTEM, one)
+    service.keep(tx, run)
