@@ -2,13 +2,13 @@
 
 CREATE INDEX certificates_by_account ON certificates (account);
 
-CREATE INDEX held_by_recipient ON held (recipient, bytes) WHERE recipient IS NOT NULL;
+CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
 
 CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
 CREATE INDEX offline_by_source ON offline (source, bytes);
 
-CREATE INDEX outbox_by_account ON outbox (account, id, bytes);
+CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes);
 
 CREATE INDEX outbox_by_source ON outbox (source, bytes);
 
@@ -151,7 +151,8 @@ CREATE TABLE outbox (
     sender TEXT NOT NULL,
     msg_id TEXT,
     qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
-    state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'offered', 'released')),
+    state TEXT NOT NULL DEFAULT 'queued'
+        CHECK (state IN ('queued', 'offered', 'repeated', 'received', 'released', 'plain')),
     session TEXT,
     sends INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
@@ -169,7 +170,9 @@ CREATE TABLE outbox_bodies (
 CREATE TABLE outbox_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     messages INTEGER NOT NULL,
-    bytes INTEGER NOT NULL
+    bytes INTEGER NOT NULL,
+    held_messages INTEGER NOT NULL,
+    held_bytes INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE refusals (
@@ -236,8 +239,18 @@ CREATE TRIGGER held_added AFTER INSERT ON held BEGIN
     UPDATE custody_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
 
+CREATE TRIGGER held_added_for_account AFTER INSERT ON held WHEN new.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages + 1, held_bytes = held_bytes + new.bytes;
+END;
+
 CREATE TRIGGER held_removed AFTER DELETE ON held BEGIN
     UPDATE custody_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER held_removed_for_account AFTER DELETE ON held WHEN old.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
 END;
 
 CREATE TRIGGER offline_added AFTER INSERT ON offline BEGIN

@@ -9,8 +9,9 @@ CREATE TABLE outbox (
     sender TEXT NOT NULL, -- its full JID
     msg_id TEXT, -- what the sender calls it; none at level 1
     qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
-    state TEXT NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'offered', 'released')),
-    session TEXT, -- the full JID that it was offered to last, or is released to
+    state TEXT NOT NULL DEFAULT 'queued'
+        CHECK (state IN ('queued', 'offered', 'repeated', 'received', 'released', 'plain')),
+    session TEXT, -- the full JID that it was sent to last, or that has received it
     sends INTEGER NOT NULL DEFAULT 0, -- of the present step
     attempts INTEGER NOT NULL DEFAULT 0, -- of those, what counts
     held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)), -- the device asked to wait
@@ -19,7 +20,7 @@ CREATE TABLE outbox (
     since REAL NOT NULL -- service seconds
 ) STRICT;
 
-CREATE INDEX outbox_by_account ON outbox (account, id, bytes);
+CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes);
 
 CREATE INDEX outbox_by_source ON outbox (source, bytes);
 
@@ -34,10 +35,12 @@ CREATE TABLE outbox_bodies (
 CREATE TABLE outbox_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     messages INTEGER NOT NULL,
-    bytes INTEGER NOT NULL
+    bytes INTEGER NOT NULL,
+    held_messages INTEGER NOT NULL, -- those that are held, and will come here
+    held_bytes INTEGER NOT NULL
 ) STRICT;
 
-INSERT INTO outbox_total VALUES (1, 0, 0);
+INSERT INTO outbox_total VALUES (1, 0, 0, 0, 0);
 
 CREATE TRIGGER outbox_added AFTER INSERT ON outbox BEGIN
     UPDATE outbox_total SET messages = messages + 1, bytes = bytes + new.bytes;
@@ -50,7 +53,17 @@ END;
 -- A message that is held for an account has its place in that account's line from the beginning.
 ALTER TABLE held ADD COLUMN recipient TEXT; -- the account's name; none for the gateway
 
-CREATE INDEX held_by_recipient ON held (recipient, bytes) WHERE recipient IS NOT NULL;
+CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
+
+CREATE TRIGGER held_added_for_account AFTER INSERT ON held WHEN new.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages + 1, held_bytes = held_bytes + new.bytes;
+END;
+
+CREATE TRIGGER held_removed_for_account AFTER DELETE ON held WHEN old.recipient IS NOT NULL BEGIN
+    UPDATE outbox_total
+    SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
+END;
 
 -- How a message died, and what it takes to go on where it stood.
 ALTER TABLE dead ADD COLUMN state TEXT NOT NULL DEFAULT 'refused'
