@@ -15,7 +15,7 @@ from edge import __version__, config
 from edge.admin import control, moment
 from edge.errors import SetupError
 from edge.limits import Limits
-from edge.store import database, meta, usage
+from edge.store import database, meta, space, usage
 from edge.store.usage import Used
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.admin.control import Running
+    from edge.rules.space import Space
     from edge.store.usage import Waiting
 
 RUNNING: Final = "running"
@@ -81,7 +82,9 @@ class Status(NamedTuple):
     sessions: int | None
     waiting: Waiting
     database_bytes: int
+    free_bytes: int
     wal_bytes: int
+    disk_bytes: int
     limits: list[Limit]
 
 
@@ -92,6 +95,7 @@ class _Rows(NamedTuple):
     service: float
     waiting: Waiting
     used: dict[str, Used]
+    space: Space
 
 
 def read(folder: Path) -> Status:
@@ -99,8 +103,8 @@ def read(folder: Path) -> Status:
     settings = config.load(folder)
     running, trouble = _ask(folder)
     rows = _read(folder / database.FILE_NAME)
-    whole, wal = _sizes(folder)
-    used = rows.used | {"database_bytes": Used(whole), "wal_bytes": Used(wal)}
+    live, free, wal, disk = rows.space
+    used = rows.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
     configured = allowed(settings.limits)
     if running is None:
         state = NOT_RUNNING if trouble is None else NO_ANSWER
@@ -121,8 +125,10 @@ def read(folder: Path) -> Status:
         changed=in_force != configured,
         sessions=used["sessions"].figure if "sessions" in used else None,
         waiting=rows.waiting,
-        database_bytes=whole - wal,
+        database_bytes=live + free,
+        free_bytes=free,
         wal_bytes=wal,
+        disk_bytes=disk,
         limits=list(_limits(in_force, used)),
     )
 
@@ -145,15 +151,13 @@ def _read(path: Path) -> _Rows:
         closing(database.connect_reader(path)) as connection,
         database.single(connection, moment.now(), "BEGIN") as tx,
     ):
-        return _Rows(meta.epoch(tx), meta.service(tx), usage.waiting(tx), usage.limits(tx))
-
-
-def _sizes(folder: Path) -> tuple[int, int]:
-    """Return the bytes of the database with its WAL, and of the WAL alone."""
-    path = folder / database.FILE_NAME
-    wal = path.with_name(f"{path.name}-wal")
-    wal_bytes = wal.stat().st_size if wal.exists() else 0
-    return path.stat().st_size + wal_bytes, wal_bytes
+        return _Rows(
+            meta.epoch(tx),
+            meta.service(tx),
+            usage.waiting(tx),
+            usage.limits(tx),
+            space.measured(tx),
+        )
 
 
 def _limits(figures: Mapping[str, int | float], used: Mapping[str, Used]) -> list[Limit]:

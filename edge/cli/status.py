@@ -80,8 +80,9 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("dead", f"{waiting.dead} messages, {waiting.in_doubt} of them in doubt"),
         ("events", f"{waiting.events_unsealed}, in no segment yet"),
         ("segments", f"{waiting.segments}, not acknowledged by the centre"),
-        ("database", f"{found.database_bytes} bytes"),
+        ("database", f"{found.database_bytes} bytes, {found.free_bytes} of them free"),
         ("WAL", f"{found.wal_bytes} bytes"),
+        ("disk", f"{found.disk_bytes} bytes left"),
     ]
 
 
