@@ -108,6 +108,7 @@ class Store:
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
         self.on_changed: Callable[[], None] = lambda: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
+        self.at_end: Callable[[Transaction], None] = lambda _tx: None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store")
 
     @classmethod
@@ -126,6 +127,11 @@ class Store:
             await writer.close()
             raise
         return cls(writer, reader, clock, bounds, Keeper(path, max_bytes))
+
+    @property
+    def waiting(self) -> Bounds:
+        """How many units wait, and how many bytes of theirs."""
+        return Bounds(len(self._waiting), self._size)
 
     @property
     def full(self) -> bool:
@@ -284,6 +290,7 @@ class Store:
     ) -> tuple[list[Any], float | None]:
         connection = self._writer.raw
         tx = Transaction(connection, self._clock(), self._known)
+        tx.before_commit(self.at_end)
         try:
             self._keeper.begin(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -293,6 +300,8 @@ class Store:
                 self._known.clear()
             outcomes = self._each(tx, units)
             tx.finish()
+            if tx.sends:
+                outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
             before = time.perf_counter()
             connection.execute("COMMIT")
             self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
