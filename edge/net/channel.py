@@ -29,6 +29,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def __init__(self, shared: Shared, *, direct: bool) -> None:
         self._shared = shared
         self._direct = direct
+        self._source = ""  # its address, as `throttle.source` gives it
         self._transport: asyncio.Transport | None = None
         self._plain: asyncio.Transport | None = None  # beneath TLS
         self._out: list[bytes] = []
@@ -37,6 +38,10 @@ class Channel(asyncio.BufferedProtocol, ABC):
         self._handshake: asyncio.Task[None] | None = None
         self.over = False
         self.written = 0
+
+    def who(self) -> str:
+        """Tell whose it is, for the event log: the account, or the address until there is one."""
+        return self._source if self._session is None else self._session.bare
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Read into the buffer that all sessions share: it is used up before the next read."""

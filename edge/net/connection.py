@@ -2,7 +2,8 @@
 
 It carries out what `wire.negotiation` asks for until a session is bound, and hands stanzas to the
 session from then on. It is not read while it has to wait: for a result that negotiation needs, for
-its own stanzas to be committed, for the store to have room, or for its peer to take what is sent.
+its own stanzas to be committed, for the store to have room, for its peer to take what is sent, or
+since it sent too much at once (`pace`).
 White space that keeps a connection alive is taken; none is sent, since TCP looks after that. What
 a stanza means is not known here.
 """
@@ -17,6 +18,7 @@ from edge.net import tls
 from edge.net.channel import Channel
 from edge.net.keepalive import keep_alive
 from edge.net.login import Login
+from edge.net.pace import Pace
 from edge.rules import throttle
 from edge.wire import actions, management
 from edge.wire.errors import StreamError
@@ -52,7 +54,6 @@ class Connection(Channel):
             limits.stanza_elements,
             limits.stanza_attributes,
         )
-        self._source = ""
         self._negotiation = self._negotiate()
         self._login: Login | None = None
         self._items: deque[Item | StreamError] = deque()
@@ -60,6 +61,7 @@ class Connection(Channel):
         self._next_turn: asyncio.Handle | None = None
         self._stalled: asyncio.TimerHandle | None = None  # the peer takes nothing just now
         self._timer: asyncio.TimerHandle | None = None
+        self._pace = Pace(shared, self.who, self._pump)
 
     def _negotiate(self, *, certificate: bool = False) -> Negotiation:
         settings, limits = self._shared.settings, self._limits
@@ -94,6 +96,7 @@ class Connection(Channel):
         """Take what was read."""
         if self.over:
             return
+        self._pace.read(nbytes)
         if self._unread:  # TLS has some left after it was asked to stop
             self._unread += self._shared.buffer[:nbytes]
         elif nbytes > SLICE:
@@ -206,9 +209,12 @@ class Connection(Channel):
                 continue
             item = items[0]
             if isinstance(item, Stanza) and item.name in STANZAS:
+                if self._pace.holds():
+                    break
                 sender = item.attrs.get("from")
                 if sender is None or session.is_sender(sender):
                     items.popleft()
+                    self._pace.took()
                     session.take(item)
                 else:
                     items[0] = StreamError("invalid-from")
@@ -247,7 +253,7 @@ class Connection(Channel):
 
     def _settle(self) -> None:
         """Read or do not read, as it is now."""
-        wanted = not (self._items or self._unread or self._held_back())
+        wanted = not (self._items or self._unread or self._held_back() or self._pace.holds())
         if self._transport is None or wanted is self._reading:
             return
         self._reading = wanted
@@ -317,6 +323,7 @@ class Connection(Channel):
 
     def _stop(self) -> None:
         self.over = True
+        self._pace.stop()
         self._items.clear()
         self._unread = b""
         if self._login is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.config import Address
 from edge.errors import ConfigError, StoreError
-from edge.net import tls
+from edge.net import tls, usage
 from edge.net.connection import Connection
 from edge.net.hello import Hello
 from edge.net.registry import Registry
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from edge.config import Config
     from edge.handlers.router import Router
+    from edge.net.session import Session
     from edge.net.tally import Tally
     from edge.store.commit import Store
 
@@ -116,6 +117,14 @@ class Listener:
                 self._registry.end(generation, "not-authorized", "the account is revoked")
 
         self._store.submit(sessions.unprovisioned, answer)
+
+    def used(self) -> dict[str, int]:
+        """Tell how much of the limits of connections, sessions and buffers is used now."""
+        return {} if self._shared is None else usage.used(self._shared)
+
+    def session(self, full: str) -> Session | None:
+        """Return the session of a full JID, if there is one."""
+        return next((s for s in self._registry.sessions() if s.full == full and not s.over), None)
 
     async def stop(self, patience: float) -> None:
         """Accept nobody more and end the sessions; waits `patience` seconds for them at most."""

@@ -172,10 +172,12 @@ class Login:
         """Bind a session; the one that had its address before is ended."""
         shared, negotiation, account = self._shared, self._negotiation, self._negotiation.username
         resource = wanted.resource or secrets.token_hex(8)
-        session = Session(shared, account, f"{account}@{negotiation.domain}/{resource}")
-        if not shared.registry.admit(session):
-            shared.tally.add("sessions")
-            error = StanzaError("resource-constraint", "too many sessions")
+        full = f"{account}@{negotiation.domain}/{resource}"
+        session = Session(shared, account, full, self._source)
+        if (over := shared.registry.admit(session)) is not None:
+            source = session.bare if over.rule == "sessions_per_account" else self._source
+            shared.refused.tell(source, over.rule, over.figure)
+            error = StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
             self._go_on(negotiation.refused(error))
             return
         shared.registry.vacate(session)
@@ -211,6 +213,11 @@ class Login:
         if session is None or not access.may_resume(negotiation.username, session.account):
             handled = registry.handled_before(previd, negotiation.username)
             self._go_on(negotiation.not_resumed(handled))
+            return
+        if not registry.moves(session, self._source):
+            figure = self._shared.settings.limits.sessions_per_address
+            self._shared.refused.tell(self._source, "sessions_per_address", figure)
+            self._go_on(negotiation.not_resumed(None))  # it goes on waiting
             return
 
         def then(found: bool) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.net.strangers import Strangers
 from edge.rules import access
+from edge.rules.quota import Over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +57,7 @@ class Registry:
         self._strangers: Strangers[Connected] = Strangers(limits)
         self._sessions: dict[int, Session] = {}
         self._bound: dict[str, dict[int, Session]] = {}
+        self._by_source: dict[str, dict[int, Session]] = {}
         self._tokens: dict[str, Session] = {}
         self._detached: dict[int, Session] = {}
         self._over: dict[str, Handled] = {}
@@ -99,35 +101,97 @@ class Registry:
         for connection in list(self._connections):
             connection.read_on()
 
+    # What there is
+
+    @property
+    def live(self) -> int:
+        """Sessions that are not over."""
+        return self._live
+
+    @property
+    def strangers(self) -> Strangers[Connected]:
+        """Those who have not logged in yet."""
+        return self._strangers
+
+    def fullest(self) -> tuple[int, int]:
+        """Return how many sessions the account has that has most, and the address that has most."""
+        groups = self._bound, self._by_source
+        account, address = (max(map(len, group.values()), default=0) for group in groups)
+        return account, address
+
+    def sessions(self) -> Iterable[Session]:
+        """Name the sessions that are not over, or have not left yet."""
+        return self._sessions.values()
+
     # Sessions
 
     def generation(self) -> int:
         """Return the number of the next session."""
         return next(self._generations)
 
-    def admit(self, session: Session) -> bool:
-        """Take a session in that is about to be bound; false if there are too many.
+    def admit(self, session: Session) -> Over | None:
+        """Take a session in that is about to be bound; returns the limit that there is no room in.
 
-        Where there are too many, one that waits to be resumed makes room: of its account where the
-        account has too many, the one that has waited longest. One of the same address does not
-        count: the new session replaces it.
+        Where there are too many, one that waits to be resumed makes room: of its account or address
+        where those have too many, the one that has waited longest. One of the same full JID does
+        not count: the new session replaces it.
         """
-        bound = self._bound.get(session.account, {}).values()
-        others = [other for other in bound if other.full != session.full]
-        places = self._limits.sessions + len(bound) - len(others)
-        if len(others) >= self._limits.sessions_per_account:
-            waiting = [s for s in self._detached.values() if s in others]
-            if not waiting:
-                return False
-            waiting[0].end("resource-constraint")
-        if self._live >= places:
-            if not self._detached:
-                return False
-            next(iter(self._detached.values())).end("resource-constraint")
+        replaced = [
+            other
+            for other in self._bound.get(session.account, {}).values()
+            if other.full == session.full
+        ]
+        for over, of in self._groups(session):
+            there = (self._live if of is None else len(of)) - _count(replaced, of)
+            if there >= over.figure and not self._make_room(replaced, of):
+                return over
         self._live += 1
-        self._sessions[session.generation] = session
-        self._bound.setdefault(session.account, {})[session.generation] = session
+        generation = session.generation
+        self._sessions[generation] = session
+        self._bound.setdefault(session.account, {})[generation] = session
+        self._by_source.setdefault(session.source, {})[generation] = session
+        return None
+
+    def _groups(self, session: Session) -> list[tuple[Over, dict[int, Session] | None]]:
+        """Name what a session counts in: the limit, and those who count too; `None` for all."""
+        limits = self._limits
+        return [
+            (
+                Over("sessions_per_account", limits.sessions_per_account),
+                self._bound.get(session.account, {}),
+            ),
+            (
+                Over("sessions_per_address", limits.sessions_per_address),
+                self._by_source.get(session.source, {}),
+            ),
+            (Over("sessions", limits.sessions), None),
+        ]
+
+    def _make_room(self, stay: list[Session], of: dict[int, Session] | None) -> bool:
+        """End the one that has waited longest; false if none waits."""
+        for session in self._detached.values():
+            if session not in stay and (of is None or session.generation in of):
+                session.end("resource-constraint")
+                return True
+        return False
+
+    def moves(self, session: Session, source: str) -> bool:
+        """Note that a session goes on from another address; false if that has too many."""
+        there = self._by_source.get(source, {})
+        if session.generation not in there and len(there) >= self._limits.sessions_per_address:
+            return False
+        self._leave(self._by_source, session.source, session.generation)
+        session.source = source
+        if not session.over:
+            self._by_source.setdefault(source, {})[session.generation] = session
         return True
+
+    @staticmethod
+    def _leave(groups: dict[str, dict[int, Session]], key: str, generation: int) -> None:
+        group = groups.get(key, {})
+        group.pop(generation, None)
+        if not group:
+            groups.pop(key, None)
 
     def resumable(self, session: Session) -> None:
         """Let a session be found by its token."""
@@ -150,10 +214,8 @@ class Registry:
         generation, account = session.generation, session.account
         self._live -= 1
         self._detached.pop(generation, None)
-        of_account = self._bound.get(account, {})
-        of_account.pop(generation, None)
-        if not of_account:
-            self._bound.pop(account, None)
+        self._leave(self._bound, account, generation)
+        self._leave(self._by_source, session.source, generation)
         if self._tokens.pop(session.token, None) is not None:
             self._over[session.token] = Handled(account, session.handled)
             if len(self._over) > REMEMBERED:
@@ -208,6 +270,10 @@ class Registry:
             connection.end(condition)
         for session in list(self._sessions.values()):
             session.end(condition)
+
+
+def _count(sessions: list[Session], group: dict[int, Session] | None) -> int:
+    return sum(group is None or session.generation in group for session in sessions)
 
 
 def _held(session: Session) -> int:

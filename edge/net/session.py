@@ -42,11 +42,12 @@ class Session(Sending):
 
     __slots__ = (
         "_resume_time", "_successor", "_timer", "in_flight", "in_flight_bytes", "slow",
-        "token",
+        "source", "token",
     )  # fmt: skip
 
-    def __init__(self, shared: Shared, account: str, full: str) -> None:
+    def __init__(self, shared: Shared, account: str, full: str, source: str) -> None:
         super().__init__(shared, account, full)
+        self.source = source  # the address that it counts for, as `throttle.source` gives it
         self.in_flight = 0
         self.in_flight_bytes = 0
         self.slow = False  # a stanza's work is dear: none is taken until it is done

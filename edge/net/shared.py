@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, Protocol
 
 from edge.handlers.lifecycle import Lifecycle
+from edge.net.refused import Refused
 from edge.rules.throttle import Bounds, Throttle
 
 if TYPE_CHECKING:
@@ -38,8 +39,25 @@ class Watched(Protocol):
         """See how it stands; false when there is no more need to look."""
 
 
+class Turns(asyncio.Semaphore):
+    """A semaphore that tells how many turns are taken."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._most = most
+
+    @property
+    def taken(self) -> int:
+        """How many turns are taken just now."""
+        return self._most - self._value
+
+
 class Shared:
-    """What sessions need of the gateway; made once, on the event loop."""
+    """What sessions need of the gateway; made once, on the event loop.
+
+    Attributes:
+        paused: connections that wait since they sent too much (`pace`).
+    """
 
     def __init__(
         self,
@@ -60,9 +78,11 @@ class Shared:
         self.tls = tls
         self.decoy = decoy
         self.tally = tally
+        self.refused = Refused(store, router.house, tally)
+        self.paused = 0
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))
-        self.handshakes = asyncio.Semaphore(limits.handshakes)
+        self.handshakes = Turns(limits.handshakes)
         self.hashing = ThreadPoolExecutor(1, thread_name_prefix="hashing")
         self.throttle = Throttle(
             Bounds(

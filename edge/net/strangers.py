@@ -35,6 +35,10 @@ class Strangers(Generic[T]):
     def __contains__(self, stranger: T) -> bool:
         return stranger in self._sources
 
+    def fullest(self) -> int:
+        """Return how many the address has that has most."""
+        return max(map(len, self._by_source.values()), default=0)
+
     def admit(self, newcomer: T, source: str, now: float) -> tuple[bool, T | None]:
         """Take a newcomer in, if there is room or somebody makes room.
 

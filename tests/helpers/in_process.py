@@ -33,6 +33,7 @@ class InProcess(NamedTuple):
     router: Router
     tally: Tally
     port: int
+    front: Listener
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -71,7 +72,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     front = Listener(gateway.folder, settings, store, router, tally)
     places = await front.start()
     try:
-        yield InProcess(gateway, store, router, tally, dict(reversed(places))["xmpp"].port)
+        yield InProcess(gateway, store, router, tally, dict(reversed(places))["xmpp"].port, front)
     finally:
         await front.stop(5.0)
         await store.close()

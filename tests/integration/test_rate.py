@@ -1,0 +1,100 @@
+"""How fast one connection is read: it waits, and nothing of it is lost, reordered, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.xmpp import SM, WAIT_S, Client
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+STANZAS = {"stanzas_per_second": 200, "stanzas_at_once": 16}
+BYTES = {"bytes_per_second": 64 * 1024, "bytes_at_once": 64 * 1024}
+
+
+def pings(first: int, last: int) -> str:
+    return "".join(
+        f"<iq type='get' id='{number}' to='gw.example'>{PING}</iq>" for number in range(first, last)
+    )
+
+
+async def answers(client: Client, count: int) -> list[int]:
+    """Read so many answers, and return their ids."""
+    return [int((await client.stanza()).get("id", "")) for _ in range(count)]
+
+
+async def until_paused(gateway: InProcess, connections: int = 1) -> None:
+    """Wait until so many connections have to wait."""
+    async with asyncio.timeout(WAIT_S):
+        while gateway.front.used()["paused"] != connections:
+            await asyncio.sleep(0.005)
+
+
+def told(gateway: InProcess) -> list[tuple[str, str]]:
+    return [
+        (event["name"], event["source"])
+        for event in gateway.gateway.events("system")
+        if event["kind"] == "limit"
+    ]
+
+
+async def test_a_burst_waits_and_all_of_it_is_answered_in_order(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "pump", "valve", **STANZAS) as gateway:
+        async with await gateway.bound("pump") as pump, await gateway.bound("valve") as valve:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            pump.send(pings(0, 200))
+            await until_paused(gateway)
+            assert (await valve.iq("get", PING)).get("type") == "result", "others do not wait"
+            assert await answers(pump, 200) == list(range(200))
+            assert loop.time() - began >= (200 - 16) / 200 - 0.1, "it waited"
+        await until_paused(gateway, 0)
+    assert told(gateway) == [("rate", "pump@gw.example")]
+
+
+async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> None:
+    """An acknowledgement that comes before the next stanza is taken: it counts as bytes alone."""
+    async with (
+        in_process(tmp_path, "pump", stanzas_per_second=1, stanzas_at_once=16) as gateway,
+        await gateway.bound("pump") as pump,
+    ):
+        await pump.enable()
+        pump.send(pings(0, 17))
+        assert await answers(pump, 17) == list(range(17))
+        pump.acknowledge(pump.stanzas)
+        assert await pump.handled() == 17
+        session = gateway.front.session("pump@gw.example/fw")
+        assert session is not None
+        assert session.management is not None
+        assert not session.management.bytes, "nothing waits to be acknowledged"
+        pump.send(f"<r xmlns='{SM[1:-1]}'/>" + pings(17, 19))
+        await until_paused(gateway)
+        pump.cut()
+        await until_paused(gateway, 0)
+
+
+async def test_the_bytes_of_strangers_count_from_the_first(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "pump", "valve", **BYTES) as gateway:
+        async with await Client.connect(gateway.port) as stranger:
+            await stranger.element()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            stranger.send(" " * 128 * 1024)
+            await until_paused(gateway)
+            async with await gateway.bound("valve") as valve:
+                assert (await valve.iq("get", PING)).get("type") == "result"
+            assert await stranger.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
+            assert loop.time() - began >= 0.9, "it waited"
+    assert told(gateway) == [("rate", "127.0.0.1")]
+
+
+async def test_large_stanzas_wait_by_their_bytes(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, "pump", **BYTES) as gateway,
+        await gateway.bound("pump") as pump,
+    ):
+        ping = f"<iq type='get' id='0' to='gw.example'>{PING}<x>{'x' * 20_000}</x></iq>"
+        pump.send(ping * 6)
+        await until_paused(gateway)
+        assert await answers(pump, 6) == [0] * 6
