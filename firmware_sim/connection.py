@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from slixmpp.clientxmpp import ClientXMPP
 
-from firmware_sim.errors import ConnectionFailed
+from firmware_sim.errors import ConnectionFailed, NotSent
+from firmware_sim.incoming import RECEIVER
 from firmware_sim.qos import NAMESPACE, QualityOfService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from firmware_sim.incoming import Incoming, Receiver
 
 _SAFE: Final = {"feature_mechanisms": {"unencrypted_plain": False, "unencrypted_scram": False}}
 _CONTEXTS: Final = 16  # CA files in use at once by one process; a device has one
@@ -88,9 +91,14 @@ class _Client(ClientXMPP):
 
 
 class Connection:
-    """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`."""
+    """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    With `take`, which is given what comes in, it can receive: it announces the feature.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, take: Callable[[Receiver, Incoming], None] | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._endpoint = endpoint
         self._started: asyncio.Future[None] = loop.create_future()
@@ -98,12 +106,18 @@ class Connection:
         """Done when the session is over; its result says why."""
         self._client = self._make_client()
         self.qos: QualityOfService = self._client.plugin[NAMESPACE]
+        self._receiver: Receiver | None = None
+        if take is not None:
+            self._client.register_plugin(RECEIVER)
+            self._receiver = self._client.plugin[RECEIVER]
+            self._receiver.on_incoming = take
 
     def _make_client(self) -> Any:
         context = tls_context(self._endpoint.ca_file)
         client: Any = _Client(self._endpoint, context)
         client.enable_direct_tls = False
         client.enable_plaintext = False
+        client.auto_authorize, client.auto_subscribe = None, False  # that is the operator's to say
         client.register_plugin(NAMESPACE)
         client.register_plugin("xep_0199")
         handlers: dict[str, Callable[[Any], None]] = {
@@ -142,6 +156,34 @@ class Connection:
     def bound(self) -> bool:
         """Whether there is a session now."""
         return self._started.done() and not self.lost.done()
+
+    def send(self, text: str, most: int) -> None:
+        """Send a stanza as it is, of which nobody hears again.
+
+        Args:
+            text: the stanza.
+            most: bytes that may wait for the link already.
+
+        Raises:
+            NotSent: there is no session, or more waits.
+        """
+        transport = self._client.transport
+        if not self.bound or transport is None:
+            raise NotSent("the device has no session")
+        if transport.get_write_buffer_size() > most:
+            raise NotSent("the link takes no more at present")
+        self._client.send(text)
+
+    def announce(self, priority: int) -> None:
+        """Send presence of that priority, with what the device can do, if it can receive."""
+        if self._receiver is not None:
+            self._receiver.announce(priority)
+
+    def read(self, *, go_on: bool) -> None:
+        """Stop reading from the link, or go on; what is not read stays with the peer."""
+        transport = self._client.transport
+        if self.bound and transport is not None and not transport.is_closing():
+            (transport.resume_reading if go_on else transport.pause_reading)()
 
     async def close(self, timeout: float = 2.0) -> None:  # noqa: ASYNC109
         """End the stream in order, or after that many seconds without."""

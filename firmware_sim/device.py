@@ -7,7 +7,7 @@
 `send` returns when the message is durable in the outbox; from then on it is delivered exactly once
 (assured) or at least once (acknowledged), over as many sessions and restarts as that takes. The
 device reconnects for ever, with growing pauses. Bind the same resource always: message ids are
-unique per full JID. The device sends; it takes no messages.
+unique per full JID. With `receive` it takes messages, too, each once (see `receiving`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from slixmpp.jid import JID
 
 from firmware_sim import messages
 from firmware_sim.connection import Connection, Endpoint
-from firmware_sim.courier import Courier, Moment
-from firmware_sim.errors import ConnectionFailed, DeviceStopped
+from firmware_sim.desk import Desk
+from firmware_sim.errors import ConnectionFailed, DeviceStopped, MessageRefused, NotSent
 from firmware_sim.limits import OutboxLimits, Policy, Reconnect
-from firmware_sim.outbox import Outbox, Record
 from firmware_sim.sender import Level, State, backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
+
+    from firmware_sim.courier import Courier, Moment
+    from firmware_sim.inbox import Inbox
+    from firmware_sim.outbox import Outbox, Record
+    from firmware_sim.receiving import Receiving
 
 _DEFAULTS: Final = (Policy(), OutboxLimits(), Reconnect())
 
@@ -48,6 +52,7 @@ class Device:
         policy: how it retries, and how much it has in flight.
         limits: how much the outbox keeps.
         reconnect: how it comes back.
+        receive: how it takes messages; None takes none, and sends no presence.
         observe: told of each moment (offered, received, released, ended) of each message's
             number; for tests and displays. It must not raise.
 
@@ -67,6 +72,7 @@ class Device:
         policy: Policy = _DEFAULTS[0],
         limits: OutboxLimits = _DEFAULTS[1],
         reconnect: Reconnect = _DEFAULTS[2],
+        receive: Receiving | None = None,
         observe: Callable[[Moment, int], None] | None = None,
     ) -> None:
         parsed = JID(jid)
@@ -81,8 +87,9 @@ class Device:
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits, self._reconnect = policy, limits, reconnect
         self._observe = observe or _unobserved
-        self._outbox: Outbox | None = None
-        self._courier: Courier | None = None
+        self._receive = receive
+        self._desk: Desk | None = None
+        self._reads = True
         self._connection: Connection | None = None
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -99,15 +106,17 @@ class Device:
         await self.close()
 
     async def start(self) -> None:
-        """Open the outbox and begin to connect; it does not wait for a session.
+        """Open its files and begin to connect; it does not wait for a session.
 
         Raises:
-            OutboxError: the outbox cannot be opened.
+            OutboxError, InboxError: the outbox, or the inbox, cannot be opened.
         """
-        self._outbox = Outbox.open(self._outbox_path, self.jid, self._limits)
-        self._courier = Courier(self._outbox, self._policy, self._observe)
-        self._courier.on_silence = self._courier.on_stop = self.cut
-        self._runner = asyncio.create_task(self._run(self._courier), name=f"device {self.jid}")
+        desk = Desk.open(self.jid, self._outbox_path, self._limits, self._policy, self._observe)
+        if self._receive is not None:
+            desk.receive(self.jid, self._receive)
+        desk.courier.on_silence = desk.courier.on_stop = self.cut
+        self._desk = desk
+        self._runner = asyncio.create_task(self._run(desk), name=f"device {self.jid}")
         self._runner.add_done_callback(self._on_end)
 
     async def send_log(
@@ -148,14 +157,16 @@ class Device:
         Args:
             message: the text of a `<message/>`.
             to: the JID it goes to; the gateway (the JID's domain) if empty.
-            qos: 2, assured (exactly once), or 1, acknowledged (at least once).
+            qos: 2, assured (exactly once), or 1, acknowledged (at least once), or 0 (at most
+                once): sent now or not at all, and kept nowhere.
             label: the caller's own name for it, kept in the outbox, up to 256 bytes.
 
         Returns:
-            Its number in the outbox, from 1.
+            Its number in the outbox, from 1; 0 at level 0.
 
         Raises:
             MessageRefused: it is not a message that can be sent.
+            NotSent: at level 0, there is no session, or the link is behind.
             OutboxFull: the outbox is at its limit; nothing was taken.
             OutboxError: the disk failed; the device is stopped.
             DeviceStopped: it is not running.
@@ -201,19 +212,34 @@ class Device:
         if self._connection is not None:
             self._connection.abort("cut")
 
+    def pause_reading(self) -> None:
+        """Read no more of what comes, now and in later sessions, as a device that is stuck."""
+        self._read(go_on=False)
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        self._read(go_on=True)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox and the application's tables; `DeviceStopped` if it is not running with one."""
+        if self._desk is None or self._desk.inbox is None:
+            raise DeviceStopped("the inbox is not open")
+        return self._desk.inbox
+
     async def close(self) -> None:
         """Stop in order: end the stream, close the outbox. What is not delivered waits there."""
         connection, self._connection = self._connection, None
-        if self._courier is not None:
-            self._courier.stop()
+        if self._desk is not None:
+            self._desk.stop()
         if connection is not None:
             await connection.close()
         await self._end()
 
     async def kill(self) -> None:
         """Stop at once, as if the power had failed: what was not yet committed is gone."""
-        if self._courier is not None:
-            self._courier.stop()
+        if self._desk is not None:
+            self._desk.stop()
         self.cut()
         await self._end()
 
@@ -223,40 +249,54 @@ class Device:
             runner.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await runner
-        if self._outbox is not None:
-            self._outbox.close()
-        self._outbox = self._courier = None
+        desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.close()
 
     async def _submit(self, body: str, to: str, qos: int, label: str) -> int:
         recipient = str(JID(to)) if to else self.domain
+        if qos == 0:
+            self._send_plain(recipient, body)
+            await asyncio.sleep(0)  # it leaves before the next one is asked for
+            return 0
         return await self._running().submit(recipient, Level(qos), body, label)
 
+    def _send_plain(self, recipient: str, body: str) -> None:
+        self._running()
+        if len(body.encode()) > self._limits.message_bytes:
+            raise MessageRefused(f"a message has at most {self._limits.message_bytes} bytes")
+        if self._connection is None:
+            raise NotSent("the device has no session")
+        self._connection.send(messages.addressed(body, recipient), self._policy.unsent_bytes)
+
     def _running(self) -> Courier:
-        if self._courier is None:
-            raise DeviceStopped("the device is not running")
-        return self._courier
+        return self._working("the device is not running").courier
 
     def _open(self) -> Outbox:
-        if self._outbox is None:
-            raise DeviceStopped("the outbox is not open")
-        return self._outbox
+        return self._working("the outbox is not open").outbox
 
-    async def _run(self, courier: Courier) -> None:
+    def _working(self, otherwise: str) -> Desk:
+        if self._desk is None:
+            raise DeviceStopped(otherwise)
+        return self._desk
+
+    async def _run(self, desk: Desk) -> None:
         """Have a session, again and again; `failures` counts those that did not last."""
         failures = 0
         loop = asyncio.get_running_loop()
-        while courier.failure is None:
+        while desk.courier.failure is None:
             begun = loop.time()
-            self.last_error = await self._session(courier)
+            self.last_error = await self._session(desk)
             self._tell()
             failures = 1 if loop.time() - begun >= self._reconnect.stable else failures + 1
             rule = self._reconnect
             await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
 
-    async def _session(self, courier: Courier) -> str:
+    async def _session(self, desk: Desk) -> str:
         """Have one session, and say why it ended or did not come about."""
         try:
-            connection = Connection(self._endpoint)
+            take = None if desk.porter is None else desk.porter.take
+            connection = Connection(self._endpoint, take)
             self._connection = connection
             await connection.open(self._reconnect.timeout)
         except ConnectionFailed as error:
@@ -264,15 +304,26 @@ class Device:
             return str(error)
         try:
             self.sessions += 1
-            connection.qos.on_answer = courier.answer
-            courier.online(connection.qos)
+            connection.qos.on_answer = desk.courier.answer
+            desk.courier.online(connection.qos)
+            self._present(connection)
             self._tell()
             return await connection.lost
         finally:
             connection.qos.forget_all()
-            courier.offline()
+            desk.courier.offline()
             connection.abort("over")
             self._connection = None
+
+    def _present(self, connection: Connection) -> None:
+        if self._receive is not None:
+            connection.announce(self._receive.priority)
+        connection.read(go_on=self._reads)
+
+    def _read(self, *, go_on: bool) -> None:
+        self._reads = go_on
+        if self._connection is not None:
+            self._connection.read(go_on=go_on)
 
     def _tell(self) -> None:
         told, self._changed = self._changed, asyncio.Event()
@@ -280,8 +331,8 @@ class Device:
 
     def _on_end(self, runner: asyncio.Task[None]) -> None:
         error = None if runner.cancelled() else runner.exception()
-        if isinstance(error, Exception) and self._courier is not None:
-            self._courier.stop(error)
+        if isinstance(error, Exception) and self._desk is not None:
+            self._desk.courier.stop(error)
 
 
 def _unobserved(moment: Moment, number: int) -> None:

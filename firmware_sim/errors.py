@@ -22,6 +22,14 @@ class OutboxFull(FirmwareError):
     """The outbox is at its limit of messages or bytes; nothing was taken into it."""
 
 
+class InboxError(FirmwareError):
+    """The inbox is another device's, in use, newer, damaged, or its disk failed."""
+
+
+class NotSent(FirmwareError):
+    """A message of level 0 was not sent and is not kept: no session, or the link is behind."""
+
+
 class DeviceStopped(FirmwareError):
     """The device is not running, so it can neither send nor wait."""
 

@@ -26,6 +26,8 @@ class Policy:
     """Bytes in flight: half of the 128 KiB that a gateway holds for one source."""
     silence: float = 60.0
     """Seconds without any answer, while one is due, after which the connection is given up."""
+    unsent_bytes: int = 64 * 1024
+    """Bytes written and not taken by the link, beyond which level 0 is refused: one window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,30 @@ class OutboxLimits:
     """Delivered messages remembered, without their bodies; older ones are only counted."""
     keep_failed: int = 1_000
     """Failed messages, and as many in doubt, remembered whole; older ones are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxLimits:
+    """How much the inbox holds for others, and remembers. A source is a bare JID."""
+
+    messages: int = 256
+    """Assured messages held, not released yet: eight sources at their limit."""
+    bytes: int = 1024 * 1024
+    """Bytes of them, keys included: eight sources at their limit."""
+    source_messages: int = 32
+    """Messages held of one source: what a gateway holds for one, too."""
+    source_bytes: int = 128 * 1024
+    """Bytes held of one source: what a gateway holds for one, too."""
+    held_s: int = 7 * 24 * 3600
+    """Seconds of running after which what is not released makes room for others; not before."""
+    keep_source: int = 256
+    """Keys of released messages remembered of one source, for a `deliver` that is repeated."""
+    keep: int = 1_024
+    """Keys remembered of all sources: four sources at their limit, or very many with a few."""
+    msg_id_bytes: int = 256
+    """Bytes of one msgId: what a gateway takes, too."""
+    unsent_bytes: int = 256 * 1024
+    """Bytes written and not taken by the link, beyond which answers are left out: they may be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A TCP link that fails: a small proxy on loopback between a device and a gateway.
 
-It delays what passes, loses one direction, and cuts, with a reset or an orderly end, on real
-sockets. It does not look into what it carries (that is TLS) and does not decide when to fail
+It delays what passes, loses or ends one direction, and cuts, with a reset or an orderly end, on
+real sockets. It does not look into what it carries (that is TLS) and does not decide when to fail
 (`faults` does).
 """
 
@@ -37,6 +37,20 @@ class _Route:
                 with contextlib.suppress(OSError):  # closed already: nothing is left to reset
                     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             writer.transport.abort()
+
+    def end(self, *, requests: bool, answers: bool) -> None:
+        """End a direction towards its receiver; what still comes in that direction is lost."""
+        if requests and self.up:
+            self.up = False
+            _end(self.far)
+        if answers and self.down:
+            self.down = False
+            _end(self.near)
+
+
+def _end(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):  # it is gone already
+        writer.write_eof()
 
 
 class FaultyLink:
@@ -88,6 +102,16 @@ class FaultyLink:
         for route in self._routes:
             route.up = route.up and not requests
             route.down = route.down and not answers
+
+    def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
+        """End one direction of each connection in order (FIN), and carry the other on.
+
+        Args:
+            requests: what goes to the gateway ends: the gateway sees an end of data.
+            answers: what comes from it ends: the device sees one.
+        """
+        for route in list(self._routes):
+            route.end(requests=requests, answers=answers)
 
     async def _accept(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

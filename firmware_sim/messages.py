@@ -114,12 +114,17 @@ def checked(text: str) -> str:
     except ET.ParseError as error:
         raise MessageRefused(f"not well-formed XML: {error}") from error
     if root.tag == "message":
-        root.tag = f"{{{CLIENT}}}message"
+        _place(root)
     if root.tag != f"{{{CLIENT}}}message":
         raise MessageRefused(f"a <message/> of {CLIENT} is wanted, not {root.tag}")
     for name in ("to", "from"):
         root.attrib.pop(name, None)
     return write(root)
+
+
+def addressed(text: str, to: str) -> str:
+    """Address a message, as `write` or `checked` wrote it, so that it can be sent as a stanza."""
+    return f'<message to="{_escape(to)}"{text.removeprefix("<message")}'
 
 
 def write(root: ET.Element) -> str:
@@ -132,6 +137,14 @@ def write(root: ET.Element) -> str:
     if _FORBIDDEN.search(text):
         raise MessageRefused("a character that XML forbids")
     return text
+
+
+def _place(element: ET.Element) -> None:
+    """Put an element without a namespace, and its children without one, where a stanza is."""
+    if not element.tag.startswith("{"):
+        element.tag = f"{{{CLIENT}}}{element.tag}"
+        for child in element:
+            _place(child)
 
 
 def _typed(value: float | str | bool, unit: str) -> tuple[str, dict[str, str]]:

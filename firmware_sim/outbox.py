@@ -17,6 +17,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from firmware_sim import storage
 from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
 from firmware_sim.limits import OutboxLimits
 from firmware_sim.sender import IN_FLIGHT, LIVE, Level, Message, State
@@ -127,14 +128,12 @@ class Outbox:
         Raises:
             OutboxError: it belongs to another JID, another process has it, it is damaged or newer.
         """
-        db: sqlite3.Connection | None = None
+        db = storage.open_file(path, OutboxError)
         try:
-            db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
             _prepare(db, jid)
             return cls(db, jid, limits or OutboxLimits())
         except BaseException as error:
-            if db is not None:
-                db.close()
+            db.close()
             if isinstance(error, sqlite3.Error):
                 raise OutboxError(f"{path}: {error}") from error
             raise
@@ -300,15 +299,8 @@ class Outbox:
 
 
 def _prepare(db: sqlite3.Connection, jid: str) -> None:
-    """Set the file up: one process at a time, durable commits, the schema."""
-    for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
-        db.execute(f"PRAGMA {pragma}")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > _VERSION:
-        raise OutboxError(f"the outbox has version {version}; this software knows {_VERSION}")
-    if version == 0:
-        script = f"BEGIN IMMEDIATE;{_SCHEMA};PRAGMA user_version={_VERSION}"
-        db.executescript(script)
+    if storage.is_new(db, _VERSION, OutboxError):
+        storage.make(db, _SCHEMA, _VERSION)
         db.execute(_CREATE, (_new_id(), jid))
         db.execute("COMMIT")
 

@@ -373,8 +373,8 @@ async def test_a_failing_disk_stops_the_device_and_a_restart_goes_on(
         await device.start()
         await device.send("<message/>")
         await device.flush(10)
-        assert device._outbox is not None
-        device._outbox._db.execute("PRAGMA max_page_count=8")
+        assert device._desk is not None
+        device._desk.outbox._db.execute("PRAGMA max_page_count=8")
         body = f"<message><body>{'x' * 30_000}</body></message>"
         results = await asyncio.gather(device.send(body), device.flush(10), return_exceptions=True)
         assert [type(result) for result in results] == [OutboxError, OutboxError]
