@@ -15,6 +15,7 @@ import platform
 import resource
 import signal
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -163,7 +164,8 @@ class App:
         places = await self._unless_stopped(front.start())
         if places is None:
             return
-        await self._answer_operators(stack, clock, clock.run.boot)
+        used = front.used if isinstance(front, Listener) else partial(_used, store)
+        await self._answer_operators(stack, clock, used)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain
@@ -184,7 +186,9 @@ class App:
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
-    async def _answer_operators(self, stack: AsyncExitStack, clock: Clock, boot: str) -> None:
+    async def _answer_operators(
+        self, stack: AsyncExitStack, clock: Clock, used: Callable[[], dict[str, int]]
+    ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
         began = asyncio.get_running_loop().time()
         limits = msgspec.to_builtins(self._settings.limits)
@@ -193,11 +197,11 @@ class App:
             now = clock()
             return Running(
                 version=__version__,
-                boot=boot,
+                boot=clock.run.boot,
                 service=now.service,
                 uptime=asyncio.get_running_loop().time() - began,
                 synchronised=now.synchronised,
-                used={},
+                used=used(),
                 limits=limits,
             )
 
@@ -304,6 +308,12 @@ class App:
                     await asyncio.wait_for(backlog.empty(), FAREWELL)
         except (StoreError, BacklogUnavailable) as error:
             self._fail(error)
+
+
+def _used(store: Store) -> dict[str, int]:
+    """Tell what a component's gateway uses: the sessions are its server's."""
+    waiting = store.waiting
+    return {"waiting_units": waiting.units, "waiting_bytes": waiting.bytes}
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:

@@ -38,6 +38,9 @@ OF_PROCESS: Final = frozenset(
         "unauthenticated",
         "unauthenticated_per_address",
         "handshakes",
+        "session_units",
+        "session_bytes",
+        "unacknowledged_bytes",
         "waiting_units",
         "waiting_bytes",
         "unacknowledged_total_bytes",
@@ -65,8 +68,9 @@ class Status(NamedTuple):
 
     `state` is one of the three above, `trouble` why it does not answer. `version` is that of the
     running gateway, or of this command; `uptime` (seconds), `boot` and `synchronised` are known of
-    a running one alone. `service` are the service seconds reached, or last saved. Bytes are those
-    on the disk. `changed`: its limits are not those of the configuration any more.
+    a running one alone. `service` are the service seconds reached, or last saved. Of the
+    database's bytes, `free_bytes` are used again; `disk_bytes` are what others have left on the
+    disk. `changed`: its limits are not those of the configuration any more.
     """
 
     gateway: str
@@ -80,6 +84,7 @@ class Status(NamedTuple):
     synchronised: bool | None
     changed: bool
     sessions: int | None
+    paused: int | None
     waiting: Waiting
     database_bytes: int
     free_bytes: int
@@ -123,7 +128,8 @@ def read(folder: Path) -> Status:
         service=rows.service if running is None else running.service,
         synchronised=None if running is None else running.synchronised,
         changed=in_force != configured,
-        sessions=used["sessions"].figure if "sessions" in used else None,
+        sessions=_figure(used, "sessions"),
+        paused=_figure(used, "paused"),
         waiting=rows.waiting,
         database_bytes=live + free,
         free_bytes=free,
@@ -158,6 +164,10 @@ def _read(path: Path) -> _Rows:
             usage.limits(tx),
             space.measured(tx),
         )
+
+
+def _figure(used: Mapping[str, Used], name: str) -> int | None:
+    return used[name].figure if name in used else None
 
 
 def _limits(figures: Mapping[str, int | float], used: Mapping[str, Used]) -> list[Limit]:

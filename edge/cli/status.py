@@ -73,7 +73,7 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("clock", synchronised[found.synchronised]),
         ("boot", found.boot or _NOTHING),
         ("epoch", found.epoch),
-        ("sessions", _figure(found.sessions)),
+        ("sessions", f"{_figure(found.sessions)}, {_figure(found.paused)} connections paused"),
         ("held", f"{waiting.held} messages, for their sender to ask for delivery"),
         ("outbox", f"{waiting.outbox} messages, for their devices"),
         ("offline", f"{waiting.offline} plain messages, for devices that are away"),

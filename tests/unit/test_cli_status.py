@@ -1,0 +1,223 @@
+"""`fieldpost status` with no gateway running: each limit, what waits, and what cannot be known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import __version__, config
+from edge.__main__ import main
+from edge.admin import moment
+from edge.admin.status import OF_PROCESS, allowed
+from edge.limits import Limits
+from edge.store import accounts, database, events, meta, refusals, released, roster
+from edge.store.database import Transaction
+from edge.store.events import NewEvent
+from edge.store.roster import Contact
+from tests.helpers import waiting
+
+PUMP = "pump1@gw.example"
+VALVE = "valve@gw.example"
+
+NOT_COUNTED = {
+    *("authenticate_failures", "authenticate_again", "authenticate_delay", "authenticate_time"),
+    *("stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements"),
+    *("stanza_attributes", "stanzas_per_second", "stanzas_at_once", "bytes_per_second"),
+    *("bytes_at_once", "stalled_time", "send_buffer"),
+    *("resume_time", "unacknowledged_stanzas", "presence_bytes"),
+    *("directed_presences", "offline_ttl", "held_ttl", "held_grace", "msgid_bytes"),
+    *("outbox_ttl", "outbox_window", "retry_after", "retry_most", "retry_attempts"),
+    *("capabilities", "refusal_window", "database_reserve"),
+}
+"""Times, rates, the sizes of one thing, and what only a session itself can count."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    assert call(made, "init", "--domain", "gw.example").exit_code == 0
+    return made
+
+
+def call(folder: Path, *args: str) -> Result:
+    return CliRunner().invoke(main, [*args, "--dir", str(folder)])
+
+
+def change(folder: Path, unit: Callable[[Transaction], object]) -> None:
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        unit(tx)
+
+
+def status(folder: Path) -> dict[str, Any]:
+    result = call(folder, "status", "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def used(folder: Path) -> dict[str, Any]:
+    """What is used by name, and whose that is where it is one's."""
+    limits = status(folder)["limits"]
+    return {
+        name: (limit["used"], limit["of"]) if "of" in limit else limit["used"]
+        for name, limit in limits.items()
+        if "used" in limit
+    }
+
+
+def fill(tx: Transaction) -> None:
+    """Let different things wait, of pump1 more than of others."""
+    for name in ("pump1", "valve"):
+        accounts.add(tx, name, (), trusted=True)
+    for number in range(3):
+        waiting.hold(tx, PUMP, f"g{number}", 100)
+    waiting.hold(tx, VALVE, "v", 1000, "pump1")
+    for number in range(2):
+        waiting.queue(tx, PUMP, f"q{number}", "valve", 50)
+    waiting.queue(tx, VALVE, "q", "pump1", 20)
+    for _ in range(4):
+        waiting.store(tx, PUMP, "valve", 10)
+    waiting.store(tx, VALVE, "pump1", 500)
+    waiting.bury(tx, body=b"x" * 30)
+    waiting.bury(tx, state="in doubt", body=b"x" * 12)
+    for number in range(released.PAGE_KEYS + 3):
+        released.add(tx, PUMP, f"{PUMP}/fw", str(number), 64)
+    released.add(tx, VALVE, f"{VALVE}/fw", "1", 64)
+    owner = roster.account(tx, "pump1")
+    assert owner is not None
+    for jid in (VALVE, "panel@gw.example"):
+        roster.put(tx, owner, Contact(jid, listed=True))
+    roster.put(tx, owner, Contact("stranger@gw.example"))
+    refusals.refuse(tx, PUMP, "rate", 5, 60.0, 100)
+    for _ in range(6):
+        events.append(tx, events.READINGS, NewEvent("reading"))
+    for state, size in (("waiting", 70), ("waiting", 7), ("acknowledged", 5)):
+        tx.run(_SEGMENT, (size, state, size))
+    meta.write(tx, meta.SERVICE, 4321.5)
+
+
+_SEGMENT = """
+INSERT INTO segments (epoch, lane, first, last, digest, state, bytes, data)
+VALUES ('e', 'logs', ?1, 1, CAST(?1 AS BLOB), ?2, ?3, x'')
+"""
+
+
+def test_every_limit_is_shown_with_what_is_allowed(folder: Path) -> None:
+    path = folder / config.FILE_NAME
+    path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
+    limits = status(folder)["limits"]
+    assert {name: limit["allowed"] for name, limit in limits.items()} == {
+        **allowed(Limits()),
+        "sessions": 999,
+    }
+    assert limits["held_ttl"] == {"allowed": 604800.0, "unit": "seconds of service"}
+    table = call(folder, "status").stdout.split("\n\n")[2].splitlines()
+    assert list(limits) == list(Limits.__struct_fields__)
+    for name, limit in limits.items():
+        (row,) = [line.split() for line in table if line.split()[:1] == [name]]
+        figures = row[1 : 3 if "used" in limit else 2]
+        assert figures[-1] == f"{limit['allowed']:g}" or figures[-1] == str(limit["allowed"])
+        if "used" in limit:
+            assert figures[0] == ("-" if limit["used"] is None else str(limit["used"]))
+
+
+def test_what_is_used_is_shown_of_each_limit_that_has_it(folder: Path) -> None:
+    """A new option is in one of the two sets: nobody forgets to say which."""
+    limits = status(folder)["limits"]
+    assert {name for name, limit in limits.items() if "used" not in limit} == NOT_COUNTED
+    unknown = {name for name, limit in limits.items() if limit.get("used", 0) is None}
+    assert unknown == OF_PROCESS
+
+
+def test_an_empty_gateway_uses_nothing(folder: Path) -> None:
+    found = used(folder)
+    for name in ("database_bytes", "wal_bytes", *OF_PROCESS):
+        found.pop(name)
+    assert set(found.values()) == {0}
+
+
+def test_the_fullest_is_named_where_each_has_a_limit_of_its_own(folder: Path) -> None:
+    change(folder, fill)
+    found = used(folder)
+    assert 0 < found.pop("database_bytes") < 1024 * 1024
+    assert found.pop("wal_bytes") == 0
+    assert {name: found.pop(name) for name in OF_PROCESS} == dict.fromkeys(OF_PROCESS)
+    assert found == {
+        "held_messages": 4,
+        "held_bytes": 1300,
+        "held_messages_per_source": (3, PUMP),
+        "held_bytes_per_source": (1000, VALVE),
+        "outbox_messages": 3,
+        "outbox_bytes": 120,
+        "outbox_messages_per_account": (2, "pump1"),
+        "outbox_bytes_per_account": (1020, "pump1"),
+        "outbox_messages_per_source": (2, PUMP),
+        "outbox_bytes_per_source": (100, PUMP),
+        "offline_total_messages": 5,
+        "offline_total_bytes": 540,
+        "offline_messages": (4, "valve"),
+        "offline_bytes": (500, "pump1"),
+        "offline_messages_per_source": (4, PUMP),
+        "offline_bytes_per_source": (500, VALVE),
+        "dead_messages": 2,
+        "dead_bytes": 42,
+        "released_keys": (35, PUMP),
+        "roster_items": (2, "pump1"),
+        "refusal_sources": 1,
+        "unsealed_events": (6, "readings"),
+        "backlog_bytes": 77,
+        "recent_bytes": 5,
+    }
+
+
+def test_what_waits_is_told_and_what_is_known_without_a_gateway(folder: Path) -> None:
+    change(folder, fill)
+    found = status(folder)
+    assert found["waiting"] == {
+        "held": 4,
+        "outbox": 3,
+        "offline": 5,
+        "dead": 2,
+        "in_doubt": 1,
+        "events_unsealed": 7,  # the refusal is told at once
+        "segments": 2,
+    }
+    assert (found["gateway"], found["state"]) == ("gw.example", "not running")
+    assert (found["version"], found["service"]) == (__version__, 4321.5)
+    for name in ("trouble", "boot", "uptime", "synchronised", "sessions", "paused"):
+        assert found[name] is None
+    assert not found["changed"]
+    assert found["database_bytes"] == (folder / database.FILE_NAME).stat().st_size
+    lines = call(folder, "status").stdout.splitlines()
+    assert lines[0] == f"gw.example: not running, fieldpost {__version__}"
+    for line in (
+        "uptime    -",
+        "service   4322 s",
+        f"epoch     {found['epoch']}",
+        "held      4 messages, for their sender to ask for delivery",
+        "dead      2 messages, 1 of them in doubt",
+        "WAL       0 bytes",
+    ):
+        assert line in lines
+
+
+def test_a_source_cannot_steer_the_terminal(folder: Path) -> None:
+    change(folder, lambda tx: waiting.hold(tx, "\x1b[2J@users.example", "1"))
+    assert "\x1b" not in call(folder, "status").stdout
+
+
+def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_path: Path) -> None:
+    (folder / database.FILE_NAME).unlink()
+    for result in (call(folder, "status"), call(tmp_path / "nowhere", "status")):
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: ")
+        assert result.output.count("\n") == 1
