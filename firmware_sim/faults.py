@@ -22,6 +22,8 @@ class Fault(Enum):
     RESET = "connections reset"
     LOSE_ANSWER = "answers lost"
     LOSE_REQUEST = "requests lost"
+    END_REQUESTS = "connections half-closed towards the gateway"
+    END_ANSWERS = "connections half-closed towards the device"
     RESTART = "devices restarted"
 
 
@@ -29,10 +31,10 @@ _AT: Final[dict[Moment, tuple[Fault, ...]]] = {
     # Between the offer and `received`: the offer arrives, or does not, and nobody hears of it.
     Moment.OFFERED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
     # Between `received` and the release.
-    Moment.RECEIVED: (Fault.CUT, Fault.RESET, Fault.RESTART),
+    Moment.RECEIVED: (Fault.CUT, Fault.RESET, Fault.END_ANSWERS, Fault.RESTART),
     # Between the release and its result.
     Moment.RELEASED: (Fault.LOSE_ANSWER, Fault.LOSE_REQUEST, Fault.RESET, Fault.RESTART),
-    Moment.ENDED: (Fault.CUT, Fault.RESTART),
+    Moment.ENDED: (Fault.CUT, Fault.END_REQUESTS, Fault.RESTART),
 }
 _MOMENTS: Final = tuple(_AT)
 _SLOW: Final = 0.1  # the part of chunks that are late
@@ -50,7 +52,7 @@ class FaultPlan:
 
     def __init__(self, seed: int, device: str, rate: float) -> None:
         self._key = f"{seed}/{device}"
-        self._rate = rate
+        self.rate = rate
         self._over: set[int] = set()
         self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()
@@ -59,7 +61,7 @@ class FaultPlan:
     def at(self, moment: Moment, number: int) -> Fault | None:
         """Say what goes wrong at this moment of that message, if anything; each goes wrong once."""
         chance = random.Random(f"{self._key}/{number}")  # noqa: S311 - repeatable, not secret
-        if chance.random() >= self._rate or moment is not chance.choice(_MOMENTS):
+        if chance.random() >= self.rate or moment is not chance.choice(_MOMENTS):
             return None
         if number in self._over:
             return None

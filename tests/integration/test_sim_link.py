@@ -1,4 +1,4 @@
-"""The faulty link on real sockets: it carries, delays, loses one direction, cuts and resets."""
+"""The faulty link on real sockets: it carries, delays, loses or ends one direction, cuts, resets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from firmware_sim.link import FaultyLink
+
+_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
@@ -88,6 +90,41 @@ async def test_one_direction_can_be_lost(echo: int, lost: str) -> None:
         link.cut()
         writer.close()
         other.close()
+
+
+@pytest.fixture
+async def open_ends() -> AsyncIterator[tuple[int, asyncio.Queue[_Ends]]]:
+    """The port of a server that does nothing by itself, and the ends of its connections."""
+    ends: asyncio.Queue[_Ends] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ends.put((reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1], ends
+    server.close()
+
+
+@pytest.mark.parametrize("ended", ["requests", "answers"])
+async def test_one_direction_can_end_while_the_other_goes_on(
+    open_ends: tuple[int, asyncio.Queue[_Ends]], ended: str
+) -> None:
+    port, ends = open_ends
+    async with FaultyLink("127.0.0.1", port) as link, asyncio.timeout(5):
+        near = await asyncio.open_connection("127.0.0.1", link.port)
+        far = await ends.get()
+        near[1].write(b"hello")
+        assert await far[0].readexactly(5) == b"hello"
+        link.half_close(requests=ended == "requests", answers=ended == "answers")
+        deaf, speaking = (far, near) if ended == "requests" else (near, far)
+        assert await deaf[0].read() == b""
+        speaking[1].write(b"lost")
+        deaf[1].write(b"heard")
+        assert await speaking[0].readexactly(5) == b"heard"
+        link.half_close(requests=True, answers=True)  # what has ended ends no more
+        assert await speaking[0].read() == b""
+        near[1].transport.abort()
+        far[1].transport.abort()
 
 
 async def test_an_absent_gateway_ends_the_connection() -> None:
