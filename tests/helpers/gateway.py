@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from edge.admin import devices, setup
 from tests.helpers.processes import Process, start
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"
 COMMAND_S = 60.0
+
+UNPACED: Final = {
+    "stanzas_per_second": 1_000_000,
+    "stanzas_at_once": 1_000_000,
+    "bytes_per_second": 1 << 30,
+    "bytes_at_once": 1 << 30,
+}
+"""Options for a gateway that reads as fast as it can: for what lies behind the rate of a
+connection, and for counting much in little time."""
 
 
 class Gateway:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.xmpp import BIND, Client, authenticated, condition, log_in, log_message
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -350,7 +350,7 @@ async def send_for_ever(client: Client, data: bytes) -> None:
 
 
 async def test_who_never_reads_its_answers_is_cut_off(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "gateway", "cam1", stalled_time=0.5)
+    gateway = Gateway(tmp_path / "gateway", "cam1", stalled_time=0.5, **UNPACED)
     with gateway.run() as process:
         async with await log_in(port_of(process), gateway.ca, "cam1", PASSWORD) as deaf:
             deaf.reader._transport.pause_reading()  # type: ignore[attr-defined]

@@ -101,6 +101,10 @@ class Component:
             first.cancel()
         return [("component", self._address)]
 
+    def used(self) -> dict[str, int]:
+        """Tell how much of the limits is used now, as `Listener.used` does."""
+        return self._traffic.used()
+
     async def stop(self, patience: float) -> None:
         """Take nothing more, answer what came, and end the stream; waits `patience` s at most."""
         if self._task is None:

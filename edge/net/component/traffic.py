@@ -115,6 +115,9 @@ class Traffic:
     def deliver(self, sends: Sequence[Send]) -> None:
         """Hand over what units of work send to sessions."""
         for send in sends:
+            if send.generation == sessions.OUTSIDE:
+                self._send_outside(send)
+                continue
             peer = self._peers.of(send.generation)
             if peer is None or self._wire is None:
                 continue  # it has left, and what it had was taken back
@@ -122,10 +125,27 @@ class Traffic:
             if send.receipt is not None:
                 self._confirm(send.generation, send.receipt)
 
+    def _send_outside(self, send: Send) -> None:
+        """Send what is for somebody who need not have spoken: nobody stores it while there is no
+        link."""
+        if self._wire is None:
+            self._tally.add("component_unsent")
+        else:
+            self._wire.write(send.stanza)
+
     def _confirm(self, generation: int, receipt: Receipt) -> None:
         self._store.submit(
             lambda tx: self._lifecycle.confirm(tx, generation, (receipt,)), lambda _outcome: None
         )
+
+    def used(self) -> dict[str, int]:
+        """Tell how much of the limits of sessions and of what waits is used now."""
+        waiting = self._store.waiting
+        return {
+            "sessions": len(self._peers),
+            "waiting_units": waiting.units,
+            "waiting_bytes": waiting.bytes,
+        }
 
     # How stanzas go on.
 
