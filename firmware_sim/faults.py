@@ -53,6 +53,7 @@ class FaultPlan:
     def __init__(self, seed: int, device: str, rate: float) -> None:
         self._key = f"{seed}/{device}"
         self.rate = rate
+        """The part of its messages that meet with one."""
         self._over: set[int] = set()
         self._delays = random.Random(f"{self._key}/delay")  # noqa: S311 - repeatable, not secret
         self.happened: Counter[Fault] = Counter()

@@ -1,0 +1,148 @@
+"""A simulated device with a link of its own and a plan of misfortunes, carried out as it sends.
+
+It gives whoever plays it the device that runs now, since a restart makes another of it. What is
+sent, and when, is the scenario's; what goes wrong is `faults`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim.errors import DeviceStopped, FirmwareError
+from firmware_sim.faults import Fault, FaultPlan
+from firmware_sim.link import FaultyLink
+from firmware_sim.sender import LIVE, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from firmware_sim.courier import Moment
+    from firmware_sim.device import Device
+
+    Make = Callable[[str, int, Callable[[Moment, int], None]], Device]
+
+_LOST_FOR: Final = (0.02, 0.2)  # seconds that a mute link stays before it is cut
+
+
+class Actor:
+    """One device of a run.
+
+    Args:
+        host, port: the gateway's.
+        plan: its misfortunes; at a rate of 0 it has no link of its own.
+        make: makes the device, given where to dial and who watches its moments.
+    """
+
+    def __init__(self, host: str, port: int, plan: FaultPlan, make: Make) -> None:
+        self.plan = plan
+        self._where = (host, port)
+        self._make = make
+        self._link: FaultyLink | None = None
+        self._device: Device | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = asyncio.Event()
+        self._error: FirmwareError | None = None
+
+    async def start(self) -> None:
+        """Start the link, if it has one, and the device.
+
+        Raises:
+            OutboxError, InboxError: a file of it cannot be used.
+        """
+        if self.plan.rate > 0.0:
+            self._link = FaultyLink(*self._where, self.plan.delay)
+            await self._link.start()
+            self._where = ("127.0.0.1", self._link.port)
+        await self._begin_life()
+        self._running.set()
+
+    async def stop(self) -> None:
+        """Stop the device and its link; what is not delivered stays in the outbox."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._device is not None:
+            await self._device.close()
+        if self._link is not None:
+            await self._link.stop()
+
+    async def steady(self) -> Device:
+        """Give the device once it runs, as it does but for the moments of a restart."""
+        await self._running.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._device is not None  # noqa: S101 - it runs
+        return self._device
+
+    async def flush(self) -> None:
+        """Wait until each message that it took has ended, over all restarts."""
+        while waiting((await self.steady()).counts()):
+            with contextlib.suppress(DeviceStopped):
+                await (await self.steady()).flush()
+
+    def counts(self) -> Mapping[State, int]:
+        """Count its messages by state; none while it restarts."""
+        with contextlib.suppress(DeviceStopped):
+            return {} if self._device is None else self._device.counts()
+        return {}
+
+    @property
+    def online(self) -> bool:
+        """Whether it has a session."""
+        return self._device is not None and self._device.online
+
+    @property
+    def error(self) -> str:
+        """Why it has no session for what still waits; empty if it has, or nothing does."""
+        if self._device is None or self.online or not waiting(self.counts()):
+            return ""
+        return self._device.last_error
+
+    async def _begin_life(self) -> None:
+        self._device = self._make(*self._where, self._observe)
+        await self._device.start()
+
+    def _observe(self, moment: Moment, number: int) -> None:
+        fault = self.plan.at(moment, number)
+        if fault is None or self._link is None:
+            return
+        if fault is Fault.RESTART:
+            self._begin(self._restart())
+        elif fault in (Fault.CUT, Fault.RESET):
+            self._link.cut(reset=fault is Fault.RESET)
+        else:
+            self._begin(self._lose(self._link, fault))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _restart(self) -> None:
+        if not self._running.is_set() or self._device is None:
+            return
+        self._running.clear()
+        try:
+            await self._device.kill()
+            await self._begin_life()
+        except FirmwareError as error:
+            self._error = error
+        self._running.set()
+
+    async def _lose(self, link: FaultyLink, fault: Fault) -> None:
+        link.lose(requests=fault is Fault.LOSE_REQUEST, answers=fault is Fault.LOSE_ANSWER)
+        await asyncio.sleep(random.uniform(*_LOST_FOR))  # noqa: S311 - the network's own chance
+        link.cut()
+
+
+def waiting(counts: Mapping[State, int]) -> int:
+    """Count the messages that have not ended."""
+    return sum(counts.get(state, 0) for state in LIVE)
+
+
+def taken(device: Device) -> int:
+    """Count the messages that a device's outbox took since it was made."""
+    return sum(device.counts().values())
