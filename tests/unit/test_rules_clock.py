@@ -1,25 +1,47 @@
-"""Service seconds: they go on where they were, whatever the machine's clocks say."""
+"""Service seconds: they go on where they were, and what was switched off is counted once."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.clock import Now, ServiceClock
+from edge.rules.clock import (
+    LONGEST_OFF,
+    STEP,
+    Known,
+    Now,
+    Off,
+    Reading,
+    Run,
+    Saved,
+    ServiceClock,
+    Trusted,
+    advance,
+    begin,
+    step,
+)
 
 SECONDS = st.integers(0, 10**9).map(float)
+WALL = 1_760_000_000_000
+DAY = 86_400.0
+BEFORE = Saved(1000.0, "one", 500.0, Trusted(1000.0, WALL), None, clean=True)
+"""A run that ended while its clock was synchronised."""
+
+
+def after(seconds: float) -> int:
+    return WALL + round(seconds * 1000)
 
 
 def test_service_time_goes_on_from_what_was_saved() -> None:
     clock = ServiceClock(saved=3600.0, uptime=50.0)
     assert clock.at(50.0) == 3600.0
     assert clock.at(52.5) == 3602.5
+    assert clock.lead == 3550.0
 
 
 @given(SECONDS, SECONDS, SECONDS)
-def test_service_time_runs_as_the_monotonic_clock_does(
-    saved: float, started: float, passed: float
-) -> None:
+def test_service_time_runs_as_the_uptime_does(saved: float, started: float, passed: float) -> None:
     clock = ServiceClock(saved, started)
     assert clock.at(started + passed) == saved + passed
 
@@ -27,3 +49,106 @@ def test_service_time_runs_as_the_monotonic_clock_does(
 def test_a_moment_names_its_parts() -> None:
     now = Now(service=1.5, wall=1_760_000_000_000, synchronised=False)
     assert (now.service, now.wall, now.synchronised) == (1.5, 1_760_000_000_000, False)
+
+
+@pytest.mark.parametrize("synchronised", [True, False])
+@pytest.mark.parametrize("wall", [0, WALL - 10**9, WALL, after(DAY), after(LONGEST_OFF * 9)])
+def test_in_the_same_boot_the_uptime_tells_whatever_the_wall_clock_says(
+    wall: int, synchronised: bool
+) -> None:
+    start = begin(BEFORE, 0.0, Reading("one", 530.0, wall, synchronised))
+    assert (start.off, start.known, start.saved.service) == (30.0, Known.UPTIME, 1030.0)
+    assert start.saved == Saved(1030.0, "one", 530.0, BEFORE.trusted, None)
+
+
+def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
+    start = begin(BEFORE, 1020.0, Reading("one", 530.0, WALL, synchronised=True))
+    assert (start.off, start.saved.service) == (10.0, 1030.0)
+    start = begin(BEFORE, 1040.0, Reading("one", 530.0, WALL, synchronised=True))
+    assert (start.off, start.saved.service) == (0.0, 1040.0)
+    start = begin(BEFORE, 1020.0, Reading("two", 5.0, after(50), synchronised=True))
+    assert (start.off, start.saved.service) == (30.0, 1050.0)
+
+
+@pytest.mark.parametrize(
+    ("wall", "off", "known", "service"),
+    [
+        (after(DAY), DAY, Known.WALL, 1000.0 + DAY),
+        (after(LONGEST_OFF), LONGEST_OFF, Known.WALL, 1000.0 + LONGEST_OFF),
+        (after(LONGEST_OFF + 1), LONGEST_OFF + 1, Known.IMPLAUSIBLE, 1000.0),
+        (after(-DAY), 0.0, Known.WALL, 1000.0),
+    ],
+)
+def test_in_another_boot_a_trusted_clock_tells_within_reason(
+    wall: int, off: float, known: Known, service: float
+) -> None:
+    start = begin(BEFORE, 0.0, Reading("two", 5.0, wall, synchronised=True))
+    assert (start.off, start.known, start.saved.service) == (off, known, service)
+    assert start.saved.trusted == Trusted(service, wall), "told from here on"
+    assert start.saved.before is None
+
+
+def test_an_uptime_that_goes_backwards_is_of_another_boot() -> None:
+    start = begin(BEFORE, 0.0, Reading("one", 499.0, after(60), synchronised=True))
+    assert (start.off, start.known) == (60.0, Known.WALL)
+
+
+def test_where_the_clock_was_never_trusted_nothing_is_known() -> None:
+    saved = BEFORE._replace(trusted=None)
+    start = begin(saved, 1010.0, Reading("two", 5.0, after(DAY), synchronised=True))
+    assert (start.off, start.known) == (0.0, Known.NOTHING)
+    assert start.saved == Saved(1010.0, "two", 5.0, None, None)
+
+
+def test_the_first_start_of_all() -> None:
+    start = begin(Saved(), 0.0, Reading("one", 70.0, WALL, synchronised=True))
+    assert (start.saved, start.known) == (Saved(0.0, "one", 70.0), Known.NOTHING)
+    assert start.previous == "unknown"
+
+
+def test_how_the_run_before_ended_is_told() -> None:
+    at = Reading("one", 530.0, WALL, synchronised=False)
+    assert begin(BEFORE, 0.0, at).previous == "clean"
+    assert begin(BEFORE._replace(clean=False), 0.0, at).previous == "unclean"
+    assert not begin(BEFORE, 0.0, at).saved.clean
+
+
+def test_a_time_off_becomes_known_with_the_first_trusted_moment() -> None:
+    start = begin(BEFORE, 1010.0, Reading("two", 5.0, 0, synchronised=False))
+    assert (start.off, start.known, start.saved.before) == (0.0, Known.LATER, 1010.0)
+    run = Run("two", 1005.0)
+    saved, off = advance(start.saved, run, Now(1030.0, 25, synchronised=False))
+    assert off is None
+    assert saved == Saved(1030.0, "two", 25.0, BEFORE.trusted, 1010.0)
+    saved, off = advance(saved, run, Now(1070.0, after(DAY + 70), synchronised=True))
+    assert off == Off(1010.0, DAY, Known.WALL), "a day, of what passed since the last trusted one"
+    assert saved == Saved(1070.0, "two", 65.0, Trusted(1070.0, after(DAY + 70)), None)
+    assert advance(saved, run, Now(1080.0, after(DAY + 80), synchronised=True))[1] is None
+
+
+def test_several_boots_without_a_trusted_clock_are_one_time_off() -> None:
+    saved = begin(BEFORE, 0.0, Reading("two", 5.0, 0, synchronised=False)).saved
+    saved, _ = advance(saved, Run("two", 995.0), Now(1100.0, 0, synchronised=False))
+    again = begin(saved, 0.0, Reading("three", 5.0, after(DAY), synchronised=True))
+    assert (again.known, again.saved.before) == (Known.LATER, 1000.0)
+    now = Now(again.saved.service, after(DAY), synchronised=True)
+    assert advance(again.saved, Run("three", 1095.0), now)[1] == Off(
+        1000.0, DAY - 100.0, Known.WALL
+    )
+
+
+def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
+    saved = begin(BEFORE, 0.0, Reading("two", 5.0, 0, synchronised=False)).saved
+    now = Now(1010.0, after(LONGEST_OFF + 11), synchronised=True)
+    saved, off = advance(saved, Run("two", 995.0), now)
+    assert off == Off(1000.0, LONGEST_OFF + 1, Known.IMPLAUSIBLE)
+    assert (saved.trusted, saved.before) == (Trusted(1010.0, now.wall), None)
+
+
+@pytest.mark.parametrize(
+    ("moved", "told"),
+    [(0.0, 0.0), (0.4, 0.0), (-0.4, 0.0), (STEP, STEP), (-STEP, -STEP), (3600.0, 3600.0)],
+)
+def test_a_clock_that_was_set_is_told_apart_from_one_that_runs(moved: float, told: float) -> None:
+    last, now = Now(100.0, WALL, True), Now(160.0, after(60.0 + moved), True)
+    assert step(last, now) == pytest.approx(told)

@@ -1,0 +1,112 @@
+"""A machine whose clocks a test sets, in the test's own process or in a gateway's.
+
+`World` knows the true time, and what a machine in it shows: its boots, its wall clock's error, and
+whether that is synchronised. `python -m tests.helpers.machine DIR FILE SPEED` runs the gateway of
+`DIR` on the clocks that `FILE` has, as `show` writes them; its uptime runs `SPEED` times as fast.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge import config
+from edge.app import App
+from edge.net.clock import Machine
+
+if TYPE_CHECKING:
+    from tests.helpers.processes import Process
+
+EPOCH: Final = 1_760_000_000.0
+"""The true time, in seconds since 1970 UTC, at which a world begins."""
+
+
+class World:
+    """True time, and a machine in it."""
+
+    def __init__(self, *, synchronised: bool = False) -> None:
+        self.true = 0.0
+        self.booted = -100.0
+        self.boots = 1
+        self.error = 0.0
+        self.synchronised = synchronised
+        self.asked = 0
+
+    def reboot(self, *, synchronised: bool = False, error: float = 0.0) -> None:
+        """Boot anew, with a wall clock that is wrong by `error` seconds."""
+        self.boots += 1
+        self.booted = self.true - 5.0
+        self.synchronised = synchronised
+        self.error = error
+
+    @property
+    def machine(self) -> Machine:
+        """The clocks of it."""
+        return Machine(
+            uptime=lambda: self.true - self.booted,
+            wall=lambda: round((EPOCH + self.true + self.error) * 1000),
+            synchronised=self._synchronised,
+            boot=lambda: f"boot-{self.boots}",
+        )
+
+    def _synchronised(self) -> bool:
+        self.asked += 1
+        return self.synchronised
+
+
+class Shown(NamedTuple):
+    """What a gateway of another process is shown, until it is shown something else.
+
+    `uptime` in seconds at its start; `wall` in seconds before or after the real wall clock.
+    """
+
+    boot: str
+    uptime: float
+    wall: float
+    synchronised: bool
+
+
+def show(path: Path, shown: Shown) -> None:
+    """Write what a gateway is to be shown, whole."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(shown), "utf-8")
+    new.replace(path)
+
+
+def run(folder: Path, path: Path, speed: int = 1) -> Process:
+    """Start a gateway on the clocks of `path`; use it as a context manager."""
+    from tests.helpers.processes import start
+
+    return start("python", "-m", "tests.helpers.machine", folder, path, str(speed))
+
+
+def _shown(path: Path, speed: float) -> Machine:
+    def now() -> Shown:
+        return Shown(*json.loads(path.read_text("utf-8")))
+
+    began, first = time.monotonic(), now()
+
+    def passed() -> float:
+        return (time.monotonic() - began) * speed
+
+    start = time.time()
+    return Machine(
+        uptime=lambda: first.uptime + passed(),
+        wall=lambda: round((start + passed() + now().wall) * 1000),
+        synchronised=lambda: now().synchronised,
+        boot=lambda: first.boot,
+    )
+
+
+def _main(folder: Path, path: Path, speed: float) -> None:
+    app = App(folder, config.load(folder), print, _shown(path, speed))
+    asyncio.run(app.serve(partial(print, flush=True)))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,121 @@
+"""What is kept of time, and whom a time off makes older."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from edge.rules.clock import Now, Run, Saved, Trusted
+from edge.store import custody, events, meta, service
+from edge.store.database import Transaction
+from tests.helpers.store import WALL, digest_of, in_memory
+
+DAY = 86_400.0
+RUN = Run("two", 0.0)
+TABLES = ("held", "outbox", "offline")
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        connection.execute("INSERT INTO accounts (name, trusted, created) VALUES ('a', 1, 0)")
+        yield connection
+
+
+def at(db: sqlite3.Connection, seconds: float, wall: float = 0.0, *, trusted: bool) -> Transaction:
+    return Transaction(db, Now(seconds, WALL + round(wall * 1000), trusted))
+
+
+def store(db: sqlite3.Connection, seconds: float) -> None:
+    """Store one message of each kind, and an event."""
+    tx = at(db, seconds, trusted=False)
+    custody.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
+    tx.run(
+        "INSERT INTO outbox (recipient, source, sender, qos, bytes, since)"
+        " VALUES ('a', 'a', 'a/r', 1, 1, ?)",
+        (seconds,),
+    )
+    tx.run(
+        "INSERT INTO offline (account, stanza, sender, bytes, since) VALUES (1, x'', 'a/r', 1, ?)",
+        (seconds,),
+    )
+    events.append(tx, events.LOGS, events.NewEvent("log"))
+    tx.finish()
+
+
+def stored(db: sqlite3.Connection) -> dict[str, tuple[float, ...]]:
+    return {
+        table: tuple(since for (since,) in db.execute(f"SELECT since FROM {table} ORDER BY id"))  # noqa: S608
+        for table in TABLES
+    }
+
+
+def noted(db: sqlite3.Connection) -> list[tuple[float, str, str]]:
+    sql = "SELECT value, level, tags FROM events WHERE name = 'time_off' ORDER BY seq"
+    return db.execute(sql).fetchall()
+
+
+def test_what_is_saved_is_read_again(db: sqlite3.Connection) -> None:
+    tx = at(db, 0.0, trusted=False)
+    assert service.saved(tx) == Saved()
+    for state in (
+        Saved(12.5, "one", 3.25, Trusted(12.0, WALL), 11.0, clean=True),
+        Saved(13.5, "two", 1.0),
+    ):
+        service.save(tx, state)
+        assert service.saved(tx) == state
+        assert meta.service(tx) == state.service
+
+
+def test_an_older_database_has_service_seconds_alone(db: sqlite3.Connection) -> None:
+    tx = at(db, 0.0, trusted=False)
+    meta.write(tx, meta.SERVICE, 1234.5)
+    assert service.saved(tx) == Saved(1234.5)
+
+
+@pytest.mark.parametrize("table", ["held", "outbox", "offline", "events"])
+def test_service_time_is_at_least_that_of_the_newest_row(
+    db: sqlite3.Connection, table: str
+) -> None:
+    store(db, 50.0)
+    store(db, 150.0)
+    for other in {"held", "outbox", "offline", "events"} - {table}:
+        db.execute(f"DELETE FROM {other}")  # noqa: S608
+    assert meta.service(at(db, 0.0, trusted=False)) == 150.0
+
+
+def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Connection) -> None:
+    store(db, 1000.0)
+    service.save(
+        at(db, 0.0, trusted=False),
+        Saved(1000.0, "two", 1000.0, Trusted(900.0, WALL), 1000.0),
+    )
+    store(db, 1010.0)
+    tx = at(db, 1020.0, 0.0, trusted=False)
+    service.keep(tx, RUN)
+    assert (tx.due, noted(db)) == (None, [])
+    tx = at(db, 1030.0, DAY + 130.0, trusted=True)
+    service.keep(tx, RUN)
+    tx.finish()
+    assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
+    assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
+    assert tx.due == 1030.0, "something may be due by that"
+    expected = Saved(1030.0, "two", 1030.0, Trusted(1030.0, tx.now.wall))
+    assert service.saved(tx) == expected
+    service.keep(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
+    assert stored(db)["held"] == (1000.0 - DAY, 1010.0), "once"
+    assert service.saved(tx).clean
+
+
+def test_an_implausible_time_off_is_told_and_makes_nothing_older(db: sqlite3.Connection) -> None:
+    store(db, 1000.0)
+    state = Saved(1000.0, "two", 1000.0, Trusted(1000.0, WALL), 1000.0)
+    service.save(at(db, 0.0, trusted=False), state)
+    tx = at(db, 1000.0, 20 * 365 * DAY, trusted=True)
+    service.keep(tx, RUN)
+    tx.finish()
+    assert stored(db)["held"] == (1000.0,)
+    assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]
+    assert tx.due is None

@@ -1,0 +1,187 @@
+"""Keeping the time of a run: what is saved when, and what is told of the wall clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge import timekeeping, upkeep
+from edge.net.clock import Clock
+from edge.net.tally import Tally
+from edge.rules.clock import Known, Saved, Start
+from edge.store import database, service
+from edge.store.commit import Store
+from edge.store.events import NewEvent
+from tests.helpers.machine import World
+from tests.helpers.manual_time import ManualTime
+from tests.helpers.store import BOUNDS, new_database
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+class Kept:
+    """A store on a world's clock, and a task of `timekeeping` on manual time."""
+
+    def __init__(self, path: Path, world: World, store: Store, clock: Clock) -> None:
+        self.path, self.world, self.store, self.clock = path, world, store, clock
+        self.time = ManualTime()
+
+    async def pass_time(self, seconds: float) -> float:
+        """End the task's next sleep so many seconds later; returns how long it was to be."""
+        nap = await self.time.nap()
+        self.world.true += seconds
+        nap.end()
+        return nap.seconds
+
+    def saved(self) -> Saved:
+        with closing(database.connect(self.path)) as db, database.single(db, self.clock()) as tx:
+            return service.saved(tx)
+
+    def events(self) -> list[tuple[Any, ...]]:
+        with closing(database.connect_reader(self.path)) as db:
+            sql = "SELECT name, value, unit, level, clock FROM events ORDER BY seq"
+            return db.execute(sql).fetchall()
+
+
+@asynccontextmanager
+async def keeping(path: Path, world: World) -> AsyncIterator[Kept]:
+    clock = Clock(0.0, world.machine)
+    store = await Store.open(path, clock, BOUNDS)
+    try:
+        yield Kept(path, world, store, clock)
+    finally:
+        await store.close()
+
+
+async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> None:
+    async with keeping(path, World()) as kept:
+        task = asyncio.create_task(
+            timekeeping.save_soon(kept.store, kept.clock.run, 60.0, kept.time.sleep)
+        )
+        waits = []
+        for _ in range(6):
+            waits.append(await kept.pass_time(10.0))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await task
+        assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+        assert kept.saved() == Saved(60.0, "boot-1", 160.0)
+
+
+async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
+    async with keeping(path, World(synchronised=True)) as kept:
+        kept.world.true = 60.0
+        for name, clean in (("heartbeat", False), (upkeep.STOP, True)):
+            event = NewEvent("system", name=name)
+            await upkeep.record(kept.store, Tally(), event, kept.clock.run)
+            assert kept.saved().clean == clean
+            assert kept.saved().service == 60.0
+            assert kept.saved().trusted is not None
+
+
+async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(path: Path) -> None:
+    world = World()
+    async with keeping(path, world) as kept:
+        work = timekeeping.watch(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+        task = asyncio.create_task(work)
+        assert await kept.pass_time(5.0) == timekeeping.LOOK
+        world.error = 0.3
+        await kept.pass_time(5.0)
+        world.error = -0.3
+        await kept.pass_time(5.0)
+        world.error = 0.6
+        await kept.pass_time(5.0)
+        world.error, world.synchronised = 86_400.6, True
+        await kept.pass_time(5.0)
+        await kept.pass_time(5.0)
+        world.error, world.synchronised = 86_397.6, False
+        await kept.pass_time(5.0)
+        await kept.time.nap()
+        task.cancel()
+        assert kept.events() == [
+            ("clock_stepped", 0.6, "s", "Notice", 0),
+            ("clock_stepped", 86_400.0, "s", "Notice", 1),
+            ("clock_synchronised", None, None, "Informational", 1),
+            ("clock_stepped", -3.0, "s", "Notice", 0),
+            ("clock_lost", None, None, "Warning", 0),
+        ]
+        assert kept.saved().trusted is not None, "saved at once"
+
+
+async def test_what_could_not_be_written_is_noticed_again(path: Path) -> None:
+    world = World()
+    async with keeping(path, world) as kept:
+        work = timekeeping.watch(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+        task = asyncio.create_task(work)
+        with closing(database.connect(path)) as db:
+            db.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON events"
+                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
+            )
+            world.error = 7.0
+            await kept.pass_time(5.0)
+            await kept.pass_time(5.0)
+            nap = await kept.time.nap()
+            db.execute("DROP TRIGGER full")
+            nap.end()
+            await kept.time.nap()
+            task.cancel()
+        assert [row[:2] for row in kept.events()] == [("clock_stepped", 7.0)]
+
+
+async def test_the_first_saves_outlast_a_store_without_room(path: Path) -> None:
+    async with keeping(path, World()) as kept:
+        with closing(database.connect(path)) as db:
+            db.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON meta"
+                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
+            )
+            work = timekeeping.save_soon(kept.store, kept.clock.run, 3.0, kept.time.sleep)
+            task = asyncio.create_task(work)
+            await kept.pass_time(5.0)
+            nap = await kept.time.nap()
+            db.execute("DROP TRIGGER full")
+            nap.end()
+            async with asyncio.timeout(10):
+                await task
+        assert kept.saved().service == 5.0
+
+
+def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
+    world = World(synchronised=True)
+    start = timekeeping.begun(path, world.machine.read())
+    assert start.known is Known.NOTHING
+    with closing(database.connect(path)) as db, database.single(db, Clock(0.0)()) as tx:
+        service.save(tx, start.saved)
+    world.true = 8.5
+    start = timekeeping.begun(path, world.machine.read())
+    assert (start.saved.service, start.off, start.known) == (8.5, 8.5, Known.UPTIME)
+
+
+@pytest.mark.parametrize(
+    ("known", "off", "level"),
+    [
+        (Known.UPTIME, "12.500", None),
+        (Known.WALL, "12.500", None),
+        (Known.IMPLAUSIBLE, "12.500", "Warning"),
+        (Known.LATER, None, None),
+        (Known.NOTHING, None, None),
+    ],
+)
+def test_the_starting_event_tells_what_was_before(
+    known: Known, off: str | None, level: str | None
+) -> None:
+    event = timekeeping.event(Start(Saved(1.0, "boot-1"), 12.5, known, "clean"), 60.0)
+    assert (event.name, event.value, event.unit, event.level) == ("start", 60.0, "s", level)
+    assert event.tags is not None
+    told = {key: event.tags[key] for key in ("boot", "previous", "off_known")}
+    assert told == {"boot": "boot-1", "previous": "clean", "off_known": known}
+    assert event.tags.get("off") == off
