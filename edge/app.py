@@ -23,6 +23,7 @@ import msgspec
 from edge import __version__, config, timekeeping, upkeep
 from edge.admin.control import Running
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
+from edge.handlers import notices
 from edge.handlers.router import Router
 from edge.net import systemd
 from edge.net.alarm import Alarm
@@ -148,6 +149,8 @@ class App:
         sealer = await self._start_uplink(stack, backlog, clock)
         embedded = settings.component is None
         router = Router(settings.gateway.domain, limits, settings.xmpp, accounts=embedded)
+        if settings.log.notify:
+            store.at_end = notices.teller(router.house, settings.log)
         alarm = _due_alarm(store, clock, router)
         stack.callback(alarm.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))

@@ -81,6 +81,7 @@ def parse(text: bytes) -> Config:
     _check_finite(config)
     check_domain(config.gateway.domain)
     _check_fronts(config)
+    _check_notify(config)
     limits = config.limits
     for part, whole in _PARTS:
         if getattr(limits, part) > getattr(limits, whole):
@@ -120,6 +121,23 @@ def _check_fronts(config: Config) -> None:
         raise ConfigError("with xmpp.component, xmpp.listen and xmpp.listen_tls are empty")
     for domain in xmpp.trusted_domains:
         check_domain(domain)
+
+
+def _check_notify(config: Config) -> None:
+    """Who is told of events has an account here; where this is a component, at some server."""
+    domain = config.gateway.domain
+    for jid in config.log.notify:
+        local, _, host = jid.partition("@")
+        if not re.fullmatch(r"[^\s\"&'/:<>@]{1,1023}", local) or local != local.lower():
+            raise ConfigError(f"log.notify: {jid!r} is not NAME@DOMAIN, in lower-case letters")
+        if config.component is None and host != domain:
+            raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway, @{domain}")
+        if config.component is not None and host == domain:
+            raise ConfigError(f"log.notify: {jid!r}: a component has no accounts of its own")
+        try:
+            check_domain(host)
+        except ConfigError as error:
+            raise ConfigError(f"log.notify: {jid!r}: {error}") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -90,6 +90,15 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         Literal["Informational", "Notice", "Warning", "Error", "Critical", "Alert", "Emergency"],
         option("The least level of those."),
     ] = "Warning"
+    notify_most: Annotated[
+        int,
+        option(
+            "Of those, at most so many in a minute; the rest is counted, and told as one.",
+            "events",
+            ge=1,
+            le=1000,
+        ),
+    ] = 30
 
 
 class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -91,6 +91,11 @@ CREATE TEMPORARY TABLE capabilities (
     used INTEGER NOT NULL UNIQUE, -- the highest was used last
     PRIMARY KEY (hash, ver)
 ) STRICT, WITHOUT ROWID;
+CREATE TEMPORARY TABLE notices (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    since REAL NOT NULL, -- service seconds: when the present minute began
+    events INTEGER NOT NULL -- told in it
+) STRICT;
 """
 """Who is there, what they have been handed and what they can do: it ends with the process."""
 

@@ -110,6 +110,15 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     text = _to_json(dict(tags)).decode() if tags else None
     seq, clock = counter.last, now.synchronised
     tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
+    if lane == SYSTEM:
+        tx.memo.setdefault("noted", []).append((seq, event))
+
+
+def noted(tx: Transaction) -> list[tuple[int, NewEvent]]:
+    """Return what the gateway itself has logged in this transaction since this was last asked, and
+    the numbers in its lane."""
+    found: list[tuple[int, NewEvent]] = tx.memo.pop("noted", [])
+    return found
 
 
 def _counters(tx: Transaction) -> dict[str, _Counter]:

@@ -13,6 +13,9 @@ from edge.rules.access import Sender
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
+OUTSIDE: Final = 0
+"""The generation of no session: what is sent to it goes by its address over a component's link."""
+
 _BIND: Final = """
 INSERT INTO temp.sessions (generation, full, bare, account, grant) VALUES (?, ?, ?, ?, ?)
 """
