@@ -25,6 +25,18 @@ STOP_TIME: Final = 60.0
 """Seconds to a clean stop."""
 
 
+RAISED: Final = {
+    "require_tls": "false",
+    "stanzas_per_second": "1000000",
+    "stanzas_at_once": "1000000",
+    "bytes_per_second": "1073741824",
+    "bytes_at_once": "1073741824",
+    "sessions_per_address": "1000",
+}
+"""Options that are not the defaults: devices are let in without TLS too, a connection is read as
+fast as the gateway can, since that is what is measured, and all devices may be behind one address."""
+
+
 class Server(NamedTuple):
     """A running server."""
 
@@ -40,8 +52,12 @@ def prepare(folder: Path, devices: int) -> None:
     """Make the folder of a gateway that lets its devices in without TLS, and with it."""
     setup.init(folder, DOMAIN, "127.0.0.1:0")
     path = folder / config.FILE_NAME
-    text = path.read_text("utf-8")
-    path.write_text(text.replace("require_tls = true", "require_tls = false"), "utf-8")
+    lines = path.read_text("utf-8").splitlines()
+    for at, line in enumerate(lines):
+        name = line.partition(" = ")[0]
+        if name in RAISED:
+            lines[at] = f"{name} = {RAISED[name]}"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
     keys = credentials.derive(PASSWORD)
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
