@@ -77,6 +77,8 @@ def ask(folder: Path, patience: float = PATIENCE) -> Running | None:
             line = _exchange(asking, path, time.monotonic() + patience)
     except (FileNotFoundError, ConnectionRefusedError):  # never started; killed
         return None
+    except (BrokenPipeError, ConnectionResetError):  # it has too many callers
+        line = b""
     except TimeoutError:
         raise SetupError(f"{place}: the gateway has not answered for {patience:g} s") from None
     except OSError as error:

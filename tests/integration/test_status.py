@@ -1,0 +1,143 @@
+"""`fieldpost status` beside a real gateway: while it runs, after a kill, after a stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.admin import control
+from edge.admin.status import OF_PROCESS, allowed
+from edge.config import load
+from edge.errors import SetupError
+from edge.net.clock import boot_id
+from tests.helpers.gateway import COMMAND_S, DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import log_in, log_message
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", "pump1", "valve")
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as started:
+        yield started
+
+
+def command(gateway: Gateway, *options: str) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("fieldpost"), "status", "--dir", gateway.folder, *options],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=True,
+    )
+    return done.stdout
+
+
+def status(gateway: Gateway) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command(gateway, "--json"))
+    return found
+
+
+async def test_a_running_gateway_tells_what_it_uses(gateway: Gateway, process: Process) -> None:
+    before = status(gateway)
+    port = port_of(process)
+    async with (
+        await log_in(port, gateway.ca, "pump1", PASSWORD) as pump,
+        await log_in(port, gateway.ca, "pump1", PASSWORD, "other"),
+        await log_in(port, gateway.ca, "valve", PASSWORD),
+    ):
+        await pump.assured("m1", log_message(1))
+        found = status(gateway)
+    limits = found["limits"]
+    assert {name for name, limit in limits.items() if limit.get("used", 0) is None} == set()
+    assert {name for name in OF_PROCESS if limits[name]["used"]} >= {
+        *("sessions", "sessions_per_account", "sessions_per_address"),
+    }
+    for name, figure in (
+        ("sessions", 3),
+        ("sessions_per_account", 2),
+        ("sessions_per_address", 3),
+        ("unauthenticated", 0),
+        ("held_messages", 1),
+    ):
+        assert limits[name]["used"] == figure
+    assert limits["held_messages_per_source"]["of"] == f"pump1@{DOMAIN}"
+    assert (found["gateway"], found["state"], found["sessions"]) == (DOMAIN, "running", 3)
+    assert found["waiting"]["held"] == 1
+    assert found["boot"] == boot_id()
+    assert 0 <= before["uptime"] < found["uptime"] < 600
+    assert before["service"] < found["service"]
+    assert found["synchronised"] in (True, False)
+    assert not found["changed"]
+
+
+def test_the_figures_are_those_of_the_running_gateway(gateway: Gateway, process: Process) -> None:
+    gateway.configure(sessions=77)
+    found = status(gateway)
+    assert found["changed"]
+    assert found["limits"]["sessions"]["allowed"] == 1000
+    text = command(gateway)
+    assert "a restart takes them" in text
+    assert text.startswith(f"{DOMAIN}: running, fieldpost ")
+    assert process.terminate() == 0
+    found = status(gateway)
+    assert not found["changed"]
+    assert found["limits"]["sessions"]["allowed"] == 77
+    assert {name: limit["allowed"] for name, limit in found["limits"].items()} == allowed(
+        load(gateway.folder).limits
+    )
+
+
+def test_a_killed_gateway_is_not_running_and_the_next_one_is(
+    gateway: Gateway, process: Process
+) -> None:
+    place = gateway.folder / control.SOCKET
+    assert place.stat().st_mode & 0o777 == 0o600
+    process.kill9()
+    assert place.is_socket()
+    found = status(gateway)
+    assert (found["state"], found["trouble"]) == ("not running", None)
+    assert found["limits"]["sessions"] == {"allowed": 1000, "unit": "sessions", "used": None}
+    with gateway.run() as again:
+        assert status(gateway)["state"] == "running"
+        assert again.terminate() == 0
+    assert not place.exists()
+    assert status(gateway)["state"] == "not running"
+
+
+def test_a_gateway_that_stands_still_is_told(gateway: Gateway, process: Process) -> None:
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(SetupError, match="has not answered"):
+        control.ask(gateway.folder, patience=0.1)
+    os.kill(process.pid, signal.SIGCONT)
+    assert control.ask(gateway.folder) is not None
+
+
+def test_without_a_socket_all_else_goes_on(gateway: Gateway) -> None:
+    place = gateway.folder / control.SOCKET
+    place.mkdir()
+    with gateway.run() as process:
+        assert "no control socket" in process.stderr
+        assert process.terminate() == 0
+    assert place.is_dir()
+
+
+def test_a_folder_deep_down_is_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["deep" * 10] * 4)
+    folder.parent.mkdir(parents=True)
+    gateway = Gateway(folder)
+    with gateway.run() as process:
+        assert status(gateway)["state"] == "running"
+        assert process.terminate() == 0

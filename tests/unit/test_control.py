@@ -1,0 +1,206 @@
+"""The control socket: one line asks, one line answers, and callers are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import pytest
+
+from edge.admin import control as asking
+from edge.admin import setup, status
+from edge.admin.control import Running
+from edge.errors import SetupError
+from edge.net import control
+from edge.net.control import CALLERS, REQUEST_BYTES, Control
+
+WAIT_S = 10.0
+STATE = Running(
+    version="1.2.3",
+    boot="b",
+    service=12.5,
+    uptime=2.0,
+    synchronised=True,
+    used={"sessions": 3},
+    limits={"sessions": 7, "held_ttl": 1.5},
+)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Control]:
+    made = Control(tmp_path, lambda: STATE)
+    await made.start()
+    yield made
+    made.stop()
+
+
+async def ask(folder: Path) -> Running | None:
+    return await asyncio.to_thread(asking.ask, folder)
+
+
+async def call(folder: Path, request: bytes) -> bytes:
+    """Send bytes and return all that comes until the end."""
+    reader, writer = await asyncio.open_unix_connection(folder / asking.SOCKET)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.read(), WAIT_S)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not true():  # noqa: ASYNC110 - nothing in the gateway waits for this
+            await asyncio.sleep(0)
+
+
+async def test_who_asks_is_told(served: Control, tmp_path: Path) -> None:
+    assert await ask(tmp_path) == STATE
+    assert await ask(tmp_path) == STATE
+    await until(lambda: not served.callers)
+
+
+async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
+    old = os.umask(0o777)
+    try:
+        made = Control(tmp_path, lambda: STATE)
+        await made.start()
+        assert (tmp_path / asking.SOCKET).stat().st_mode & 0o777 == 0o600
+        made.stop()
+    finally:
+        os.umask(old)
+
+
+async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
+    made = Control(tmp_path, lambda: STATE)
+    made.stop()
+    await made.start()
+    assert names(tmp_path) == [asking.SOCKET]
+    made.stop()
+    assert names(tmp_path) == []
+    assert await ask(tmp_path) is None
+
+
+async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(str(tmp_path / asking.SOCKET))
+    assert await ask(tmp_path) is None
+    made = Control(tmp_path, lambda: STATE)
+    await made.start()
+    assert await ask(tmp_path) == STATE
+    made.stop()
+
+
+async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    place = tmp_path / asking.SOCKET
+    place.write_text("mine", "utf-8")
+    made = Control(tmp_path, lambda: STATE)
+    with pytest.raises(OSError, match="in use"):
+        await made.start()
+    made.stop()
+    assert place.read_text("utf-8") == "mine"
+
+
+async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    made = Control(folder, lambda: STATE)
+    await made.start()
+    assert await ask(folder) == STATE
+    made.stop()
+    assert names(folder) == []
+
+
+@pytest.mark.parametrize("request_", [b"nothing\n", b"\n", b"status \n"])
+async def test_an_unknown_request_is_told_so(
+    served: Control, tmp_path: Path, request_: bytes
+) -> None:
+    assert await call(tmp_path, request_) == b'{"error":"unknown request"}\n'
+
+
+async def test_a_request_may_come_in_pieces(served: Control, tmp_path: Path) -> None:
+    reader, writer = await asyncio.open_unix_connection(tmp_path / asking.SOCKET)
+    for piece in (b"sta", b"tus", b"\n"):
+        writer.write(piece)
+        await writer.drain()
+        await until(lambda: bool(served.callers))
+    assert (await asyncio.wait_for(reader.read(), WAIT_S)).startswith(b'{"version":"1.2.3"')
+    writer.close()
+
+
+async def test_a_request_without_an_end_is_cut_off(served: Control, tmp_path: Path) -> None:
+    assert await call(tmp_path, b"x" * (REQUEST_BYTES + 1)) == b""
+    assert await ask(tmp_path) == STATE
+
+
+async def test_callers_are_bounded_in_number(served: Control, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        for _ in range(CALLERS):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX))
+            one.connect(str(tmp_path / asking.SOCKET))
+        await until(lambda: len(served.callers) == CALLERS)
+        assert await call(tmp_path, b"") == b""
+        with pytest.raises(SetupError, match="busy"):
+            await ask(tmp_path)
+    await until(lambda: not served.callers)
+    assert await ask(tmp_path) == STATE
+
+
+async def test_callers_are_bounded_in_time(
+    served: Control, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "CALL_TIME", 0.01)
+    assert await call(tmp_path, b"stat") == b""
+
+
+async def test_who_still_asks_at_the_end_is_cut_off(served: Control, tmp_path: Path) -> None:
+    asked = asyncio.create_task(call(tmp_path, b"stat"))
+    await until(lambda: bool(served.callers))
+    served.stop()
+    assert await asked == b""
+
+
+def answering(folder: Path, answer: bytes | None) -> threading.Thread:
+    """Answer one caller with something else, or not at all; returns when it listens."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(folder / asking.SOCKET))
+    listening.listen()
+
+    def serve() -> None:
+        with suppress(ConnectionError), listening, listening.accept()[0] as caller:
+            while answer is None and caller.recv(100):
+                pass
+            caller.sendall(answer or b"")
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("answer", [b"", b"{}\n", b"nonsense\n", b"x" * 100_000])
+def test_an_answer_that_is_none_is_told(tmp_path: Path, answer: bytes) -> None:
+    setup.init(tmp_path / "gw", "gw.example")
+    thread = answering(tmp_path / "gw", answer)
+    found = status.read(tmp_path / "gw")
+    assert found.state == status.NO_ANSWER
+    assert found.trouble is not None
+    assert "busy, or of another version" in found.trouble
+    thread.join()
+
+
+def test_a_gateway_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+    thread = answering(tmp_path, None)
+    with pytest.raises(SetupError, match=r"has not answered for 0\.05 s"):
+        asking.ask(tmp_path, patience=0.05)
+    thread.join()
