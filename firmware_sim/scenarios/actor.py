@@ -113,6 +113,9 @@ class Actor:
             self._begin(self._restart())
         elif fault in (Fault.CUT, Fault.RESET):
             self._link.cut(reset=fault is Fault.RESET)
+        elif fault in (Fault.END_REQUESTS, Fault.END_ANSWERS):
+            ends_requests = fault is Fault.END_REQUESTS
+            self._link.half_close(requests=ends_requests, answers=not ends_requests)
         else:
             self._begin(self._lose(self._link, fault))
 

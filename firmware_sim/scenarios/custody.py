@@ -1,0 +1,348 @@
+"""The scenario `custody`: devices send to each other at all levels, and everything fails.
+
+Links lose, delay, reset and half-close; devices restart; some read slowly, some never come; the
+gateway is killed and started again. It makes a gateway of its own. What is sent is `custody_plan`'s
+choice, what goes wrong is `faults`', and `custody_verdict` judges what is found at the end: in the
+devices' outboxes and inboxes, in the gateway's log, and among what the gateway keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim import custody_verdict, gateway_command, gateway_log, messages
+from firmware_sim.actuator import Actuator, command
+from firmware_sim.custody_plan import Plan, Way
+from firmware_sim.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran
+from firmware_sim.device import Device
+from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
+from firmware_sim.faults import Fault, FaultPlan
+from firmware_sim.inbox import Inbox
+from firmware_sim.limits import OutboxLimits, Policy, Reconnect
+from firmware_sim.outbox import Outbox
+from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
+from firmware_sim.receiving import Receiving
+from firmware_sim.scenarios.actor import Actor, waiting
+from firmware_sim.scenarios.record import EVENT
+from firmware_sim.sender import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from firmware_sim.courier import Moment
+    from firmware_sim.verdict import Key
+
+_OPTIONS: Final = {
+    "retry_after": 2.0,  # seconds: a run is short
+    "retry_most": 10.0,
+    "unauthenticated_per_address": 200,  # all devices are at one address here, and come at once
+}
+_POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
+_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
+_FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
+_SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
+_LOOK_S: Final = 1.0  # between two looks at what waits, and two reports
+_VALVE: Final = Actuator()
+
+
+@dataclass(frozen=True, slots=True)
+class CustodySettings:
+    """How a run goes: `devices` send `messages` in all over `seconds`, at a part of `faults`.
+
+    `kills` is how often the gateway is killed. `patience` is how many seconds more the run may
+    take until all is delivered.
+    """
+
+    folder: Path
+    devices: int = 100
+    messages: int = 20_000
+    seconds: float = 180.0
+    patience: float = 180.0
+    faults: float = 0.05
+    kills: int = 10
+    seed: int = 1
+
+    @property
+    def plan(self) -> Plan:
+        """What is to be sent."""
+        return Plan(self.seed, DOMAIN, self.devices, self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class CustodyRan:
+    """A run that is over: its verdict, the faults that it met, and why devices stayed out."""
+
+    verdict: CustodyVerdict
+    faults: Counter[Fault]
+    kills: int
+    errors: Counter[str]
+
+
+class _Sender:
+    """One device of the run: sends its messages, and runs the commands that it gets."""
+
+    def __init__(
+        self, name: str, settings: CustodySettings, run: str, gateway: OwnGateway, password: str
+    ) -> None:
+        self.name = name
+        self._settings, self._plan = settings, settings.plan
+        self._run, self._gateway, self._password = run, gateway, password
+        self._random = random.Random(f"pace/{settings.seed}/{name}")  # noqa: S311 - repeatable
+        faults = FaultPlan(settings.seed, name, settings.faults)
+        self.actor = Actor(HOST, gateway.port, faults, self._make)
+        self.plain: dict[Key, State] = {}
+        """What became of its messages of level 0: sent, or not."""
+
+    def _make(self, host: str, port: int, observe: Callable[[Moment, int], None]) -> Device:
+        folder, jid = self._settings.folder, self._plan.jid(self.name)
+        return Device(
+            jid,
+            self._password,
+            outbox_path=_outbox(folder, self.name),
+            ca_file=self._gateway.ca,
+            host=host,
+            port=port,
+            policy=_POLICY,
+            limits=_limits(self._settings),
+            reconnect=_RECONNECT,
+            receive=Receiving(_inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
+            observe=observe,
+        )
+
+    async def send(self) -> None:
+        """Send all messages at their times."""
+        loop, count = asyncio.get_running_loop(), self._plan.count(self.name)
+        begun, step = loop.time(), self._settings.seconds / max(count, 1)
+        for number in range(1, count + 1):
+            due = begun + (number - 1 + self._random.random()) * step
+            await asyncio.sleep(due - loop.time())
+            planned = self._plan.message(self.name, number)
+            to = self._plan.address(planned)
+            body = self._body(number, planned.way)
+            if planned.level == 0:
+                await self._send_plain(number, body, to)
+            else:
+                await self._send_sure(number, body, to, planned.level)
+
+    def _body(self, number: int, way: Way) -> str:
+        if way is Way.GATEWAY:
+            return messages.log(EVENT, "Custody.", tags={"n": number, "run": self._run})
+        return command(str(number), "open")
+
+    async def _send_plain(self, number: int, body: str, to: str) -> None:
+        key = (self._plan.jid(self.name), number)
+        self.plain[key] = State.FAILED
+        with contextlib.suppress(NotSent, DeviceStopped):
+            await (await self.actor.steady()).send(body, to=to, qos=0)
+            self.plain[key] = State.DONE
+
+    async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
+        """Send until the outbox has it: a restart leaves open whether it does, which it tells."""
+        unsure = False
+        while True:
+            device = await self.actor.steady()
+            try:
+                if unsure and _has(device, number):
+                    return
+                await device.send(body, to=to, qos=level, label=str(number))
+            except OutboxFull:
+                await asyncio.sleep(_FULL_WAIT_S)
+            except DeviceStopped:
+                unsure = True
+                await asyncio.sleep(0)  # it restarts
+            else:
+                return
+
+    async def dawdle(self) -> None:
+        """Stop reading for a while, again and again; for ever."""
+        while True:
+            await asyncio.sleep(self._random.uniform(*_SLOW_S))
+            device = await self.actor.steady()
+            device.pause_reading()
+            await asyncio.sleep(self._random.uniform(*_SLOW_S))
+            device.resume_reading()
+
+
+async def custody(
+    settings: CustodySettings, progress: Callable[[str], None] | None = None
+) -> CustodyRan:
+    """Run the scenario and judge it.
+
+    Args:
+        settings: how; `folder` is made, and keeps everything for who wants to look.
+        progress: told where the run is, each second.
+
+    Raises:
+        FirmwareError: a command of the gateway failed, or a file of a device.
+    """
+    tell = progress or _silent
+    plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
+    settings.folder.mkdir(parents=True)
+    tell(f"making a gateway with {len(plan.names)} devices")
+    accounts = [Account(name, password) for name in plan.names]
+    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, _OPTIONS)
+    senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
+    try:
+        await gateway.start()
+        await _go(settings, gateway, senders, tell)
+        errors = Counter(each.actor.error for each in senders if each.actor.error)
+    finally:
+        await asyncio.gather(*(each.actor.stop() for each in senders))
+        await gateway.stop()
+    evidence = await asyncio.to_thread(_evidence, settings, run, senders, gateway.folder)
+    faults = sum((each.actor.plan.happened for each in senders), Counter[Fault]())
+    verdict = custody_verdict.judge(plan.all(), evidence)
+    return CustodyRan(verdict, faults, gateway.starts - 1, errors)
+
+
+async def _go(
+    settings: CustodySettings,
+    gateway: OwnGateway,
+    senders: list[_Sender],
+    tell: Callable[[str], None],
+) -> None:
+    """Send everything, amid all faults, and wait until it has arrived, or patience has an end."""
+    slow = [each for each in senders if each.name in settings.plan.slow]
+    for each in senders:
+        await each.actor.start()
+    asides = [asyncio.create_task(each.dawdle()) for each in slow]
+    asides += [asyncio.create_task(_report(settings, gateway, senders, tell))]
+    asides += [asyncio.create_task(_kill(settings, gateway))]
+    try:
+        async with asyncio.timeout(settings.seconds + settings.patience):
+            async with asyncio.TaskGroup() as group:
+                for each in senders:
+                    group.create_task(each.send())
+            await asides[-1]
+            for aside in asides[: len(slow)]:
+                aside.cancel()
+            for each in slow:
+                (await each.actor.steady()).resume_reading()
+            await asyncio.gather(*(each.actor.flush() for each in senders))
+            await _drained(settings, gateway, senders)
+    except TimeoutError:
+        pass  # what has not arrived is told by the verdict
+    finally:
+        for aside in asides:
+            aside.cancel()
+        await asyncio.gather(*asides, return_exceptions=True)
+
+
+async def _kill(settings: CustodySettings, gateway: OwnGateway) -> None:
+    """Kill the gateway so often, at moments that the seed spreads over the run."""
+    chance = random.Random(f"kills/{settings.seed}")  # noqa: S311 - repeatable
+    step = settings.seconds / max(settings.kills, 1)
+    for _ in range(settings.kills):
+        before = chance.uniform(0.1, 0.9) * step
+        await asyncio.sleep(before)
+        await gateway.kill()
+        await asyncio.sleep(chance.uniform(*_DOWN_S))
+        await gateway.start()
+        await asyncio.sleep(max(step - before - _DOWN_S[1], 0.0))
+
+
+async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list[_Sender]) -> None:
+    """Wait until the gateway keeps no more than what is for devices that never come."""
+    plan = settings.plan
+    while True:
+        found = 0
+        for each in senders:
+            for record in (await each.actor.steady()).records(State.DONE):
+                found += plan.name(record.recipient) in plan.absent
+        if _kept(await asyncio.to_thread(_status, gateway.folder)) <= found:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _report(
+    settings: CustodySettings,
+    gateway: OwnGateway,
+    senders: list[_Sender],
+    tell: Callable[[str], None],
+) -> None:
+    while True:
+        counts = [each.actor.counts() for each in senders]
+        done = sum(sum(each.values()) - waiting(each) for each in counts)
+        live, online = sum(map(waiting, counts)), sum(each.actor.online for each in senders)
+        plain = sum(len(each.plain) for each in senders)
+        faults = sum(each.actor.plan.happened.total() for each in senders)
+        tell(
+            f"{done + live + plain}/{settings.messages} sent, {live} under way,"
+            f" {online} devices online, {faults} faults, {gateway.starts - 1} kills"
+        )
+        await asyncio.sleep(_LOOK_S)
+
+
+# What is found at the end.
+
+
+def _evidence(
+    settings: CustodySettings, run: str, senders: list[_Sender], folder: Path
+) -> Evidence:
+    plan = settings.plan
+    believed: dict[Key, State] = {}
+    ran: list[Ran] = []
+    for each in senders:
+        believed |= each.plain
+        believed.update(_believed(settings, each.name))
+        ran += _ran(settings, each.name)
+    lines = gateway_log.from_gateway(folder)
+    ran += [Ran(key, GATEWAY) for key in gateway_log.of_run(lines, EVENT, run)]
+    status = _status(folder)
+    return Evidence(believed, ran, {}, _kept(status), frozenset(plan.absent))
+
+
+def _believed(settings: CustodySettings, name: str) -> Iterator[tuple[Key, State]]:
+    """Read from a device's outbox what became of its messages."""
+    jid = settings.plan.jid(name)
+    with Outbox.open(_outbox(settings.folder, name), jid, _limits(settings)) as outbox:
+        for record in outbox.records(*State):
+            yield (jid, int(record.label)), record.state
+
+
+def _ran(settings: CustodySettings, name: str) -> Iterator[Ran]:
+    """Read from a device's inbox which commands ran, in their order."""
+    with Inbox.open(_inbox(settings.folder, name), settings.plan.jid(name)) as inbox:
+        for row in Actuator.ran(inbox.database):
+            yield Ran((row.sender, int(row.command)), name, row.times)
+
+
+def _status(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", folder))
+    return found
+
+
+def _kept(status: dict[str, Any]) -> int:
+    """Say how many messages of level 1 and 2 wait for accounts."""
+    return int(status["waiting"]["outbox"])
+
+
+def _has(device: Device, number: int) -> bool:
+    return any(int(record.label) == number for record in device.records())
+
+
+def _limits(settings: CustodySettings) -> OutboxLimits:
+    """Give limits under which an outbox remembers every message of the run."""
+    most = max(settings.messages, 1)
+    return OutboxLimits(keep_done=most, keep_failed=most)
+
+
+def _outbox(folder: Path, name: str) -> Path:
+    return folder / f"{name}.outbox"
+
+
+def _inbox(folder: Path, name: str) -> Path:
+    return folder / f"{name}.inbox"
+
+
+def _silent(_line: str) -> None:
+    """Tell nobody."""
