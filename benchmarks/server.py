@@ -34,7 +34,7 @@ RAISED: Final = {
     "sessions_per_address": "1000",
 }
 """Options that are not the defaults: devices are let in without TLS too, a connection is read as
-fast as the gateway can, since that is what is measured, and all devices may be behind one address."""
+fast as the gateway can (that is what is measured), and all devices may be behind one address."""
 
 
 class Server(NamedTuple):
