@@ -39,6 +39,7 @@ def test_a_full_event() -> None:
             "facility": "plant",
             "module": "auth",
             "code": "7",
+            "code:type": "xs:int",
             "empty": "",
             "stackTrace": "at line 1",
         },
@@ -68,6 +69,20 @@ def test_a_tag_without_a_name_and_elements_of_others_are_passed_over() -> None:
         "<x:message xmlns:x='urn:x'>no</x:message>"
     )
     assert event == NewEvent("log", level="Informational", tags={})
+
+
+def test_tags_of_one_name_are_all_kept() -> None:
+    event = decode(
+        content="<tag name='a' value='1' type='xs:long'/><tag name='b' value='x'/>"
+        "<tag name='a' value='2'/><tag name='a' value='1' type='xs:string'/>"
+    )
+    assert event.tags == {"a": "1", "a:type": "xs:long", "b": "x", "a#2": "2", "a#3": "1"}
+
+
+def test_a_stack_trace_may_stand_in_an_attribute_and_in_an_element() -> None:
+    assert decode("stackTrace='line 1'").tags == {"stackTrace": "line 1"}
+    both = decode("stackTrace='line 1'", "<stackTrace>line 1\nline 2</stackTrace>")
+    assert both.tags == {"stackTrace": "line 1\nline 2"}
 
 
 def test_what_the_device_tags_does_not_overwrite_what_the_event_says() -> None:
