@@ -8,18 +8,18 @@ them: what lies there is known to the gateway, always. How anything is printed i
 from __future__ import annotations
 
 import re
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge import config, credentials
 from edge.admin import certificates, durable, moment, pki
+from edge.admin.transactions import changing, reading
 from edge.errors import FieldpostError, SetupError
-from edge.store import accounts, database, events, meta, roster
+from edge.store import accounts, events, roster
 from edge.store import certificates as issued_certificates
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from edge.admin.certificates import Issued
@@ -114,7 +114,7 @@ def add(
         roster.strike_out(tx, jid)
 
     if not certificate:
-        with _changing(folder) as tx:
+        with changing(folder) as tx:
             unit(tx)
         return Added(jid, made_up)
     return Added(jid, made_up, _certify(folder, name, jid, unit))
@@ -153,7 +153,7 @@ def set_password(folder: Path, name: str, password: str | None) -> Password:
     jid = _own(config.load(folder), name)
     made_up = credentials.generate_password() if password is None else None
     keys = _keys(password if made_up is None else made_up)
-    with _changing(folder) as tx:
+    with changing(folder) as tx:
         _find(tx, name)
         restored = _restore(tx, name, jid)
         accounts.set_credentials(tx, name, keys)
@@ -168,7 +168,7 @@ def revoke(folder: Path, name: str) -> int:
     certificates could not be written; the gateway refuses it in any case.
     """
     jid = _jid(config.load(folder), name)
-    with _changing(folder) as tx:
+    with changing(folder) as tx:
         _find(tx, name)
         revoked = issued_certificates.revoke(tx, name)
         if accounts.revoke(tx, name):
@@ -186,7 +186,7 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
     settings = config.load(folder)
     if settings.component is not None:
         raise SetupError(_NOTHING_HANDED_ON)
-    with _changing(folder) as tx:
+    with changing(folder) as tx:
         _find(tx, name)
         changed = accounts.set_downgrade(tx, name, downgrade)
         if changed:
@@ -202,7 +202,7 @@ def remove(folder: Path, name: str) -> Waited:
     gone, those of its outbox become dead letters. Raises `SetupError` as `revoke` does.
     """
     jid = _jid(config.load(folder), name)
-    with _changing(folder) as tx:
+    with changing(folder) as tx:
         _find(tx, name)
         issued_certificates.revoke(tx, name)
         waited = accounts.remove(tx, name)
@@ -218,10 +218,7 @@ def listed(folder: Path) -> list[Device]:
     """Return all devices by name."""
     settings = config.load(folder)
     now = moment.now()
-    with (
-        closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, now, "BEGIN") as tx,
-    ):
+    with reading(folder) as tx:
         found, latest = accounts.listed(tx), issued_certificates.latest(tx)
     return [
         _device(account, _jid(settings, account.name), latest.get(account.name), now.wall)
@@ -265,7 +262,7 @@ def _certify(folder: Path, name: str, jid: str, unit: Callable[[Transaction], No
     issued = certificates.issue(ca, jid, days, moment.now().wall)
     place = certificates.place(folder, name)
     with durable.staged(place, issued.contents) as put:
-        with _changing(folder) as tx:
+        with changing(folder) as tx:
             unit(tx)
             issued_certificates.add(tx, name, *_record(issued))
             if not pki.files(folder).crl.exists():  # a folder of an older version
@@ -282,7 +279,7 @@ def _publish(folder: Path, done: str) -> None:
     """Write the list of revoked certificates; where that fails, say what is true all the same."""
     try:
         ca = pki.load(folder)
-        with _changing(folder) as tx:
+        with changing(folder) as tx:
             certificates.write_crl(tx, folder, ca)
     except (FieldpostError, OSError) as error:
         raise SetupError(
@@ -333,13 +330,3 @@ def _log(
 ) -> None:
     event = NewEvent("device", jid, name=name, level=level, value=value, unit=unit)
     events.append(tx, events.SYSTEM, event)
-
-
-@contextmanager
-def _changing(folder: Path) -> Iterator[Transaction]:
-    with (
-        closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
-    ):
-        tx.now = tx.now._replace(service=meta.service(tx))  # events are dated with it
-        yield tx

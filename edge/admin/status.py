@@ -6,16 +6,16 @@ the process alone knows comes over its control socket. How anything is printed i
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple, get_type_hints
 
 import msgspec
 
 from edge import __version__, config
-from edge.admin import control, moment
+from edge.admin import control
+from edge.admin.transactions import reading
 from edge.errors import SetupError
 from edge.limits import Limits
-from edge.store import database, meta, space, usage
+from edge.store import meta, space, usage
 from edge.store.usage import Used
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read(folder: Path) -> Status:
     """Return how the gateway of `folder` stands; raises `FieldpostError`."""
     settings = config.load(folder)
     running, trouble = _ask(folder)
-    rows = _read(folder / database.FILE_NAME)
+    rows = _read(folder)
     live, free, wal, disk = rows.space
     used = rows.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
     configured = allowed(settings.limits)
@@ -152,11 +152,8 @@ def _ask(folder: Path) -> tuple[Running | None, str | None]:
         return None, str(error)
 
 
-def _read(path: Path) -> _Rows:
-    with (
-        closing(database.connect_reader(path)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
-    ):
+def _read(folder: Path) -> _Rows:
+    with reading(folder) as tx:
         return _Rows(
             meta.epoch(tx),
             meta.service(tx),

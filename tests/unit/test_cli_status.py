@@ -221,3 +221,11 @@ def test_what_goes_wrong_is_told_in_one_line_with_status_1(folder: Path, tmp_pat
         assert result.exit_code == 1
         assert result.stderr.startswith("Error: ")
         assert result.output.count("\n") == 1
+
+
+def test_a_database_of_an_older_version_is_told(folder: Path) -> None:
+    change(folder, lambda tx: tx.run("PRAGMA user_version = 2"))
+    for command in (("status",), ("device", "list")):
+        result = call(folder, *command)
+        assert result.exit_code == 1
+        assert "of an older version: `fieldpost run` brings it up to date" in result.stderr
