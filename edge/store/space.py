@@ -77,9 +77,8 @@ def _measure(tx: Transaction) -> Space:
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:
         return Space(live, spare, 0, UNBOUNDED)
-    disk = os.statvfs(path)
     growth = max(0, pages * PAGE_BYTES - _size(path))  # what is in the WAL alone so far
-    return Space(live, spare, _size(f"{path}-wal"), disk.f_bavail * disk.f_frsize - growth)
+    return Space(live, spare, _size(f"{path}-wal"), _left(path) - growth)
 
 
 def _size(path: str) -> int:
@@ -87,6 +86,11 @@ def _size(path: str) -> int:
         return os.stat(path).st_size  # noqa: PTH116 - for each transaction; a Path costs more
     except FileNotFoundError:
         return 0
+
+
+def _left(path: str) -> int:
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
 
 
 class Keeper:
@@ -137,9 +141,7 @@ class Keeper:
             return None
         with suppress(sqlite3.Error):
             _without_waiting(connection, lambda: _checkpoint(connection, _PASSIVE))
-        (pages,) = connection.execute(_PAGES).fetchone()
-        (most,) = connection.execute("PRAGMA main.max_page_count").fetchone()
-        rule = "database_bytes" if pages >= most else "disk"
+        rule = "disk" if _left(self._file) < WAL_SHARE else "database_bytes"
         return StoreFull(f"the database: {error}", rule)
 
     def tidy(self, connection: sqlite3.Connection) -> None:
@@ -153,7 +155,8 @@ class Keeper:
     def _give_back(self, connection: sqlite3.Connection) -> None:
         (free,) = connection.execute(_FREE).fetchone()
         if free > FREE_PAGES:
-            connection.execute(_GIVE_BACK).fetchall()
+            connection.executescript(_GIVE_BACK)  # `execute` would stop after the first page
+            _checkpoint(connection, _PASSIVE)  # which cuts the file
         if _size(self._wal) > WAL_SHARE:
             _checkpoint(connection, _TRUNCATE)
 

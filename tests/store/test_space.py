@@ -1,0 +1,241 @@
+"""The database on the disk: measured, bounded with its WAL, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from edge.errors import StoreError, StoreFull
+from edge.limits import Limits
+from edge.rules.quota import Over
+from edge.rules.space import WAL_SHARE
+from edge.store import commit, database, meta, space
+from edge.store.commit import Store
+from edge.store.database import PAGE_BYTES, Transaction
+from tests.helpers.store import Clock, in_memory, new_database, opened
+
+MIB = 1024 * 1024
+MOMENT = Clock()()
+SIZE = 200_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return new_database(tmp_path)
+
+
+def write(key: str, value: bytes | None = None) -> Callable[[Transaction], None]:
+    """Write a value that was not there before: SQLite writes nothing where nothing changes."""
+    value = random.randbytes(SIZE) if value is None else value
+    return lambda tx: meta.write(tx, key, value)
+
+
+def remove(pattern: str) -> Callable[[Transaction], object]:
+    return lambda tx: tx.run("DELETE FROM meta WHERE key LIKE ?", (pattern,))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """Read without end, as a process that was stopped in the midst does."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM meta").fetchone()
+        yield other
+
+
+def on_disk(path: Path) -> int:
+    return path.stat().st_size + wal(path)
+
+
+def wal(path: Path) -> int:
+    found = path.with_name(f"{path.name}-wal")
+    return found.stat().st_size if found.exists() else 0
+
+
+async def fill(store: Store, name: str = "fill{}") -> tuple[int, StoreFull]:
+    """Write until there is no room; returns how many were written, and why not more."""
+    for number in range(200):
+        try:
+            await store.run(write(name.format(number)))
+        except StoreFull as full:
+            return number, full
+    raise AssertionError("it is never full")
+
+
+# What it takes, and what is admitted.
+
+
+async def test_what_is_measured_is_what_is_there(path: Path) -> None:
+    async with opened(path) as store:
+        for number in range(10):
+            await store.run(write(f"k{number}"))
+        found = await store.run(space.measured)
+        assert found.wal == wal(path)
+        assert 10 * SIZE < found.live < 10 * SIZE + MIB
+        assert found.free == 0
+        await store.run(remove("k%"))
+        freed = await store.run(space.measured)
+        assert freed.free > 9 * SIZE
+        assert freed.live + freed.free == found.live
+        assert freed.disk > 0
+
+
+def test_a_database_in_memory_has_all_the_room(path: Path) -> None:
+    with in_memory() as connection, database.single(connection, MOMENT) as tx:
+        assert space.measured(tx)[2:] == (0, space.UNBOUNDED)
+    with closing(sqlite3.connect(path)) as connection:
+        tx = Transaction(connection, MOMENT)
+        assert space.measured(tx).wal == 0, "there is no WAL"
+
+
+def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
+    limits = Limits(database_bytes=32 * MIB, database_reserve=MIB)
+    with closing(database.connect(path)) as connection:
+        with database.single(connection, MOMENT) as tx:
+            most = 31 * MIB - WAL_SHARE - space.measured(tx).live
+            full = Over("database_bytes", 32 * MIB)
+            assert space.refuses(tx, most + 1, limits) == full
+            assert space.refuses(tx, most - 10, limits) is None
+            assert space.refuses(tx, 11, limits) == full
+            assert space.refuses(tx, 10, limits) is None
+            assert space.refuses(tx, 1, limits) == full
+        with database.single(connection, MOMENT) as tx:
+            assert space.refuses(tx, most, limits) is None, "nothing was written"
+
+
+async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "TIDY", 0.0)
+    limits = Limits(wal_bytes=8 * MIB)
+    async with opened(path, max_bytes=1024 * MIB) as store:
+
+        def refused(tx: Transaction) -> Over | None:
+            return space.refuses(tx, 1, limits)
+
+        with reading(path):
+            while wal(path) <= 8 * MIB:
+                assert await store.run(refused) is None
+                await store.run(write("k"))
+            assert await store.run(refused) == Over("wal_bytes", 8 * MIB)
+            await store.run(remove("k"))
+        await store.run(lambda _tx: None)
+        assert await store.run(refused) is None
+        assert wal(path) == 0, "it is given back when nobody reads"
+
+
+# The last bound.
+
+
+async def test_the_file_leaves_the_wal_its_share(path: Path) -> None:
+    async with opened(path, max_bytes=WAL_SHARE + 4 * MIB) as store:
+        number, why = await fill(store)
+        assert (number > 10, why.rule) == (True, "database_bytes")
+        assert on_disk(path) - wal(path) <= 4 * MIB
+        await store.run(remove("fill1"))
+        await store.run(write("more"))
+        assert on_disk(path) <= WAL_SHARE + 4 * MIB
+
+
+async def test_a_reader_without_end_cannot_make_the_wal_grow_beyond_the_database(
+    path: Path,
+) -> None:
+    """What only reads goes on meanwhile, and writing does when the reader has gone."""
+    most = 16 * MIB
+    async with opened(path, max_bytes=most) as store:
+        with reading(path):
+            _number, why = await fill(store, "k")
+            assert (why.rule, "WAL" in str(why)) == ("database_bytes", True)
+            assert 12 * MIB < on_disk(path) <= most
+            before = on_disk(path)
+            with pytest.raises(StoreFull):
+                await store.run(remove("k"))
+            assert await store.run(lambda tx: meta.read_text(tx, meta.EPOCH))
+            await store.run(
+                lambda tx: tx.run("INSERT INTO temp.directed VALUES (1, 'a@gw.example')")
+            )
+            assert await store.run(lambda tx: tx.row("SELECT count(*) FROM directed")) == (1,)
+            assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
+            assert on_disk(path) == before
+        await store.run(write("k"))
+        assert on_disk(path) < before
+        with closing(sqlite3.connect(path, timeout=0)) as other:
+            other.execute("INSERT INTO meta VALUES ('other', 1)")
+            other.commit()  # nothing of ours is locked
+
+
+async def test_a_group_in_which_some_write_is_answered_one_by_one(path: Path) -> None:
+    async with opened(path, max_bytes=12 * MIB) as store:
+        with reading(path):
+            await fill(store, "k")
+            outcomes = await asyncio.gather(
+                store.run(lambda tx: meta.read_text(tx, meta.EPOCH)),
+                store.run(write("k")),
+                store.run(lambda tx: meta.read_text(tx, meta.EPOCH)),
+                return_exceptions=True,
+            )
+        assert [type(outcome) for outcome in outcomes] == [str, StoreFull, str]
+
+
+# What is given back.
+
+
+async def test_the_file_shrinks_when_a_backlog_has_gone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "TIDY", 0.0)
+    async with opened(path, max_bytes=64 * MIB) as store:
+        for number in range(100):
+            await store.run(write(f"k{number}"))
+        await store.run(write("stays", b"last"))
+        await store.run(remove("k%"))
+        assert on_disk(path) > 19 * MIB
+        sizes = [await store.run(lambda tx: tx.row("PRAGMA page_count")[0]) for _ in range(40)]
+        steps = [before - after for before, after in itertools.pairwise(sizes)]
+        assert max(steps) <= space.STEP + 1, "never much at once; one of the map goes with them"
+        kept = space.FREE_PAGES * PAGE_BYTES
+        assert on_disk(path) - wal(path) < kept + MIB
+    with closing(database.connect_reader(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("SELECT value FROM meta WHERE key = 'stays'").fetchone()
+
+
+async def test_tidying_waits_for_nobody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has the database: what cannot be given back now can be later."""
+    monkeypatch.setattr(commit, "TIDY", 0.0)
+    monkeypatch.setattr(space, "FREE_PAGES", 0)
+    async with opened(path) as store:
+        await store.run(write("k"))
+        await store.run(remove("k"))
+        before = await store.run(lambda tx: tx.row("PRAGMA freelist_count")[0])
+        assert before > 0
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            keeper = space.Keeper(path, None)
+            async with asyncio.timeout(database.BUSY_TIMEOUT / 2):
+                await store._writer.call(keeper.tidy, store._writer.raw)
+            other.execute("ROLLBACK")
+        await store.run(lambda _tx: None)
+        assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
+        assert await store.run(lambda tx: tx.row("PRAGMA busy_timeout")) == (5000,)
+
+
+async def test_a_query_that_takes_too_long_is_interrupted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = (
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    )
+    async with opened(path) as store:
+        monkeypatch.setattr(commit, "READ_TIME", 0.05)
+        with pytest.raises(StoreError, match="interrupted"):
+            await store.read(lambda tx: tx.row(endless))
+        monkeypatch.setattr(commit, "READ_TIME", 60.0)
+        assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))

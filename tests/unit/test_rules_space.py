@@ -1,0 +1,50 @@
+"""Whether the database has room for a new message: at and beyond each bound."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.rules.quota import Over
+from edge.rules.space import WAL_SHARE, Bounds, Space, over
+
+MIB = 1024 * 1024
+BOUNDS = Bounds(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
+ROOM = 90 * MIB
+DISK = 1000 * MIB
+DATABASE = Over("database_bytes", 100 * MIB)
+WAL = Over("wal_bytes", 20 * MIB)
+RESERVE = Over("database_reserve", 10 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("size", "space", "expected"),
+    [
+        (1, Space(0, 0, 0, DISK), None),
+        (10, Space(ROOM - WAL_SHARE - 10, 0, 0, DISK), None),
+        (11, Space(ROOM - WAL_SHARE - 10, 0, 0, DISK), DATABASE),
+        (11, Space(ROOM - WAL_SHARE - 10, 0, WAL_SHARE, DISK), DATABASE),
+        (10, Space(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), None),
+        (11, Space(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), DATABASE),
+        (1, Space(0, 0, 20 * MIB + 1, DISK), WAL),
+        (10, Space(0, 0, WAL_SHARE, 10 * MIB + 10), None),
+        (11, Space(0, 0, WAL_SHARE, 10 * MIB + 10), RESERVE),
+        (11, Space(0, 1, WAL_SHARE, 10 * MIB + 10), None),
+        (11, Space(0, 1, WAL_SHARE - 1, 10 * MIB + 10), RESERVE),
+        (0, Space(0, 0, 0, -1), RESERVE),
+    ],
+)
+def test_each_bound(size: int, space: Space, expected: Over | None) -> None:
+    assert over(size, space, BOUNDS) == expected
+
+
+SIZES = st.integers(0, 200 * MIB)
+
+
+@given(size=SIZES, space=st.builds(Space, SIZES, SIZES, SIZES, SIZES))
+def test_what_is_admitted_leaves_the_reserve(size: int, space: Space) -> None:
+    if over(size, space, BOUNDS) is None:
+        assert space.wal <= BOUNDS.wal
+        assert space.live + space.wal + size + BOUNDS.reserve <= BOUNDS.database
+        assert space.free + space.disk - size >= BOUNDS.reserve
