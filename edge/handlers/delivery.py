@@ -7,28 +7,27 @@ their level has been seen to. Source: XEP QoS, "Generic implementation".
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from edge.handlers.feature import Unreadable
+from edge.handlers.destinations import Contents, Place, Standing
+from edge.handlers.feature import Feature, Unreadable
+from edge.rules import access
+from edge.rules.quota import Over
 from edge.store import events
 from edge.wire.errors import FragmentError
 from edge.wire.stanza import parse_fragment
 
 if TYPE_CHECKING:
+    from edge.handlers.destinations import Message
     from edge.handlers.feature import House
+    from edge.rules.access import Sender
     from edge.store.database import Transaction
     from edge.store.events import NewEvent
+    from edge.wire.jid import Jid
 
 
 REASON: Final = 200
 """Characters told of what cannot be read: the message itself is kept."""
-
-
-class Contents(NamedTuple):
-    """What a message holds for the event log, or why it holds nothing."""
-
-    events: list[tuple[str, NewEvent]]
-    unreadable: str = ""
 
 
 def read(house: House, message: bytes) -> Contents:
@@ -78,3 +77,40 @@ def deliver(
     latency = 0 if since is None else max(0, round((tx.now.service - since) * 1000))
     for lane, event in contents.events:
         events.append(tx, lane, event._replace(source=sender, qos=qos, latency_ms=latency))
+
+
+class EventLog:
+    """The gateway itself as the destination of messages."""
+
+    def standing(self, house: House, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+        """Trust who may use the services; it is always there."""
+        return Standing(access.may_use_services(sender, house.trusted_domains))
+
+    def room_to_hold(self, house: House, tx: Transaction, _message: Message) -> Over | None:
+        """Take nothing more where the log is full: what is not read yet has no size there."""
+        return None if may_have_room(house, tx) else _full(house)
+
+    def recipient(self, _to: Jid) -> str | None:
+        """It is of no account."""
+        return None
+
+    def read(self, house: House, body: bytes) -> Contents:
+        """Decode the events of a message."""
+        return read(house, body)
+
+    def room_now(
+        self, house: House, tx: Transaction, _message: Message, contents: Contents
+    ) -> Over | None:
+        """Look whether the lanes have room for these events."""
+        return None if has_room(house, tx, contents) else _full(house)
+
+    def deliver(self, _house: House, tx: Transaction, message: Message, contents: Contents) -> None:
+        """Write the events into the log."""
+        deliver(tx, contents, message.sender.full, message.qos, message.since)
+
+
+def _full(house: House) -> Over:
+    return Over("unsealed_events", house.limits.unsealed_events)
+
+
+FEATURE = Feature(destinations={Place.GATEWAY: EventLog()})

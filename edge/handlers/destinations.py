@@ -1,11 +1,29 @@
-"""Where a stanza may go: the addresses of this gateway (RFC 6120, section 10)."""
+"""Where a stanza may go: the addresses of this gateway (RFC 6120, section 10); and what takes
+custody of messages there.
+
+A feature registers itself as the destination of a kind of address (`Feature.destinations`): the
+event log of the gateway's own, the outbox of an account's. Where none has, there is nobody.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from edge.rules import access
 from edge.wire import jid
 from edge.wire.errors import StanzaError
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.rules.quota import Over
+    from edge.store.database import Transaction
+    from edge.store.events import NewEvent
+    from edge.wire.jid import Jid
+
+PUBSUB: Final = "pubsub"
+"""What stands before the gateway's domain in the address of the publish-subscribe service."""
 
 
 class Place(Enum):
@@ -15,6 +33,118 @@ class Place(Enum):
     OWN = "the account that the stanza comes from"
     ACCOUNT = "an account, perhaps"
     SESSION = "a session of an account, perhaps"
+    SERVICE = "the publish-subscribe service"
+    NODE = "a node of that service, perhaps"
+
+
+class Contents(NamedTuple):
+    """What a destination reads in a message: events, or why it cannot be read."""
+
+    events: list[tuple[str, NewEvent]]
+    unreadable: str = ""
+
+
+class Message(NamedTuple):
+    """A message that is handed over: whom it comes from, what it is for, and its body as it came.
+
+    `size` is what it is charged with, in bytes; `since` the service second from which it was in
+    custody, if it was.
+    """
+
+    sender: Sender
+    to: Jid
+    body: bytes
+    size: int
+    qos: int
+    msg_id: str | None = None
+    since: float | None = None
+
+
+class Standing(NamedTuple):
+    """Whether a sender may hand messages over, and the destination's error if there is nobody."""
+
+    allowed: bool
+    error: StanzaError | None = None
+
+
+class Destination(Protocol):
+    """What takes messages at an address, at any level."""
+
+    def standing(self, house: House, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+        """Tell whether the sender may hand messages over, and whether there is anybody."""
+
+    def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
+        """Tell which limit a message would exceed that is taken into custody, and not read yet.
+
+        If none, the room is charged with the row of `held`, which has the `recipient`.
+        """
+
+    def recipient(self, to: Jid) -> str | None:
+        """Return the account that an address is of, by name, if it is of one."""
+
+    def read(self, house: House, body: bytes) -> Contents:
+        """Read a message."""
+
+    def room_now(
+        self, house: House, tx: Transaction, message: Message, contents: Contents
+    ) -> Over | None:
+        """Tell which limit a message would exceed that is delivered now."""
+
+    def deliver(self, house: House, tx: Transaction, message: Message, contents: Contents) -> None:
+        """Deliver a message, in the transaction that it leaves custody in."""
+
+
+class Nowhere:
+    """The destination of an address that nobody has."""
+
+    def __init__(self, error: StanzaError) -> None:
+        self._error = error
+
+    def standing(self, house: House, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+        """Tell a trusted sender why there is nobody."""
+        return Standing(access.may_use_services(sender, house.trusted_domains), self._error)
+
+    def room_to_hold(self, _house: House, _tx: Transaction, _message: Message) -> Over | None:
+        """Nothing is ever held."""
+        return None
+
+    def recipient(self, _to: Jid) -> str | None:
+        """It is of no account."""
+        return None
+
+    def read(self, _house: House, _body: bytes) -> Contents:
+        """Nothing is read."""
+        return Contents([])
+
+    def room_now(
+        self, _house: House, _tx: Transaction, _message: Message, _contents: Contents
+    ) -> Over | None:
+        """Nothing is ever delivered."""
+        return None
+
+    def deliver(
+        self, _house: House, _tx: Transaction, _message: Message, _contents: Contents
+    ) -> None:
+        """Nothing is ever delivered."""
+
+
+def find(house: House, to: str | None) -> tuple[Destination, Jid]:
+    """Return what takes messages at an address, and the address; none at all is the gateway's.
+
+    Where there is nobody, what is returned says so.
+    """
+    gateway = jid.parse(house.domain)
+    if to is None or to == house.domain:
+        return house.destinations[Place.GATEWAY], gateway
+    try:
+        address = jid.parse(to)
+        found = house.destinations.get(_whose(house.domain, address))
+        if found is not None:
+            return found, address
+        place(house.domain, to, "")
+    except StanzaError as error:
+        return Nowhere(error), gateway
+    return Nowhere(_nobody()), address
 
 
 def place(domain: str, to: str | None, own: str) -> Place:
@@ -28,31 +158,25 @@ def place(domain: str, to: str | None, own: str) -> Place:
     if to == domain:
         return Place.GATEWAY
     address = jid.parse(to)
+    found = _whose(domain, address)
+    if found is Place.NODE:
+        raise StanzaError("item-not-found", "there is no such node")
+    if found is Place.SERVICE:
+        raise _nobody()
+    return Place.OWN if found is Place.ACCOUNT and address.bare == own else found
+
+
+def _whose(domain: str, address: Jid) -> Place:
+    if address.domain == f"{PUBSUB}.{domain}" and not address.local:
+        return Place.NODE if address.resource else Place.SERVICE
     if address.domain != domain:
         raise StanzaError("remote-server-not-found", "this gateway serves its own domain alone")
     if not address.local:
         if address.resource:
-            raise StanzaError("service-unavailable", "nobody is reached at this address")
+            raise _nobody()
         return Place.GATEWAY
-    if address.resource:
-        return Place.SESSION
-    return Place.OWN if address.bare == own else Place.ACCOUNT
+    return Place.SESSION if address.resource else Place.ACCOUNT
 
 
-def check(domain: str, to: str | None) -> None:
-    """Return if `to` is the gateway itself; no address at all is the gateway as well.
-
-    Raises:
-        StanzaError: there is nobody to take the stanza there (RFC 6120, section 10.5).
-    """
-    if to is not None and place(domain, to, "") is not Place.GATEWAY:
-        raise StanzaError("service-unavailable", "nobody is reached at this address")
-
-
-def error(domain: str, to: str | None) -> StanzaError | None:
-    """Return what `check` would raise."""
-    try:
-        check(domain, to)
-    except StanzaError as found:
-        return found
-    return None
+def _nobody() -> StanzaError:
+    return StanzaError("service-unavailable", "nobody is reached at this address")

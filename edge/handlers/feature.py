@@ -12,6 +12,7 @@ from edge.store.database import Transaction
 from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
+    from edge.handlers.destinations import Destination, Place
     from edge.limits import Limits
     from edge.options import Xmpp
     from edge.store.events import NewEvent
@@ -21,7 +22,7 @@ class House(NamedTuple):
     """What handlers know of the gateway: its domain, its options, and its features.
 
     `accounts` tells whether accounts are its own: as a component it has none. `takes` is what all
-    features do when a session may take messages.
+    features do when a session may take messages, `destinations` what takes custody of messages.
     """
 
     domain: str
@@ -32,6 +33,7 @@ class House(NamedTuple):
     contents: Mapping[str, Decoder]
     accounts: bool
     takes: tuple[Turn, ...] = ()
+    destinations: Mapping[Place, Destination] = {}
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -93,7 +95,8 @@ class Feature(NamedTuple):
     (`asking`) to the handler of the results and errors that answer them.
     `takes` is done when a session may take messages for its account, or may do so again; `resumes`
     when it has a connection again, `leaves` when it ends. `due` does what has fallen due, and asks
-    for the alarm for what comes next; `changed` looks at what another process has changed. What
+    for the alarm for what comes next; `changed` looks at what another process has changed.
+    `destinations` are what takes messages, with quality of service, at kinds of addresses. What
     `accounts` are needed for is absent where the gateway is a component.
     """
 
@@ -113,4 +116,5 @@ class Feature(NamedTuple):
     leaves: tuple[Turn, ...] = ()
     due: tuple[Chore, ...] = ()
     changed: tuple[Chore, ...] = ()
+    destinations: Mapping[Place, Destination] = {}
     accounts: bool = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.handlers import delivery, destinations, offline, refusals, relay
-from edge.handlers.destinations import Place
+from edge.handlers import destinations, offline, refusals, relay
+from edge.handlers.destinations import Message, Place
 from edge.handlers.feature import Feature
 from edge.handlers.post import Letter, Refusal, post
 from edge.rules import access, routing
@@ -35,9 +35,8 @@ def message(house: House, stanza: Stanza) -> Work | bytes:
     """
     kind, to = routing.kind(stanza.attrs.get("type")), stanza.attrs.get("to")
     try:
-        place = destinations.place(house.domain, to, "")
-        if place is Place.GATEWAY:
-            return b"" if kind is Kind.ERROR else _to_gateway(house, stanza)
+        if destinations.place(house.domain, to, "") is Place.GATEWAY:
+            return b"" if kind is Kind.ERROR else _to_service(house, stanza)
         if not house.accounts:
             raise StanzaError("service-unavailable", "nobody is reached at this address")
     except StanzaError as error:
@@ -55,18 +54,24 @@ def _refused(house: House, stanza: Stanza, rule: str, error: StanzaError) -> Wor
     return work
 
 
-def _to_gateway(house: House, stanza: Stanza) -> Work:
+def _to_service(house: House, stanza: Stanza) -> Work:
+    """Hand a message to what takes messages at its address, whatever their level."""
+    goal, to = destinations.find(house, stanza.attrs["to"])
+
     def work(tx: Transaction, sender: Sender) -> bytes:
-        contents = delivery.read(house, stanza.raw)
-        if not access.may_use_services(sender, house.trusted_domains):
+        taken = Message(sender, to, stanza.raw, stanza.size, qos=0)
+        contents = goal.read(house, taken.body)
+        standing = goal.standing(house, tx, sender, to)
+        if not standing.allowed:
             refusal = Refusal("untrusted", StanzaError("not-allowed"))
+        elif standing.error is not None:
+            refusal = Refusal("no_destination", standing.error)
         elif contents.unreadable:
             refusal = Refusal("unreadable", StanzaError("not-acceptable", contents.unreadable))
-        elif not delivery.has_room(house, tx, contents):
-            figure = house.limits.unsealed_events
-            refusal = Refusal("unsealed_events", StanzaError("resource-constraint"), figure)
+        elif over := goal.room_now(house, tx, taken, contents):
+            refusal = Refusal(over.rule, StanzaError("resource-constraint"), over.figure)
         else:
-            delivery.deliver(tx, contents, sender.full, qos=0)
+            goal.deliver(house, tx, taken, contents)
             return b""
         return _refuse(house, tx, stanza, sender, refusal)
 

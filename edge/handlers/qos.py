@@ -1,25 +1,29 @@
 """Quality of service: the acknowledged and the assured exchange, as their receiver.
 
 What is answered and done is decided in `rules.qos_receiver`; this file reads the requests, looks up
-what the rules ask for, and carries the decision out in the same transaction. Source: XEP QoS.
+what the rules ask for, and carries the decision out in the same transaction. What is at the address
+is known to its `Destination` alone: the event log, an account's outbox. Source: XEP QoS.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edge.handlers import delivery, destinations, refusals
+from edge.handlers import destinations, refusals
+from edge.handlers.destinations import Message, Standing
 from edge.handlers.feature import Feature
-from edge.rules import access, qos_receiver, quota
+from edge.rules import qos_receiver, quota
 from edge.rules.qos_receiver import Answer, Condition, Effect
-from edge.store import custody, dead, due, released
+from edge.store import custody, dead, due, released, space
 from edge.store.dead import Letter
 from edge.wire import serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import CLIENT, QOS_ALL, clark
 
 if TYPE_CHECKING:
+    from edge.handlers.destinations import Destination
     from edge.handlers.feature import Handler, House, Work
     from edge.rules.access import Sender
     from edge.rules.qos_receiver import Decision
@@ -42,28 +46,33 @@ def assured(house: House, stanza: Stanza) -> Work:
         msg_id, body = _msg_id(house, stanza), _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(house, stanza, malformed)
-    destination = stanza.attrs.get("to", house.domain)
-    error = destinations.error(house.domain, destination)
+    goal, to = destinations.find(house, stanza.attrs.get("to"))
     digest = sha256(body).digest()
     size = custody.charge(msg_id, body)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         held = custody.digest(tx, sender.bare, sender.full, msg_id)
-        plan = _plan(house, tx, sender, size) if held is None else quota.Plan(None)
+        standing, plan = Standing(allowed=True), quota.Plan(None)
+        if held is None:
+            standing = goal.standing(house, tx, sender, to)
+            if standing.allowed and standing.error is None:
+                message = Message(sender, to, body, size, 2, msg_id)
+                plan = _plan(house, tx, goal, message)
         situation = qos_receiver.offer(
             held=held,
             digest=digest,
-            trusted=access.may_use_services(sender, house.trusted_domains),
-            destination=error is None,
+            trusted=standing.allowed,
+            destination=standing.error is None,
             room=plan.over is None,
         )
         decision = qos_receiver.OFFERED[situation]
         if decision.effect is Effect.HOLD:
             for row in plan.evict:
                 due.drop_held(tx, custody.remove(tx, row), "evicted", "its source is at its limit")
-            custody.hold(tx, sender.bare, sender.full, msg_id, destination, body, digest)
+            key = sender.bare, sender.full, msg_id
+            custody.hold(tx, *key, to.full, body, digest, goal.recipient(to))
             tx.wake_at(tx.now.service + house.limits.held_ttl)
-        fault = _Fault(error, plan.over)
+        fault = _Fault(standing.error, plan.over)
         return _answer(house, tx, stanza, sender, decision, fault, msg_id)
 
     return work
@@ -89,14 +98,18 @@ def deliver(house: House, stanza: Stanza) -> Work:
 
 
 def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple[Decision, _Fault]:
-    error = destinations.error(house.domain, held.destination)
-    if error is None and not access.may_use_services(sender, house.trusted_domains):
+    goal, to = destinations.find(house, held.destination)
+    trusted, error = goal.standing(house, tx, sender, to)
+    if not trusted:
         error = StanzaError("not-allowed")
-    contents = delivery.read(house, held.body)
+    size = custody.charge(held.msg_id, held.body)
+    message = Message(sender, to, held.body, size, 2, held.msg_id, held.since)
+    contents = goal.read(house, held.body)
+    over = None if error else goal.room_now(house, tx, message, contents)
     situation = qos_receiver.release(
         destination=error is None,
         readable=not contents.unreadable,
-        room=delivery.has_room(house, tx, contents),
+        room=over is None,
     )
     decision = qos_receiver.RELEASED[situation]
     if decision.answer is Answer.EMPTY:  # and a repeated deliver is to get it too
@@ -104,11 +117,11 @@ def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple
     elif decision.effect is Effect.BURY:
         custody.remove(tx, held.row)
     if decision.effect is Effect.DELIVER:
-        delivery.deliver(tx, contents, sender.full, 2, held.since)
+        goal.deliver(house, tx, message, contents)
     elif decision.effect is Effect.BURY:
         reason = contents.unreadable if error is None else str(error)
-        _bury(house, tx, Letter(sender.full, held.msg_id, held.destination, 2, held.body, reason))
-    return decision, _Fault(error, _log_limit(house))
+        _bury(house, tx, message, goal, reason)
+    return decision, _Fault(error, over)
 
 
 def acknowledged(house: House, stanza: Stanza) -> Work:
@@ -117,25 +130,27 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
         body = _embedded(stanza)
     except StanzaError as malformed:
         return _malformed(house, stanza, malformed)
-    destination = stanza.attrs.get("to", house.domain)
-    error = destinations.error(house.domain, destination)
+    goal, to = destinations.find(house, stanza.attrs.get("to"))
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        contents = delivery.read(house, body)
+        message = Message(sender, to, body, custody.charge("", body), 1)
+        contents, over = goal.read(house, body), None
+        standing = goal.standing(house, tx, sender, to)
+        if standing.allowed and standing.error is None:
+            over = goal.room_now(house, tx, message, contents)
+            over = over or space.refuses(tx, message.size, house.limits)
         situation = qos_receiver.acknowledge(
-            trusted=access.may_use_services(sender, house.trusted_domains),
-            destination=error is None,
-            room=delivery.has_room(house, tx, contents),
+            trusted=standing.allowed,
+            destination=standing.error is None,
+            room=over is None,
             readable=not contents.unreadable,
         )
         decision = qos_receiver.ACKNOWLEDGED[situation]
         if decision.effect is Effect.DELIVER:
-            delivery.deliver(tx, contents, sender.full, 1)
+            goal.deliver(house, tx, message, contents)
         elif decision.effect is Effect.BURY:
-            reason = contents.unreadable
-            _bury(house, tx, Letter(sender.full, None, destination, 1, body, reason))
-        fault = _Fault(error, _log_limit(house))
-        return _answer(house, tx, stanza, sender, decision, fault)
+            _bury(house, tx, message, goal, contents.unreadable)
+        return _answer(house, tx, stanza, sender, decision, _Fault(standing.error, over))
 
     return work
 
@@ -168,23 +183,22 @@ def _malformed(house: House, stanza: Stanza, error: StanzaError) -> Work:
     return work
 
 
-def _plan(house: House, tx: Transaction, sender: Sender, size: int) -> quota.Plan:
-    if not delivery.may_have_room(house, tx):
-        return quota.Plan(_log_limit(house))
-    source, total = custody.usage(tx, sender.bare)
-    grace = house.limits.held_grace
-    return quota.plan(
-        size, source, total, house.quota, lambda: custody.oldest(tx, sender.bare), grace
-    )
+def _plan(house: House, tx: Transaction, goal: Destination, message: Message) -> quota.Plan:
+    over = goal.room_to_hold(house, tx, message)
+    over = over or space.refuses(tx, message.size, house.limits)
+    if over is not None:
+        return quota.Plan(over)
+    bare, grace = message.sender.bare, house.limits.held_grace
+    source, total = custody.usage(tx, bare)
+    oldest = partial(custody.oldest, tx, bare)
+    return quota.plan(message.size, source, total, house.quota, oldest, grace)
 
 
-def _log_limit(house: House) -> Over:
-    return quota.Over("unsealed_events", house.limits.unsealed_events)
-
-
-def _bury(house: House, tx: Transaction, letter: Letter) -> None:
-    limit = quota.Usage(house.limits.dead_messages, house.limits.dead_bytes)
-    dead.bury(tx, letter, limit)
+def _bury(house: House, tx: Transaction, message: Message, goal: Destination, reason: str) -> None:
+    sender, to, body, _size, qos, msg_id, _since = message
+    recipient = goal.recipient(to)
+    letter = Letter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
+    dead.bury(tx, letter, quota.Usage(house.limits.dead_messages, house.limits.dead_bytes))
 
 
 def _answer(

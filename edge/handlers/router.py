@@ -23,6 +23,7 @@ from edge.wire.errors import StanzaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from edge.handlers.destinations import Destination
     from edge.handlers.feature import Decoder, Handler, Slow, Work
     from edge.limits import Limits
     from edge.store.database import Transaction
@@ -65,6 +66,7 @@ class Router:
         self._anywhere: dict[tuple[str, str, str], Handler] = {}
         self._answers: dict[str, Handler] = {}
         contents: dict[str, Decoder] = {}
+        places: dict[Place, Destination] = {}
         for feature in self.features:
             self._here.update(feature.here)
             self._mine.update(feature.mine)
@@ -72,12 +74,13 @@ class Router:
             self._anywhere.update(feature.anywhere)
             self._answers.update(feature.answers)
             contents.update(feature.contents)
+            places.update(feature.destinations)
         xmpp = xmpp or Xmpp()
         there = [feature for feature in self.features if feature.offered(xmpp)]
         advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
         takes = tuple(turn for feature in self.features for turn in feature.takes)
         self.house = House(
-            domain, limits, xmpp, _quota(limits), advertised, contents, accounts, takes
+            domain, limits, xmpp, _quota(limits), advertised, contents, accounts, takes, places
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 

@@ -11,6 +11,7 @@ Who somebody is (`Who`), and what the account that they turn to is to them (`Rel
     use services: log, hold       yes      -          -       yes      -       the gateway
     reach: message, iq,           yes     yes         -        -       -       OWN, SHOWS, LISTS
       directed presence           site     -          -        -       -       OTHER
+    hand over: custody                    as `reach`; an account that is not there is as OTHER
     answer an iq, or with an error        if who is answered may reach who answers
     see presence, probe           yes     yes         -        -       -       OWN, SHOWS
     ask to see presence           yes     yes         -        -       -       SHOWS, LISTS
@@ -132,6 +133,16 @@ def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
     if relation is Relation.OTHER:
         return found is Who.DEVICE and trust == "site"
     return relation is not Relation.NOBODY
+
+
+def may_hand_over(sender: Sender, relation: Relation, trust: Trust) -> bool:
+    """Tell whether the gateway takes custody of this sender's messages for an account (XEP QoS).
+
+    Who may reach it may. Of an account that is not there, the answer is that of one which does not
+    know the sender, so that it tells nothing.
+    """
+    seen = Relation.OTHER if relation is Relation.NOBODY else relation
+    return may_reach(sender, seen, trust)
 
 
 def may_answer(sender: Sender, asker: Sender, relation: Relation, trust: Trust) -> bool:

@@ -128,6 +128,29 @@ def over_offline(size: int, stored: Stored, limits: Stored) -> Over | None:
     return None
 
 
+def over_outbox(size: int, mine: int, waiting: Stored, limits: Stored) -> Over | None:
+    """Tell which limit a further message of `size` bytes in an account's outbox would exceed.
+
+    Args:
+        size: what the message is charged with, in bytes.
+        mine: how many messages of its source wait for that account.
+        waiting: what waits for the account, of the source for anybody, and in all.
+        limits: the most of each. Of an account's room and of the whole, an eighth is for sources
+            that have few messages there, so that nobody shuts the others out.
+    """
+    checks = (
+        (waiting.source, limits.source, "_per_source"),
+        (waiting.account, _open_to(Usage(mine), limits.account), "_per_account"),
+        (waiting.total, _open_to(waiting.source, limits.total), ""),
+    )
+    for used, most, whose in checks:
+        if used.messages + 1 > most.messages:
+            return Over(f"outbox_messages{whose}", most.messages)
+        if used.bytes + size > most.bytes:
+            return Over(f"outbox_bytes{whose}", most.bytes)
+    return None
+
+
 def _open_to(one: Usage, total: Usage) -> Usage:
     """Return what of the total is open to one: all of it to those who hold few messages."""
     if one.messages < FEW:

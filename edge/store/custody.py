@@ -42,8 +42,8 @@ _FIND: Final = (
     " FROM held WHERE source = ? AND sender = ? AND msg_id = ?"
 )
 _HOLD: Final = """
-INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since, recipient)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _USAGE: Final = """
 SELECT count(h.id), coalesce(sum(h.bytes), 0), t.messages, t.bytes
@@ -89,11 +89,15 @@ def hold(
     destination: str,
     body: bytes,
     digest: bytes,
+    recipient: str | None = None,
 ) -> None:
-    """Take a message into custody; its key must not be held."""
+    """Take a message into custody; its key must not be held.
+
+    `recipient` is the account that it is for, by name: it has its place in that one's outbox.
+    """
     size = charge(msg_id, body)
     since = tx.now.service
-    tx.run(_HOLD, (source, sender, msg_id, destination, body, digest, size, since))
+    tx.run(_HOLD, (source, sender, msg_id, destination, body, digest, size, since, recipient))
 
 
 def release(tx: Transaction, held: Held, keys: int) -> None:

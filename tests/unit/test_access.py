@@ -41,6 +41,8 @@ Row = tuple[str, str, str, str, str]
 RIGHTS: Final[dict[str, Row]] = {
     "reach, site": ("xxxx.", "xxx..", ".....", ".....", "....."),
     "reach, roster": ("xxx..", "xxx..", ".....", ".....", "....."),
+    "hand over, site": ("xxxxx", "xxx..", ".....", ".....", "....."),
+    "hand over, roster": ("xxx..", "xxx..", ".....", ".....", "....."),
     "see presence": ("xx...", "xx...", ".....", ".....", "....."),
     "subscribe": (".xxx.", ".xx..", ".....", ".....", "....."),
     "use the roster": ("x....", "x....", ".....", ".....", "....."),
@@ -52,6 +54,8 @@ RIGHTS: Final[dict[str, Row]] = {
 ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
     "reach, site": lambda sender, relation: access.may_reach(sender, relation, "site"),
     "reach, roster": lambda sender, relation: access.may_reach(sender, relation, "roster"),
+    "hand over, site": lambda sender, relation: access.may_hand_over(sender, relation, "site"),
+    "hand over, roster": lambda sender, relation: access.may_hand_over(sender, relation, "roster"),
     "see presence": access.may_see_presence,
     "subscribe": access.may_subscribe,
     "use the roster": access.may_use_roster,
@@ -89,6 +93,7 @@ def test_no_right_is_left_out_of_the_matrix() -> None:
     assert functions == {
         "may_use_services",
         "may_reach",
+        "may_hand_over",
         "may_answer",
         "may_see_presence",
         "may_subscribe",

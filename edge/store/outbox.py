@@ -1,0 +1,305 @@
+"""Messages that wait for devices: the line of each account, and how far each message has come.
+
+A row stays until its message is over. That its stanza was sent and has no answer is `under_way`, in
+a table that ends with the process: after a restart nothing is. Bodies stand apart, since rows are
+written several times. What is sent when, and what an answer means, is decided in `rules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from edge.rules.quota import Stored, Usage
+from edge.store import under_way
+from edge.store.database import Receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge.store.database import Transaction
+
+KIND: Final = "outbox"
+"""The kind of receipt of a row whose stanza waits for an answer of its own."""
+
+PLAIN: Final = "outbox plain"
+"""That of a row that was sent as a plain message: it is over when the session has the stanza."""
+
+BATCH: Final = 256
+"""How many messages fall due, or expire, in one unit of work."""
+
+
+class Row(NamedTuple):
+    """A message in the outbox.
+
+    `recipient` is the account's name, `source` the bare JID of the original sender, `sender` its
+    full one. `session` is the full JID that it was sent to last; `sends` counts those of the
+    present state, `attempts` those that count. `held` tells that the device asked to wait; `due`
+    and `since` are service seconds. `under_way` tells whether an answer is waited for, and `there`
+    whether that session is bound.
+    """
+
+    row: int
+    recipient: str
+    source: str
+    sender: str
+    msg_id: str | None
+    qos: int
+    state: str
+    session: str | None
+    sends: int
+    attempts: int
+    held: bool
+    due: float | None
+    bytes: int
+    since: float
+    under_way: bool
+    there: bool
+
+
+_COLUMNS: Final = """
+SELECT o.id, o.recipient, o.source, o.sender, o.msg_id, o.qos, o.state, o.session, o.sends,
+    o.attempts, o.held, o.due, o.bytes, o.since,
+    EXISTS (
+        SELECT 1 FROM temp.under_way AS u
+        WHERE u.kind IN ('outbox', 'outbox plain') AND u.id = o.id
+    ),
+    EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
+FROM main.outbox AS o
+"""
+_GET: Final = f"{_COLUMNS} WHERE o.id = ?"
+_FLIGHT: Final = f"""{_COLUMNS}
+WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?)
+    AND o.state IN ('offered', 'repeated', 'received', 'released', 'plain')
+    AND (
+        o.state NOT IN ('received', 'released')
+        OR EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
+    )
+"""  # noqa: S608 - of constants
+_QUEUED: Final = f"""{_COLUMNS}
+WHERE o.id IN (
+    SELECT min(q.id) FROM main.outbox AS q
+    WHERE q.account = (SELECT id FROM main.accounts WHERE name = ?) AND q.state = 'queued'
+    GROUP BY q.source ORDER BY 1 LIMIT ?
+)
+"""  # noqa: S608 - of constants
+_ANY: Final = """
+SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
+"""
+_ADD: Final = """
+INSERT INTO main.outbox (recipient, account, source, sender, msg_id, qos, bytes, since)
+SELECT name, id, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ? RETURNING id
+"""
+_RESTORE: Final = """
+INSERT INTO main.outbox (
+    id, recipient, account, source, sender, msg_id, qos, bytes, since, state, session, sends
+) SELECT ?, name, id, ?, ?, ?, 2, ?, ?, 'released', ?, 1 FROM main.accounts WHERE name = ?
+RETURNING id
+"""
+_ADD_BODY: Final = "INSERT INTO main.outbox_bodies (id, body) VALUES (?, ?)"
+_BODY: Final = "SELECT body FROM main.outbox_bodies WHERE id = ?"
+_SAVE: Final = """
+UPDATE main.outbox
+SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
+"""
+_REMOVE: Final = "DELETE FROM main.outbox WHERE id = ?"
+_END_UNDER_WAY: Final = """
+DELETE FROM temp.under_way WHERE kind IN ('outbox', 'outbox plain') AND id = ?
+"""
+_OF_ACCOUNT: Final = """
+SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?), 0) FROM main.outbox
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
+"""
+_HELD_FOR_ACCOUNT: Final = """
+SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?), 0) FROM main.held
+WHERE recipient = ?
+"""
+_OF_SOURCE: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM main.outbox WHERE source = ?"
+_HELD_OF_SOURCE: Final = """
+SELECT count(*), coalesce(sum(bytes), 0) FROM main.held
+WHERE source = ? AND recipient IS NOT NULL
+"""
+_TOTAL: Final = "SELECT messages + held_messages, bytes + held_bytes FROM main.outbox_total"
+_DUE: Final = f"{_COLUMNS} WHERE o.due <= ? ORDER BY o.due LIMIT ?"
+_OLDEST: Final = "SELECT id, since FROM main.outbox ORDER BY id LIMIT ?"
+_ORPHANS: Final = f"{_COLUMNS} WHERE o.account IS NULL LIMIT ?"
+_FIRST_DUE: Final = "SELECT min(due) FROM main.outbox WHERE due IS NOT NULL"
+_SENT_TO: Final = f"""{_COLUMNS}
+WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?)
+    AND o.state <> 'queued' AND o.session = ? AND o.due IS NOT NULL
+"""  # noqa: S608 - of constants
+_ABLE: Final = """
+SELECT DISTINCT s.account FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
+WHERE EXISTS (SELECT 1 FROM main.outbox AS o WHERE o.account = a.id)
+"""
+_DOWNGRADE: Final = "SELECT downgrade FROM main.accounts WHERE name = ?"
+
+
+def waits(tx: Transaction, account: str) -> bool:
+    """Tell whether anything waits for an account, by name."""
+    return tx.row(_ANY, (account,)) is not None
+
+
+def window(tx: Transaction, account: str, count: int) -> list[Row]:
+    """Return what of an account may be sent: all that is on its way, and of what is queued the
+    first of each source: of `count` sources that have nothing on its way, at least, if there are so
+    many. `count` is how many may be on their way. What belongs to a session that is not there is
+    left out."""
+    return [
+        *(_row(row) for row in tx.rows(_FLIGHT, (account,))),
+        *(_row(row) for row in tx.rows(_QUEUED, (account, 2 * count))),
+    ]
+
+
+def get(tx: Transaction, row: int) -> Row | None:
+    """Return a message, if it is there still."""
+    found = tx.row(_GET, (row,))
+    return None if found is None else _row(found)
+
+
+def body(tx: Transaction, row: int) -> bytes:
+    """Return the body of a message that is there."""
+    return bytes(tx.row(_BODY, (row,))[0])
+
+
+def add(
+    tx: Transaction,
+    account: str,
+    source: str,
+    sender: str,
+    msg_id: str | None,
+    qos: int,
+    body: bytes,
+    size: int,
+) -> int | None:
+    """Put a message at the end of an account's line; returns its number, `None` where there is no
+    such account. `size` is what it is charged with, in bytes."""
+    values = (source, sender, msg_id, qos, size, tx.now.service, account)
+    return _with_body(tx, tx.row(_ADD, values), body)
+
+
+def restore(
+    tx: Transaction,
+    row: int,
+    account: str,
+    sender: str,
+    msg_id: str | None,
+    session: str,
+    body: bytes,
+    size: int,
+) -> int | None:
+    """Put a released message back under its number: the session that has it is to be told again.
+
+    Returns its number, `None` where there is no such account.
+    """
+    source = sender.partition("/")[0]
+    values = (row, source, sender, msg_id, size, tx.now.service, session, account)
+    return _with_body(tx, tx.row(_RESTORE, values), body)
+
+
+def _with_body(tx: Transaction, row: tuple[int] | None, body: bytes) -> int | None:
+    if row is None:
+        return None
+    tx.run(_ADD_BODY, (row[0], body))
+    return row[0]
+
+
+def save(tx: Transaction, row: Row) -> None:
+    """Write down how far a message has come."""
+    values = (row.state, row.session, row.sends, row.attempts, row.held, row.due, row.row)
+    tx.run(_SAVE, values)
+
+
+def begin(tx: Transaction, row: Row, generation: int, kind: str) -> Receipt:
+    """Note that a message's stanza is sent to a session; returns its receipt."""
+    receipt = Receipt(kind, row.row)
+    under_way.begin(tx, receipt, generation)
+    return receipt
+
+
+def end(tx: Transaction, row: Row) -> None:
+    """Note that no answer is waited for any more."""
+    if row.under_way:
+        tx.run(_END_UNDER_WAY, (row.row,))
+
+
+def remove(tx: Transaction, row: Row) -> None:
+    """Take a message out of the line: it is over."""
+    end(tx, row)
+    tx.run(_REMOVE, (row.row,))
+
+
+def usage(tx: Transaction, account: str, source: str) -> tuple[int, Stored]:
+    """Return how many messages of a source wait for an account; and what waits for that account, of
+    that source, and in all. Those count that are held, and will come here."""
+    messages, size, mine = tx.row(_OF_ACCOUNT, (source, account))
+    held, held_size, held_mine = tx.row(_HELD_FOR_ACCOUNT, (source, account))
+    of_source, source_size = tx.row(_OF_SOURCE, (source,))
+    held_of, held_of_size = tx.row(_HELD_OF_SOURCE, (source,))
+    waiting = Stored(
+        Usage(messages + held, size + held_size),
+        Usage(of_source + held_of, source_size + held_of_size),
+        total(tx),
+    )
+    return mine + held_mine, waiting
+
+
+def total(tx: Transaction) -> Usage:
+    """Return what waits for all devices, together with what is held for them."""
+    return Usage(*tx.row(_TOTAL))
+
+
+def due(tx: Transaction) -> list[Row]:
+    """Return what has fallen due, the earliest first: a bounded number."""
+    return _rows(tx.rows(_DUE, (tx.now.service, BATCH)))
+
+
+def expired(tx: Transaction, ttl: float) -> list[Row]:
+    """Return messages older than `ttl` seconds of service, a bounded number."""
+    limit = tx.now.service - ttl
+    old = [row for row, since in tx.rows(_OLDEST, (BATCH,)) if since <= limit]
+    found = (get(tx, row) for row in old)
+    return [row for row in found if row is not None]
+
+
+def orphans(tx: Transaction) -> list[Row]:
+    """Return messages whose account was removed, a bounded number."""
+    return _rows(tx.rows(_ORPHANS, (BATCH,)))
+
+
+def sent_to(tx: Transaction, account: str, session: str) -> list[Row]:
+    """Return what was sent to a session of an account and has a time at which something is due."""
+    return _rows(tx.rows(_SENT_TO, (account, session)))
+
+
+def first_due(tx: Transaction) -> float | None:
+    """Return when the next message falls due, in service seconds."""
+    (first,) = tx.row(_FIRST_DUE)
+    return None if first is None else float(first)
+
+
+def first_since(tx: Transaction) -> float | None:
+    """Return since when the oldest message waits, in service seconds.
+
+    One that was requeued may be younger than those behind it: so the first of many are looked at.
+    """
+    return min((since for _row, since in tx.rows(_OLDEST, (BATCH,))), default=None)
+
+
+def able(tx: Transaction) -> list[str]:
+    """Return the accounts, by name, that have a session and something that waits for them."""
+    return [str(account) for (account,) in tx.rows(_ABLE)]
+
+
+def downgrades(tx: Transaction, account: str) -> bool:
+    """Tell whether an account takes plain messages where it has no quality of service."""
+    row = tx.row(_DOWNGRADE, (account,))
+    return row is not None and bool(row[0])
+
+
+def _rows(found: Sequence[Any]) -> list[Row]:
+    return [_row(row) for row in found]
+
+
+def _row(found: Any) -> Row:
+    *fields, held, due, size, since, under, there = found
+    return Row._make((*fields, bool(held), due, size, since, bool(under), bool(there)))
