@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from firmware_sim.scenarios.commands import attack_command, custody_command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,6 +34,10 @@ def main() -> None:
 @main.group("run")
 def run_group() -> None:
     """Run a scenario; exit status 0 if its verdict is exact, 1 if not, 2 for wrong usage."""
+
+
+run_group.add_command(custody_command)
+run_group.add_command(attack_command)
 
 
 @run_group.command("count")

@@ -174,6 +174,8 @@ def _faults(
         yield "never taken by its sender"
     elif state in LIVE:
         yield "still with its sender"
+    elif state in (State.FAILED, State.IN_DOUBT) and message.way is not Way.SESSION:
+        yield f"{state.value}, though the gateway takes custody"
     if runs and state in (None, State.FAILED):
         yield "ran, though its sender was told that it failed"
     if runs and evidence.told.get(key, False):

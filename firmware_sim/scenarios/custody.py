@@ -186,7 +186,7 @@ async def custody(
     """
     tell = progress or _silent
     plan, password, run = settings.plan, secrets.token_urlsafe(12), secrets.token_hex(8)
-    settings.folder.mkdir(parents=True)
+    settings.folder.mkdir(parents=True, exist_ok=True)
     tell(f"making a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
     gateway = await OwnGateway.make(settings.folder / "gateway", accounts, _OPTIONS)

@@ -1,0 +1,175 @@
+"""The commands `fieldpost-sim run custody` and `run attack`: scenarios with a gateway of their own.
+
+Each makes what it needs in a folder, tells how far it is on standard error, prints the verdict, and
+exits with 0 if it is as it has to be, else with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    Tell = Callable[[str], None]
+
+T = TypeVar("T")
+
+_TOLD_S: Final = 10.0  # seconds between two lines of progress where there is no terminal
+_MIB: Final = 1024 * 1024
+
+_seed = click.option(
+    "--seed", type=int, default=1, show_default=True, help="Of all that is chance."
+)
+_state = click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder for the gateway and all outboxes, kept; a temporary one if not given.",
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+
+
+def _seconds(name: str, default: float, help_: str) -> Callable[[Any], Any]:
+    kind = click.FloatRange(0.0, 86_400.0)
+    return click.option(name, type=kind, default=default, show_default=True, help=help_)
+
+
+@click.command("custody")
+@click.option("--devices", type=click.IntRange(2, 1000), default=100, show_default=True)
+@click.option("--messages", type=click.IntRange(1, 1_000_000), default=20_000, show_default=True)
+@_seconds("--seconds", 180.0, "Over which the messages are sent.")
+@_seconds("--patience", 180.0, "More seconds, until all is delivered.")
+@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True)
+@click.option("--kills", type=click.IntRange(0, 1000), default=10, show_default=True)
+@_seed
+@_state
+@_as_json
+def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
+    """Let devices send to each other at all levels, while everything fails; judge each message.
+
+    It makes a gateway of its own and kills it KILLS times. Of the DEVICES, one in twenty never
+    comes and one in twenty reads slowly; at FAULTS, a part of the messages, a link or a device
+    fails. MESSAGES is the number of all.
+    """
+    from firmware_sim.scenarios.custody import CustodySettings, custody
+
+    with _Folder(state) as folder:
+        begun = time.monotonic()
+        ran = _run(lambda tell: custody(CustodySettings(folder.path, **given), tell))
+        found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
+        found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
+        found |= {f"offline: {error}": count for error, count in ran.errors.most_common()}
+        folder.keep = not ran.verdict.exact
+        _finish(ran.verdict.lines(), ran.verdict.as_json(), found, as_json)
+    sys.exit(0 if ran.verdict.exact else 1)
+
+
+@click.command("attack")
+@click.option("--devices", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option("--pace", type=click.FloatRange(0.1, 100.0), default=2.0, show_default=True)
+@_seconds("--quiet", 20.0, "Of the quiet phase.")
+@_seconds("--attacked", 40.0, "Of the attack.")
+@click.option("--rate", type=click.FloatRange(20.0, 1e5), default=500.0, show_default=True)
+@click.option("--ceiling-mb", type=click.IntRange(0, 1 << 20), default=0, help="MiB of memory.")
+@click.option("--times", type=click.FloatRange(1.0, 1e6), default=3.0, show_default=True)
+@click.option("--attack", "attacks", multiple=True, help="Only these; all if not given.")
+@_seed
+@_state
+@_as_json
+def attack_command(
+    *,
+    state: Path | None,
+    as_json: bool,
+    ceiling_mb: int,
+    attacks: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Attack a gateway, and measure what honest devices and the machine notice of it.
+
+    It makes a gateway of its own. Honest DEVICES send PACE assured events a second each; first in
+    quiet, then while attackers, with an account and without, send RATE stanzas a second each. The
+    gateway's memory has to stay below a ceiling that follows from its configuration, unless
+    --ceiling-mb gives one; the 99th percentile of the answer times below TIMES the quiet one; what
+    is refused has to be in the gateway's log.
+    """
+    from firmware_sim.attackers.__main__ import named
+    from firmware_sim.scenarios.attack import AttackSettings, attack
+
+    try:
+        named(attacks)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    with _Folder(state) as folder:
+        settings = AttackSettings(folder.path, ceiling=ceiling_mb * _MIB, attacks=attacks, **given)
+        verdict = _run(lambda tell: attack(settings, tell))
+        folder.keep = not verdict.passed
+        _finish(verdict.lines(), verdict.as_json(), {}, as_json)
+    sys.exit(0 if verdict.passed else 1)
+
+
+class _Folder:
+    """The folder of a run: the given one, or a temporary one, which is kept if asked for."""
+
+    def __init__(self, given: Path | None) -> None:
+        if given is not None and given.exists() and any(given.iterdir()):
+            raise click.UsageError(f"{given} is not empty; give a new folder")
+        self._temporary = given is None
+        self.path = given or Path(tempfile.mkdtemp(prefix="fieldpost-sim-")) / "run"
+        self.keep = True
+
+    def __enter__(self) -> _Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary and self.keep:
+            click.echo(f"everything is kept in {self.path}", err=True)
+        elif self._temporary:
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
+    """Run a scenario; what fails is told in one line, and ends with 1."""
+    from firmware_sim.errors import FirmwareError
+
+    # Lost connections are what a run is about, and each device tells its own.
+    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    try:
+        return asyncio.run(work(_teller()))
+    except* FirmwareError as errors:
+        click.echo(f"fieldpost-sim: {errors.exceptions[0]}", err=True)
+    sys.exit(1)
+
+
+def _teller() -> Tell:
+    """Tell progress on standard error: in one line on a terminal, else a line now and then."""
+    terminal, told = sys.stderr.isatty(), 0.0
+
+    def tell(line: str) -> None:
+        nonlocal told
+        if terminal:
+            click.echo(f"\r{line:<79}", nl=False, err=True)
+        elif time.monotonic() - told >= _TOLD_S:
+            told = time.monotonic()
+            click.echo(line, err=True)
+
+    return tell
+
+
+def _finish(lines: list[str], found: dict[str, Any], more: dict[str, Any], as_json: bool) -> None:
+    if sys.stderr.isatty():
+        click.echo(err=True)
+    if as_json:
+        click.echo(json.dumps({**more, **found}))
+    else:
+        click.echo("\n".join([*lines, *(f"{name}: {value}" for name, value in more.items())]))
