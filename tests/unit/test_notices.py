@@ -1,0 +1,301 @@
+"""Telling people what the gateway itself logs: which events, what of them, to whom, how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from edge.handlers import notices, refusals
+from edge.limits import Limits
+from edge.options import Log, Xmpp
+from edge.store import database, events, sessions
+from edge.store.database import Transaction
+from edge.store.events import NewEvent
+from edge.wire.namespaces import EVENTLOG
+from tests.helpers.people import PUMP, VALVE, VALVE_BARE, provision
+from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database, read_element
+
+T = TypeVar("T")
+
+WARNING = NewEvent("system", name="heat", level="Warning", text="60 degrees")
+LOG = f"{{{EVENTLOG}}}log"
+
+
+class Telling(Gateway):
+    """A gateway that tells the valve's people, as `app` has it do."""
+
+    def __init__(
+        self,
+        folder: Path,
+        log: Log | None = None,
+        limits: Limits | None = None,
+        xmpp: Xmpp | None = None,
+        *,
+        accounts: bool = True,
+    ) -> None:
+        super().__init__(new_database(folder), limits, xmpp=xmpp, accounts=accounts)
+        self.teller = notices.teller(self.router.house, log or Log(notify=[VALVE_BARE]))
+        provision(self)
+        self.bind(VALVE)
+        self.send(VALVE, "<presence/>")
+        self.elements(VALVE)
+
+    def tx(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit of work as the store does."""
+        with database.single(self.connection, self.clock()) as tx:
+            tx.before_commit(self.teller)
+            outcome = unit(tx)
+        self.due = tx.due
+        self.sent += tx.sends
+        return outcome
+
+    def note(self, *noted: NewEvent) -> None:
+        """Log events."""
+
+        def unit(tx: Transaction) -> None:
+            for event in noted:
+                events.append(tx, events.SYSTEM, event)
+
+        self.tx(unit)
+
+    def told(self, full: str = VALVE) -> list[Element]:
+        """Return the log events that a session was sent."""
+        found = [stanza.find(LOG) for stanza in self.elements(full)]
+        return [log for log in found if log is not None]
+
+    def ids(self) -> list[str | None]:
+        return [log.get("id") for log in self.told()]
+
+
+@pytest.fixture
+def telling(tmp_path: Path) -> Telling:
+    return Telling(tmp_path)
+
+
+def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) -> None:
+    telling.note(
+        NewEvent(
+            "message",
+            PUMP,
+            name="dead",
+            value=1.5,
+            unit="s",
+            level="Error",
+            text="it <failed>",
+            qos=2,
+            tags={"msgId": "m'1", "attempts": "10"},
+        )
+    )
+    (send,) = telling.sends(VALVE)
+    message = read_element(send.stanza)
+    assert message.attrib == {
+        "to": VALVE_BARE,
+        "from": DOMAIN,
+        "id": f"{EPOCH}-1-log",
+        "type": "normal",
+        "{http://www.w3.org/XML/1998/namespace}lang": "en",
+    }
+    log = message.find(LOG)
+    assert log is not None
+    assert log.attrib == {
+        "timestamp": "2025-10-09T09:10:00.000Z",
+        "id": "dead",
+        "type": "Error",
+        "level": "Major",
+        "object": PUMP,
+        "subject": PUMP,
+        "facility": "fieldpost",
+        "module": "message",
+    }
+    first, *tags = log
+    assert first.tag == f"{{{EVENTLOG}}}message"
+    assert first.text == f"dead at {PUMP}: 1.5 s (it <failed>)"
+    assert message.findtext("{jabber:client}body") == first.text
+    assert [tuple(tag.attrib.values()) for tag in tags] == [
+        ("value", "1.5", "xs:double"),
+        ("unit", "s", "xs:string"),
+        ("qos", "2", "xs:int"),
+        ("msgId", "m'1", "xs:string"),
+        ("attempts", "10", "xs:long"),
+    ]
+
+
+def test_a_refusal_names_source_rule_figure_and_count(telling: Telling) -> None:
+    bare = PUMP.partition("/")[0]
+    telling.tx(lambda tx: refusals.log_source(telling.router.house, tx, bare, "held_bytes", 4096))
+    (log,) = telling.told()
+    assert (log.get("id"), log.get("type"), log.get("level")) == ("held_bytes", "Warning", "Medium")
+    assert (log.get("object"), log.get("subject"), log.get("module")) == (bare, bare, "limit")
+    assert log[0].text == f"held_bytes refused 1 from {bare}"
+    found = {tag.get("name"): (tag.get("value"), tag.get("type")) for tag in log[1:]}
+    assert found == {"count": ("1", "xs:long"), "limit": ("4096", "xs:long")}
+
+
+def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> None:
+    telling.note(WARNING)
+    (log,) = telling.told()
+    assert (log.get("object"), log.get("subject")) == (DOMAIN, DOMAIN)
+    assert log[0].text == f"heat at {DOMAIN} (60 degrees)"
+    assert len(log) == 1
+
+
+@pytest.mark.parametrize("level", list(notices.LEVELS)[1:])
+def test_events_from_a_level_on_are_told(tmp_path: Path, level: str) -> None:
+    told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level=level))  # type: ignore[arg-type]
+    told.note(*(NewEvent("system", name=one, level=one) for one in notices.LEVELS))
+    types = list(notices.LEVELS)
+    assert told.ids() == types[types.index(level) :]
+
+
+def test_an_event_without_a_level_is_informational_and_heartbeats_are_not_told(
+    tmp_path: Path,
+) -> None:
+    told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level="Informational"))
+    told.note(NewEvent("system", name="start"), NewEvent("system", name="heartbeat"))
+    (log,) = told.told()
+    assert (log.get("id"), log.get("type"), log.get("level")) == ("start", "Informational", "Minor")
+
+
+def test_what_devices_log_is_not_told(telling: Telling) -> None:
+    xml = (
+        f"<message to='{DOMAIN}'><log xmlns='{EVENTLOG}' type='Emergency'><message>x</message>"
+        "</log></message>"
+    )
+    telling.send(PUMP, xml)
+    assert len(telling.events("logs")) == 1
+    assert telling.told() == []
+
+
+def test_several_people_are_told(tmp_path: Path) -> None:
+    telling = Telling(tmp_path, Log(notify=[VALVE_BARE, "pump1@gw.example"]))
+    telling.send(PUMP, "<presence/>")
+    telling.note(WARNING)
+    assert [len(telling.told(full)) for full in (VALVE, PUMP)] == [1, 1]
+
+
+def test_who_is_away_is_told_later(telling: Telling) -> None:
+    telling.leave(VALVE)
+    telling.note(WARNING)
+    telling.bind(VALVE)
+    telling.send(VALVE, "<presence/>")
+    (stanza,) = (one for one in telling.elements(VALVE) if one.find(LOG) is not None)
+    delay = stanza.find("{urn:xmpp:delay}delay")
+    assert delay is not None
+    assert delay.get("from") == DOMAIN
+
+
+# No notice makes another.
+
+
+def refused(telling: Telling) -> list[tuple[str | None, str | None]]:
+    return [
+        (event.source, event.name) for event in telling.events("system") if event.kind == "limit"
+    ]
+
+
+def test_a_notice_that_finds_no_room_is_logged_and_not_told(tmp_path: Path) -> None:
+    pump = "pump1@gw.example"
+    telling = Telling(
+        tmp_path, Log(notify=[pump, VALVE_BARE]), Limits(offline_messages=1, offline_ttl=1e6)
+    )
+    for _ in range(3):
+        telling.note(WARNING)
+    assert telling.ids() == ["heat"] * 3
+    assert refused(telling) == [(DOMAIN, "offline_messages")]
+    telling.clock.service += 60
+    telling.ring()
+    assert refused(telling) == [(DOMAIN, "offline_messages")] * 2
+    assert telling.told() == []
+
+
+@pytest.mark.parametrize("who", ["nobody@gw.example", "valve@gw.example"])
+def test_where_nobody_is_reached_it_is_logged_and_not_told(tmp_path: Path, who: str) -> None:
+    xmpp = Xmpp(offline="refuse")
+    telling = Telling(tmp_path, Log(notify=[who, "pump1@gw.example"]), xmpp=xmpp)
+    telling.send(PUMP, "<presence/>")
+    telling.leave(VALVE)
+    telling.note(WARNING)
+    assert [log.get("id") for log in telling.told(PUMP)] == ["heat"]
+    assert refused(telling) == [(DOMAIN, "nobody_there")]
+
+
+def test_a_notice_that_a_session_ended_without_makes_no_other(tmp_path: Path) -> None:
+    telling = Telling(tmp_path, limits=Limits(offline_messages=1))
+    telling.note(WARNING, WARNING)
+    unread = [send.stanza for send in telling.sends(VALVE)]
+    assert len(unread) == 2
+    telling.leave(VALVE, *unread)
+    assert refused(telling) == [(DOMAIN, "offline_messages")]
+    assert telling.count("SELECT count(*) FROM offline") == 1
+
+
+# Not more than so many.
+
+
+def test_what_is_too_much_in_a_minute_is_told_as_a_count(tmp_path: Path) -> None:
+    telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=3))
+    for _ in range(4):
+        telling.note(WARNING, WARNING)
+    assert telling.ids() == ["heat", "heat", "heat", "notices"]
+    telling.clock.service += 60
+    telling.ring()
+    (closing,) = telling.told()
+    tags = {tag.get("name"): tag.get("value") for tag in closing[1:]}
+    assert (closing.get("id"), tags) == ("notices", {"count": "4", "limit": "3"})
+    assert sum(event.value or 0 for event in telling.events("system", "notices")) == 5
+    telling.note(WARNING)
+    assert telling.ids() == ["heat"], "the next minute"
+
+
+def test_a_minute_begins_with_its_first_event(tmp_path: Path) -> None:
+    telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=1))
+    telling.note(WARNING)
+    telling.clock.service += 59.9
+    telling.note(WARNING)
+    assert telling.ids() == ["heat", "notices"]
+    telling.clock.service += 0.1
+    telling.note(WARNING)
+    assert telling.ids() == ["heat"]
+
+
+def test_events_that_are_not_told_do_not_count(tmp_path: Path) -> None:
+    telling = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_most=1))
+    telling.note(*[NewEvent("system", name="start")] * 5, WARNING)
+    assert telling.ids() == ["heat"]
+
+
+# Elsewhere.
+
+
+def test_a_component_sends_to_the_address(tmp_path: Path) -> None:
+    log = Log(notify=["olga@users.example"])
+    telling = Telling(tmp_path, log, accounts=False)
+    telling.note(WARNING)
+    (send,) = (one for one in telling.sent if one.generation == sessions.OUTSIDE)
+    assert read_element(send.stanza).get("to") == "olga@users.example"
+
+
+def test_a_transaction_that_is_rolled_back_tells_nothing(telling: Telling) -> None:
+    def unit(tx: Transaction) -> None:
+        events.append(tx, events.SYSTEM, WARNING)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        telling.tx(unit)
+    assert telling.told() == []
+    telling.note(WARNING)
+    assert telling.ids() == ["heat"]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [("12", "xs:long"), ("", "xs:string"), ("1.5", "xs:string"), ("9" * 19, "xs:string")],
+)
+def test_the_type_of_a_tag_is_that_of_its_value(telling: Telling, value: str, type_: str) -> None:
+    telling.note(WARNING._replace(tags={"t": value}))
+    (log,) = telling.told()
+    assert log[1].attrib == {"name": "t", "value": value, "type": type_}
