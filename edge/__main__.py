@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from edge import __version__
+from edge.cli.dead import dead
 from edge.cli.device import device
 from edge.cli.events import events
 from edge.cli.run import run
@@ -18,7 +19,7 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, status, events):
+for command in (init, device, run, status, events, dead):
     main.add_command(command)
 
 if __name__ == "__main__":

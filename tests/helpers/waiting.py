@@ -45,7 +45,7 @@ def store(tx: Transaction, source: str, recipient: str, size: int = 100) -> None
 
 def bury(
     tx: Transaction,
-    msg_id: str = "m1",
+    msg_id: str | None = "m1",
     *,
     state: str = "failed",
     recipient: str | None = "valve",

@@ -1,0 +1,243 @@
+"""The `fieldpost dead` commands: what they print and ask, and that they do all or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge.__main__ import main
+from edge.admin import dead as admin
+from edge.admin import devices
+from edge.admin.transactions import changing, reading
+from edge.cli.dead import SCREEN
+from edge.store import events, usage
+from edge.store.database import Transaction
+from tests.helpers import waiting
+
+T = TypeVar("T")
+
+SESSION = "valve@gw.example/fw"
+DOUBTFUL = {"state": "in doubt", "session": SESSION, "outbox": 7}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    assert call(made, "init", "--domain", "gw.example").exit_code == 0
+    for name in ("pump1", "valve"):
+        devices.add(made, name, "x", trusted=True)
+    return made
+
+
+def call(folder: Path, *args: object, text: str | None = None) -> Result:
+    return CliRunner().invoke(main, [*map(str, args), "--dir", str(folder)], input=text)
+
+
+def dead(folder: Path, *args: object, text: str | None = None) -> Result:
+    return call(folder, "dead", *args, text=text)
+
+
+def change(folder: Path, unit: Callable[[Transaction], T]) -> T:
+    with changing(folder) as tx:
+        return unit(tx)
+
+
+def bury(folder: Path, **fields: object) -> int:
+    return change(folder, lambda tx: waiting.bury(tx, **fields))  # type: ignore[arg-type]
+
+
+def listed(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in dead(folder, "list", "--json").stdout.splitlines()]
+
+
+def outbox(folder: Path) -> list[tuple[object, ...]]:
+    sql = "SELECT id, recipient, source, msg_id, qos, state, session FROM outbox ORDER BY id"
+    with reading(folder) as tx:
+        return tx.rows(sql)
+
+
+def logged(folder: Path) -> list[tuple[str | None, str | None]]:
+    with reading(folder) as tx:
+        return [(row.name, row.level) for row in events.read(tx, events.SYSTEM, 0, 100, 2**20)]
+
+
+def test_nothing_is_dead_at_first(folder: Path) -> None:
+    for options in ((), ("--json",), ("--all",)):
+        result = dead(folder, "list", *options)
+        assert (result.exit_code, result.output) == (0, "")
+
+
+def test_the_list_for_people_says_what_doubt_means(folder: Path) -> None:
+    bury(folder)
+    bury(folder, msg_id=None, recipient=None, outbox=None, state="refused")
+    plain = dead(folder, "list")
+    assert plain.stderr == ""
+    first, second = plain.stdout.splitlines()
+    number, _stamp, rest = first.split("  ", 2)
+    assert number == "1"
+    assert rest == (
+        "failed  level 2  36 bytes  pump1@gw.example/fw -> valve@gw.example  msgId m1  no answer"
+    )
+    assert second.endswith("pump1@gw.example/fw -> gw.example  no answer")
+    bury(folder, **DOUBTFUL)
+    result = dead(folder, "list")
+    assert "  in doubt  " in result.stdout.splitlines()[2]
+    assert result.stderr == f"{admin.DOUBT}\n"
+    assert dead(folder, "list", "--json").stderr == ""
+
+
+def test_the_list_for_programs(folder: Path) -> None:
+    bury(folder, **DOUBTFUL)
+    (found,) = listed(folder)
+    moment = found.pop("time")
+    assert isinstance(moment, int)
+    assert found == {
+        "id": 1,
+        "sender": "pump1@gw.example/fw",
+        "msg_id": "m1",
+        "destination": "valve@gw.example",
+        "qos": 2,
+        "bytes": 36,
+        "reason": "no answer",
+        "state": "in doubt",
+        "recipient": "valve",
+        "outbox": 7,
+        "session": SESSION,
+    }
+
+
+def test_the_latest_are_listed_and_all_where_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "PAGE", 7)  # pages end in between
+    count = SCREEN + 3
+
+    def unit(tx: Transaction) -> None:
+        for number in range(count):
+            waiting.bury(tx, f"m{number}")
+
+    change(folder, unit)
+    result = dead(folder, "list", "--json")
+    ids = [json.loads(line)["id"] for line in result.stdout.splitlines()]
+    assert ids == list(range(4, count + 1))
+    assert result.stderr == "3 older ones are left out: --all prints them\n"
+    whole = dead(folder, "list", "--json", "--all")
+    assert [json.loads(line)["id"] for line in whole.stdout.splitlines()] == [*range(1, count + 1)]
+    assert whole.stderr == ""
+
+
+def test_a_message_is_shown_with_its_body(folder: Path) -> None:
+    bury(folder, body="<message>\n<body>ä\x1b[2J</body></message>".encode() + b"\xff")
+    bury(folder, **DOUBTFUL)
+    result = dead(folder, "show", 1)
+    assert result.exit_code == 0
+    head, body = result.stdout.split("\n\n")
+    assert head.splitlines()[:3] == [
+        "id           1",
+        "sender       pump1@gw.example/fw",
+        "msg_id       m1",
+    ]
+    assert "session      -" in head.splitlines()
+    assert body == "<message>\n<body>ä\\x1b[2J</body></message>\\xff\n"
+    found = json.loads(dead(folder, "show", 1, "--json").stdout)
+    assert (found["id"], found["body"][-5:]) == (1, ">\\xff")
+    assert admin.DOUBT not in result.stdout
+    assert admin.DOUBT in dead(folder, "show", 2).stdout
+
+
+def test_what_was_not_delivered_is_sent_again(folder: Path) -> None:
+    for msg_id in ("m1", "m2", "m3"):
+        bury(folder, msg_id=msg_id)
+    result = dead(folder, "requeue", 2, 1, 2)
+    assert (result.exit_code, result.output) == (0, "2 is requeued\n1 is requeued\n")
+    assert [row["id"] for row in listed(folder)] == [3]
+    assert [(row[1], row[3], row[5]) for row in outbox(folder)] == [
+        ("valve", "m2", "queued"),
+        ("valve", "m1", "queued"),
+    ]
+    assert logged(folder) == [("requeued", "Notice")] * 2
+    with reading(folder) as tx:
+        assert usage.waiting(tx).outbox == 2
+
+
+def test_all_are_requeued_or_none(folder: Path) -> None:
+    bury(folder)
+    bury(folder, recipient=None, outbox=None, state="refused")
+    bury(folder, recipient="gone")
+    for wrong, why in ((2, "for the gateway itself"), (3, "does not exist"), (9, "no dead")):
+        result = dead(folder, "requeue", 1, wrong)
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert result.stderr.startswith("Error: ")
+        assert why in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert len(listed(folder)) == 3
+    assert outbox(folder) == []
+    assert logged(folder) == []
+
+
+def test_one_in_doubt_is_released_again_and_not_offered(folder: Path) -> None:
+    bury(folder, **DOUBTFUL)
+    result = dead(folder, "requeue", 1)
+    assert (result.exit_code, result.output) == (0, "1 is requeued\n")
+    ((number, _, _, msg_id, _, state, session),) = outbox(folder)
+    assert (number, msg_id, state, session) == (7, "m1", "released", SESSION)
+
+
+def test_one_in_doubt_is_sent_anew_where_the_operator_says_so(folder: Path) -> None:
+    for number in (7, 8):
+        bury(folder, **{**DOUBTFUL, "outbox": number})
+    refused = dead(folder, "requeue", 1, "--may-repeat", text="n\n")
+    assert refused.exit_code == 1
+    assert admin.DOUBT in refused.stderr
+    assert "acted on twice?" in refused.stderr
+    assert dead(folder, "requeue", 1, "--may-repeat").exit_code == 1  # nobody answers
+    assert outbox(folder) == []
+    assert dead(folder, "requeue", 1, "--may-repeat", text="y\n").exit_code == 0
+    unasked = dead(folder, "requeue", 2, "--may-repeat", "--yes")
+    assert unasked.output == "2 is requeued\n"
+    assert [row[5] for row in outbox(folder)] == ["queued", "queued"]
+    assert listed(folder) == []
+
+
+def test_sending_anew_what_is_in_no_doubt_is_not_asked(folder: Path) -> None:
+    bury(folder)
+    assert dead(folder, "requeue", 1, "--may-repeat").output == "1 is requeued\n"
+
+
+def test_dropping_asks_and_takes_yes(folder: Path) -> None:
+    bury(folder, **DOUBTFUL)
+    for msg_id in ("m2", "m3"):
+        bury(folder, msg_id=msg_id)
+    refused = dead(folder, "drop", 1, 2, text="y\nn\n")
+    assert refused.exit_code == 1
+    assert admin.DOUBT in refused.stderr
+    assert refused.stderr.count("forget it for good?") == 2
+    assert len(listed(folder)) == 3
+    assert dead(folder, "drop", 1, text="y\n").exit_code == 0
+    assert dead(folder, "drop", 2, 9, "--yes").exit_code == 1
+    assert [row["id"] for row in listed(folder)] == [2, 3]
+    assert dead(folder, "drop", 2, 3, "--yes").output == "2 is dropped\n3 is dropped\n"
+    assert listed(folder) == []
+    assert outbox(folder) == []
+    assert logged(folder) == [("dropped", "Warning")] * 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [("show",), ("show", "x"), ("show", "0"), ("requeue",), ("drop", "--yes"), ("list", "1")],
+)
+def test_wrong_usage_is_status_2(folder: Path, wrong: tuple[str, ...]) -> None:
+    assert dead(folder, *wrong).exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("show", 3), ("drop", 3), ("drop", 3, "--yes")])
+def test_what_is_not_there_is_told(folder: Path, command: tuple[object, ...]) -> None:
+    result = dead(folder, *command)
+    assert result.exit_code == 1
+    assert result.stderr == "Error: there is no dead message 3\n"
