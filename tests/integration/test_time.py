@@ -1,0 +1,136 @@
+"""Gateways that crash, lose their power, and have their clock set: what waits expires in time.
+
+Real processes, on clocks that the test sets (`tests.helpers.machine`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.store import database
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.machine import Shown, run, show
+from tests.helpers.xmpp import Client, log_message
+
+DAY = 86_400.0
+PATIENCE = 20.0
+SPEED = 30
+"""How many seconds of the gateway's pass in one of ours."""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    made = Gateway(tmp_path / "gateway", "pump1", require_tls=False, heartbeat=1)
+    made.configure(held_ttl=60.0)
+    return made
+
+
+async def hold(port: int, msg_id: str) -> None:
+    """Offer an assured message, and never ask for its delivery."""
+    async with await Client.connect(port) as client:
+        await client.element()
+        assert await client.authenticate("SCRAM-SHA-256", "pump1", PASSWORD) == "success"
+        await client.bind("fw")
+        assert await client.assured(msg_id, log_message(1)) == "received"
+
+
+def query(gateway: Gateway, sql: str) -> list[Any]:
+    path = gateway.folder / database.FILE_NAME
+    with closing(database.connect_reader(path)) as db:
+        return [value for (value,) in db.execute(sql)]
+
+
+def held(gateway: Gateway) -> list[str]:
+    return query(gateway, "SELECT msg_id FROM held ORDER BY id")
+
+
+def system(gateway: Gateway) -> list[str]:
+    return [event["name"] for event in gateway.events("system")]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until something is so in the database."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.05)
+
+
+async def test_a_message_expires_in_a_gateway_that_is_never_up_for_its_ttl(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    """Each run lasts for less than a second of ours, in a boot of its own, on a wrong clock."""
+    clock, boots = tmp_path / "clock", 0
+    while boots < 20:
+        boots += 1
+        show(clock, Shown(f"boot-{boots}", 5.0, -50 * 365 * DAY, synchronised=False))
+        with run(gateway.folder, clock, SPEED) as process:
+            if boots == 1:
+                await hold(port_of(process), "m1")
+            before = query(gateway, "SELECT value FROM meta WHERE key = 'service'")
+            await until(
+                lambda before=before: (
+                    query(gateway, "SELECT value FROM meta WHERE key = 'service'") != before
+                )
+            )
+            process.kill9()
+        if not held(gateway):
+            break
+    assert 3 <= boots < 20
+    assert "expired" in system(gateway)
+
+
+async def test_a_clock_that_is_set_expires_nothing_and_is_told(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    clock = tmp_path / "clock"
+    show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
+    with run(gateway.folder, clock) as process:
+        await hold(port_of(process), "m1")
+        show(clock, Shown("boot-1", 5.0, 30 * DAY, synchronised=False))
+        await until(
+            lambda: bool(query(gateway, "SELECT seq FROM events WHERE name = 'clock_lost'"))
+        )
+        process.kill9()
+    show(clock, Shown("boot-1", 15.0, -30 * DAY, synchronised=True))
+    with run(gateway.folder, clock) as process:
+        assert held(gateway) == ["m1"]
+        assert process.terminate() == 0
+    assert held(gateway) == ["m1"]
+    (stepped,) = [e for e in gateway.events("system") if e["name"] == "clock_stepped"]
+    assert stepped["value"] == pytest.approx(30 * DAY, abs=1.0)
+    first, second = [e["tags"] for e in gateway.events("system") if e["name"] == "start"]
+    assert (first["previous"], first["off_known"]) == ("unknown", "unknown")
+    assert (second["previous"], second["off_known"]) == ("unclean", "uptime")
+
+
+async def test_a_day_without_power_is_counted_once_it_is_known(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    """What came before the clock was right again is not older for it."""
+    clock = tmp_path / "clock"
+    show(clock, Shown("boot-1", 5.0, 0.0, synchronised=True))
+    with run(gateway.folder, clock) as process:
+        await hold(port_of(process), "old")
+        assert process.terminate() == 0
+    show(clock, Shown("boot-2", 5.0, -365 * DAY, synchronised=False))
+    with run(gateway.folder, clock) as process:
+        await hold(port_of(process), "new")
+        assert held(gateway) == ["old", "new"]
+        show(clock, Shown("boot-2", 5.0, DAY, synchronised=True))
+        await until(lambda: held(gateway) == ["new"])
+        assert process.terminate() == 0
+    (off,) = [e for e in gateway.events("system") if e["name"] == "time_off"]
+    assert off["value"] == pytest.approx(DAY, abs=5.0)
+    show(clock, Shown("boot-3", 5.0, 2 * DAY, synchronised=True))
+    with run(gateway.folder, clock) as process:
+        await until(lambda: not held(gateway))
+        assert process.terminate() == 0
+    *_, last = [e["tags"] for e in gateway.events("system") if e["name"] == "start"]
+    assert (last["previous"], last["off_known"]) == ("clean", "wall clock")
+    assert float(last["off"]) == pytest.approx(DAY, abs=5.0)

@@ -1,0 +1,180 @@
+"""Runs, crashes, boots, and a wall clock that is set at will: what is stored gets as old as it is.
+
+A world knows the true time. The gateway sees its clocks alone, and keeps what it keeps in a real
+database. Nothing gets older than it is, but for the error of trusted clocks; and what was stored
+when time was known is as old as it is, whenever time is known again.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from edge import timekeeping
+from edge.net.clock import Clock
+from edge.rules.clock import begin
+from edge.store import custody, meta, service
+from edge.store.database import Transaction
+from tests.helpers.machine import World
+from tests.helpers.store import digest_of, in_memory
+
+ERROR = 0.2
+"""Seconds by which a clock that is held for synchronised may be wrong, at most."""
+
+EXAMPLES = 2000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
+
+HEARTBEAT = 60.0
+DAY = 86_400.0
+
+errors = st.floats(-ERROR, ERROR)
+wrong = st.sampled_from([-5e7, -3600.0, -1.0, 1.0, 3600.0, 5e7])
+
+
+class Stored(NamedTuple):
+    """A message: when it truly came, and whether time was known then."""
+
+    row: int
+    at: float
+    sure: bool
+
+
+class Time(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.db = self.stack.enter_context(in_memory())
+        self.world = World()
+        self.messages: list[Stored] = []
+        self.reached = 0.0
+        self.clock = Clock(0.0, self.world.machine)
+        self.began, self.ran = 0.0, 0.0
+        self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
+        self.settled = 0
+
+    def teardown(self) -> None:
+        self.stack.close()
+
+    @initialize(synchronised=st.booleans())
+    def first(self, synchronised: bool) -> None:
+        self.world.synchronised = synchronised
+        self.start()
+
+    # What the gateway does.
+
+    def start(self) -> None:
+        at, tx = self.world.machine.read(), self.tx
+        start = begin(service.saved(tx), meta.service(tx), at)
+        if self.ran >= timekeeping.FIRST_SAVE:
+            counted = start.saved.service - self.began
+            assert counted >= self.ran / 3 - 0.01, "a third counts at least"
+        self.settled += 1
+        self.clock = Clock(start.saved.service, self.world.machine)
+        service.save(self.tx, start.saved)
+        self.keep()
+        self.began, self.ran = self.clock().service, 0.0
+        self.world.true += 0.001  # nothing else is done in no time
+        self.next_save, self.wait = timekeeping.FIRST_SAVE, timekeeping.FIRST_SAVE
+
+    @property
+    def tx(self) -> Transaction:
+        return Transaction(self.db, self.clock())
+
+    def keep(self) -> None:
+        tx = self.tx
+        pending = service.saved(tx).before is not None
+        service.keep(tx, self.clock.run)
+        tx.finish()
+        self.settled += pending and service.saved(tx).before is None
+
+    @rule(seconds=st.one_of(st.floats(0, 10), st.floats(0, 400)))
+    def run(self, seconds: float) -> None:
+        """Run on, and save when that is to be done."""
+        end = self.ran + seconds
+        while self.next_save <= end:
+            self.world.true += self.next_save - self.ran
+            self.ran = self.next_save
+            self.keep()
+            self.wait = min(self.wait * 2, HEARTBEAT)
+            self.next_save += self.wait
+        self.world.true += end - self.ran
+        self.ran = end
+
+    @precondition(lambda self: len(self.messages) < 30)
+    @rule()
+    def store(self) -> None:
+        tx, name = self.tx, str(len(self.messages))
+        custody.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
+        (row,) = tx.row("SELECT max(id) FROM held")
+        saved = service.saved(tx)
+        sure = saved.trusted is not None and saved.before is None
+        self.messages.append(Stored(row, self.world.true, sure))
+
+    @rule(seconds=st.floats(0, 3600))
+    def restart(self, seconds: float) -> None:
+        """Die, and come again in the same boot."""
+        self.world.true += seconds
+        self.start()
+
+    @rule(
+        seconds=st.one_of(st.floats(5, 60), st.floats(5, 30 * DAY)),
+        synchronised=st.booleans(),
+        error=errors,
+        off=wrong,
+    )
+    def power_cut(self, seconds: float, synchronised: bool, error: float, off: float) -> None:
+        self.world.true += seconds
+        self.world.reboot(synchronised=synchronised, error=error if synchronised else off)
+        self.start()
+
+    # What happens to the wall clock.
+
+    @rule(error=wrong)
+    def set_wrong(self, error: float) -> None:
+        """Somebody sets it; the kernel does not trust that."""
+        self.world.error, self.world.synchronised = error, False
+
+    @rule(error=errors)
+    def synchronise(self, error: float) -> None:
+        self.world.error, self.world.synchronised = error, True
+
+    @rule()
+    def lose(self) -> None:
+        self.world.synchronised = False
+
+    # What must be true.
+
+    @invariant()
+    def time_does_not_go_back_behind_what_is_written(self) -> None:
+        assert self.clock().service >= self.reached
+        self.reached = meta.service(self.tx)
+        assert self.clock().service >= self.reached
+
+    @invariant()
+    def nothing_is_older_than_it_is(self) -> None:
+        for message in self.messages:
+            assert self.age(message) <= self.world.true - message.at + self.tolerance
+
+    @rule()
+    def what_came_when_time_was_known_is_as_old_as_it_is_when_it_is_known(self) -> None:
+        self.keep()
+        if self.clock().synchronised:
+            for message in self.messages:
+                if message.sure:
+                    assert self.age(message) >= self.world.true - message.at - self.tolerance
+
+    @property
+    def tolerance(self) -> float:
+        return 2 * ERROR * self.settled + 0.01
+
+    def age(self, message: Stored) -> float:
+        (since,) = self.tx.row("SELECT since FROM held WHERE id = ?", (message.row,))
+        return self.clock().service - float(since)
+
+
+TestTime = Time.TestCase
+TestTime.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
