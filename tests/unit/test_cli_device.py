@@ -256,7 +256,7 @@ def test_the_examples_of_the_operators_guide_work(folder: Path) -> None:
     guide = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
     section = guide.split("### Devices and certificates")[1].split("\n## ")[0]
     examples = re.findall(r"^\$ fieldpost (.+)$", section, re.MULTILINE)
-    assert len(examples) == 8
+    assert len(examples) == 9
     for example in examples:
         result = call(folder, *example.split())
         assert result.exit_code == 0, f"{example}: {result.output}"

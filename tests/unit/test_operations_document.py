@@ -1,0 +1,94 @@
+"""The operators' guide: its commands exist, and its examples work as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from edge.__main__ import main
+from edge.admin import devices, setup
+from edge.admin.transactions import changing
+from edge.limits import Limits
+from tests.helpers import waiting
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "operations.md").read_text("utf-8")
+GATEWAY = GUIDE.split("## The gateway\n")[1].split("\n## ")[0]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+RUN_ELSEWHERE = {"Devices and certificates"}
+"""Sections whose examples another test runs: `test_cli_device`."""
+
+SECTIONS = {part.split("\n")[0]: part for part in GATEWAY.split("\n### ")[1:]}
+EXAMPLES = {
+    title: found
+    for title, part in SECTIONS.items()
+    if (found := re.findall(r"^\$ fieldpost (.+)$", part, re.MULTILINE))
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A gateway that has three dead messages, the second in doubt."""
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    devices.add(made, "valve", "x", trusted=True)
+    with changing(made) as tx:
+        waiting.bury(tx, "m1")
+        waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
+        waiting.bury(tx, "m3")
+    return made
+
+
+@pytest.mark.parametrize("title", sorted(EXAMPLES.keys() - RUN_ELSEWHERE))
+def test_the_examples_work(folder: Path, title: str) -> None:
+    for example in EXAMPLES[title]:
+        result = CliRunner().invoke(main, example.split(), env={"FIELDPOST_DIR": str(folder)})
+        assert result.exit_code == 0, f"{example}: {result.output}"
+
+
+def test_each_chapter_with_examples_is_known() -> None:
+    assert set(EXAMPLES) == {
+        "How it stands",
+        "Messages that could not be delivered",
+        *RUN_ELSEWHERE,
+    }
+
+
+def named(text: str) -> set[tuple[str, ...]]:
+    """The commands that a text names: in code, the words after `fieldpost`."""
+    found = re.findall(r"(?:`|^\$ )fieldpost ((?:[a-z]+ ?)+)", text, re.MULTILINE)
+    return {tuple(words.split()) for words in found}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_each_command_that_is_named_exists(path: Path) -> None:
+    for words in named(path.read_text("utf-8")):
+        command: click.Command = main
+        for word in words:
+            if not isinstance(command, click.Group):
+                break  # an argument
+            assert word in command.commands, f"fieldpost {' '.join(words)}"
+            command = command.commands[word]
+
+
+def test_the_guide_names_each_command() -> None:
+    told = " ".join(GATEWAY.split())
+    for name, command in main.commands.items():
+        assert f"`fieldpost {name}" in told
+        for part in command.commands if isinstance(command, click.Group) else ():
+            assert re.search(rf"`(fieldpost {name} )?{part}\b", told), f"{name} {part}"
+
+
+def test_the_limits_that_the_guide_names_are_options() -> None:
+    table = SECTIONS["How it stands"].split("| reached |")[1]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    patterns = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
+    assert len(patterns) > 10
+    for pattern in patterns:
+        wanted = re.compile(pattern.replace("*", "[a-z_]+"))
+        assert any(map(wanted.fullmatch, Limits.__struct_fields__)), pattern
