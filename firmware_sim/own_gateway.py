@@ -114,10 +114,10 @@ class OwnGateway:
         self._listening = asyncio.create_task(self._listen(self._process))
         self.starts += 1
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
-        try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), READY_S)
-        except TimeoutError:
-            line = b""
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_S):
+                line = await self._process.stdout.readline()
         if not line.startswith(b"ready"):
             await self.kill()
             raise GatewayCommandFailed(f"the gateway did not start: {self.complaints}")
@@ -140,7 +140,8 @@ class OwnGateway:
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
-            return await asyncio.wait_for(self._gone(), STOP_S)
+            async with asyncio.timeout(STOP_S):
+                return await self._gone()
         except TimeoutError:
             await self.kill()
             return -9

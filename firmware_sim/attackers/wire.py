@@ -82,8 +82,9 @@ class Client:
     async def connect(cls, target: Target, counts: Counts) -> Self:
         """Connect; nothing is sent."""
         local = (target.source, 0) if target.source else None
-        opened = asyncio.open_connection(target.host, target.port, local_addr=local)
-        return cls(target, counts, *await asyncio.wait_for(opened, STEP_S))
+        async with asyncio.timeout(STEP_S):
+            opened = await asyncio.open_connection(target.host, target.port, local_addr=local)
+        return cls(target, counts, *opened)
 
     @classmethod
     async def bound(cls, target: Target, counts: Counts, name: str, resource: str) -> Self:
@@ -121,8 +122,8 @@ class Client:
         self.send(STARTTLS)
         await self.until("<proceed")
         target = self.target
-        started = self.writer.start_tls(target.context, server_hostname=target.domain)
-        await asyncio.wait_for(started, STEP_S)
+        async with asyncio.timeout(STEP_S):
+            await self.writer.start_tls(target.context, server_hostname=target.domain)
         self.open()
         await self.until("</stream:features>")
 

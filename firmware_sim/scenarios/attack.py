@@ -171,7 +171,8 @@ async def _attack(
         await asyncio.gather(*(device.device.close() for device in devices))
     await asyncio.sleep(_WINDOW_S + 2.0)
     peak = max(gateway.peak(), *peaks)
-    survived = gateway.running and await gateway.stop() == 0 and not gateway.complaints
+    survived = gateway.running and await gateway.stop() == 0
+    survived = survived and "Traceback" not in gateway.complaints
     took = [row for device in devices for row in device.clock.took]
     lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
     refusals = Refusals.of(gateway_log.events(lines))
@@ -243,8 +244,10 @@ async def _attackers(
     argv = (sys.executable, "-m", "firmware_sim.attackers")
     process = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
-        talk = process.communicate(json.dumps(order).encode())
-        said, complaint = await asyncio.wait_for(talk, settings.attacked + _END_S)
+        async with asyncio.timeout(settings.attacked + _END_S):
+            said, complaint = await process.communicate(json.dumps(order).encode())
+    except TimeoutError as error:
+        raise GatewayCommandFailed("the attackers did not end in time") from error
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
