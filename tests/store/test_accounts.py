@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,7 @@ def test_whether_a_device_may_be_sent_plain_messages_instead(gateway: Gateway) -
     gateway.tx(lambda tx: accounts.add(tx, "pump2", (), trusted=True, downgrade=True))
     assert [found.downgrade for found in gateway.tx(accounts.listed)] == [False, True]
     for wanted, changes in ((True, True), (True, False), (False, True), (False, False)):
-        changed = gateway.tx(lambda tx, to=wanted: accounts.set_downgrade(tx, "pump1", to))
+        changed = gateway.tx(partial(accounts.set_downgrade, name="pump1", downgrade=wanted))
         assert changed is changes
         assert [found.downgrade for found in gateway.tx(accounts.listed)] == [wanted, True]
 
@@ -193,9 +194,10 @@ def test_what_waits_for_a_removed_device_is_counted_by_where_it_waits(gateway: G
     source = "pump2@gw.example"
     gateway.tx(lambda tx: waiting.store(tx, source, "pump1"))
     for msg_id in ("m1", "m2"):
-        gateway.tx(lambda tx, msg_id=msg_id: waiting.queue(tx, source, msg_id, "pump1"))
+        gateway.tx(partial(waiting.queue, source=source, msg_id=msg_id, recipient="pump1"))
     for number, recipient in enumerate(("pump1", "pump1", "pump1", "pump2", None)):
-        gateway.tx(lambda tx, n=number, to=recipient: waiting.hold(tx, source, f"h{n}", 100, to))
+        held = partial(waiting.hold, source=source, msg_id=f"h{number}", recipient=recipient)
+        gateway.tx(held)
     waited = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     assert waited == (1, 2, 3)
     assert waited.total == 6
