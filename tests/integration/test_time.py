@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,15 @@ def held(gateway: Gateway) -> list[str]:
     return query(gateway, "SELECT msg_id FROM held ORDER BY id")
 
 
+def saved(gateway: Gateway) -> float:
+    (service,) = query(gateway, "SELECT value FROM meta WHERE key = 'service'")
+    return float(service)
+
+
+def saved_after(gateway: Gateway, before: float) -> bool:
+    return saved(gateway) > before
+
+
 def system(gateway: Gateway) -> list[str]:
     return [event["name"] for event in gateway.events("system")]
 
@@ -72,12 +82,7 @@ async def test_a_message_expires_in_a_gateway_that_is_never_up_for_its_ttl(
         with run(gateway.folder, clock, SPEED) as process:
             if boots == 1:
                 await hold(port_of(process), "m1")
-            before = query(gateway, "SELECT value FROM meta WHERE key = 'service'")
-            await until(
-                lambda before=before: (
-                    query(gateway, "SELECT value FROM meta WHERE key = 'service'") != before
-                )
-            )
+            await until(partial(saved_after, gateway, saved(gateway)))
             process.kill9()
         if not held(gateway):
             break
