@@ -15,7 +15,6 @@ import platform
 import resource
 import signal
 from contextlib import AsyncExitStack, contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -161,14 +160,15 @@ class App:
         stack.push_async_callback(self._end, store, sealer, backlog, tally, clock.run)
         stack.push_async_callback(front.stop, STOP_TIME)
         interval = settings.uplink.heartbeat
-        self._drive(stack, upkeep.heartbeats(store, interval, tally, clock.run), "heartbeats")
+        self._drive(
+            stack, upkeep.heartbeats(store, interval, tally, clock.run, limits), "heartbeats"
+        )
         self._drive(stack, timekeeping.save_soon(store, clock.run, interval), "first saves")
         self._drive(stack, timekeeping.watch(store, clock, first), "clock")
         places = await self._unless_stopped(front.start())
         if places is None:
             return
-        used = front.used if isinstance(front, Listener) else partial(_used, store)
-        await self._answer_operators(stack, clock, used)
+        await self._answer_operators(stack, clock, front.used)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain
@@ -304,19 +304,14 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await upkeep.record(store, tally, NewEvent("system", name=upkeep.STOP), run)
+            event = NewEvent("system", name=upkeep.STOP)
+            await upkeep.record(store, tally, event, run, self._settings.limits)
             await sealer.flush()
             if self._settings.uplink.enrolment:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), FAREWELL)
         except (StoreError, BacklogUnavailable) as error:
             self._fail(error)
-
-
-def _used(store: Store) -> dict[str, int]:
-    """Tell what a component's gateway uses: the sessions are its server's."""
-    waiting = store.waiting
-    return {"waiting_units": waiting.units, "waiting_bytes": waiting.bytes}
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
-from edge.store import certificates, events, meta, service
+from edge.store import certificates, events, meta, refusals, service
 from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from edge.limits import Limits
     from edge.net.tally import Tally
     from edge.rules.clock import Now, Run
     from edge.store.commit import Store
@@ -41,14 +42,20 @@ _TOLD: Final = "certificates_told"
 """When certificates that run out were told of last, in ms since 1970 UTC."""
 
 
-async def record(store: Store, tally: Tally, event: NewEvent, run: Run) -> None:
+async def record(store: Store, tally: Tally, event: NewEvent, run: Run, limits: Limits) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 
-    Those are the service seconds and what was refused without a unit of work; raises `StoreError`.
+    Those are the service seconds and what was refused without a unit of work; with the closing
+    event, also what is still counted of refusals. Raises `StoreError`.
     """
-    counts = tally.take()
+    counts, sources = tally.take(), tally.take_sources()
+    window, most = limits.refusal_window, limits.refusal_sources
 
     def unit(tx: Transaction) -> None:
+        for (source, rule), times in sources.items():
+            refusals.refuse(tx, source, rule, None, window, most, times)
+        if event.name == STOP:
+            refusals.close_all(tx)
         for rule, times in counts.items():
             refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
             events.append(tx, events.SYSTEM, refused)
@@ -58,17 +65,17 @@ async def record(store: Store, tally: Tally, event: NewEvent, run: Run) -> None:
     try:
         await store.run(unit)
     except BaseException:
-        tally.put_back(counts)
+        tally.put_back(counts, sources)
         raise
 
 
-async def heartbeats(store: Store, interval: float, tally: Tally, run: Run) -> None:
+async def heartbeats(store: Store, interval: float, tally: Tally, run: Run, limits: Limits) -> None:
     """Write a heartbeat every `interval` seconds."""
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
     while True:
         await asyncio.sleep(interval)
         with suppress(StoreError):  # a full disk: the next one may be written
-            await record(store, tally, event, run)
+            await record(store, tally, event, run, limits)
 
 
 async def look_for_changes(store: Store) -> None:

@@ -85,7 +85,7 @@ class Connection(Channel):
         peer = transport.get_extra_info("peername")
         self._source = throttle.source(peer[0] if peer else "")
         if not self._shared.registry.add(self, self._source, self._shared.loop.time()):
-            self._shared.tally.add("connections")
+            self._shared.tally.add("connections", source=self.who())
             self.end("resource-constraint", "too many connections")
             return
         self._timer = self._shared.loop.call_later(self._limits.authenticate_time, self._time_out)
@@ -132,7 +132,7 @@ class Connection(Channel):
             if timer is not None:
                 timer.cancel()
         if failures := self._negotiation.failures:
-            self._shared.tally.add("authentication", failures)
+            self._shared.tally.add("authentication", failures, self._source)
         self._shared.registry.remove(self)
         if (session := self._session) is not None:
             self._session = None
@@ -144,6 +144,7 @@ class Connection(Channel):
         """Send a stream error and close; `at_once`, without waiting for the peer."""
         self.fail(StreamError(condition, text))
         if at_once and self._transport is not None:
+            self._shared.tally.add("connections", source=self.who())
             self._transport.abort()
 
     def fail(self, error: StreamError) -> None:
@@ -173,7 +174,7 @@ class Connection(Channel):
     # How it goes on.
 
     def _time_out(self) -> None:
-        self._shared.tally.add("authenticate_time")
+        self._shared.tally.add("authenticate_time", source=self.who())
         self.end("connection-timeout", "not bound in time")
 
     def _take_turn(self) -> None:
@@ -228,7 +229,7 @@ class Connection(Channel):
         if self._login is not None:
             self._login.heard()
         if isinstance(item, StreamError):
-            self._shared.tally.add(item.condition)
+            self._shared.tally.add(item.condition, source=self.who())
             self._perform(self._negotiation.fail(item))
         else:
             self._perform(self._negotiation.receive(item, more=self.more))
@@ -308,7 +309,7 @@ class Connection(Channel):
         try:
             session.manage(item)
         except StreamError as error:
-            self._shared.tally.add(error.condition)
+            self._shared.tally.add(error.condition, source=self.who())
             self.fail(error)
 
     def _secured(self, fingerprint: bytes | None) -> None:

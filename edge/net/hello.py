@@ -60,12 +60,12 @@ class Hello(asyncio.Protocol):
             offered = protocols(self._data)
         except Incomplete:
             if len(self._data) > HELLO_BYTES:
-                self._tally.add("tls")
+                self._tally.add("tls", source=self._connection.who())
                 self._transport.abort()
             return
         self._transport.pause_reading()
         if offered and ALPN.encode() not in offered:
-            self._tally.add("tls")
+            self._tally.add("tls", source=self._connection.who())
             self._transport.write(REFUSAL)
             self._transport.close()
         else:

@@ -100,7 +100,7 @@ class Login:
         """Find the credentials of an account, or make some up."""
         shared, negotiation = self._shared, self._negotiation
         if not shared.throttle.allows(self._source, username, shared.loop.time()):
-            shared.tally.add("authentication_limit")
+            shared.tally.add("authentication_limit", source=self._source)
             self._go_on(negotiation.refused_attempt())
             return
         wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism

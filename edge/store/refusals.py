@@ -20,7 +20,7 @@ BATCH: Final = 256
 """How many windows are closed in one unit of work."""
 
 _COUNT: Final = """
-UPDATE refusals SET count = count + 1, figure = ? WHERE source = ? AND rule = ? RETURNING count
+UPDATE refusals SET count = count + ?, figure = ? WHERE source = ? AND rule = ? RETURNING count
 """
 _OPEN: Final = "INSERT INTO refusals (source, rule, count, figure, due) VALUES (?, ?, 0, ?, ?)"
 _ROWS: Final = "SELECT count(*) FROM refusals"
@@ -29,26 +29,34 @@ SELECT source, rule, count, figure FROM refusals WHERE due <= ? ORDER BY due LIM
 """
 _CLOSE: Final = "DELETE FROM refusals WHERE source = ? AND rule = ?"
 _AGAIN: Final = "UPDATE refusals SET count = 0, due = ? WHERE source = ? AND rule = ?"
+_COUNTED: Final = "SELECT source, rule, count, figure FROM refusals WHERE count > 0 ORDER BY due"
+_CLOSE_ALL: Final = "DELETE FROM refusals"
 _FIRST: Final = "SELECT min(due) FROM refusals"
 
 
 def refuse(
-    tx: Transaction, source: str, rule: str, figure: int | None, window: float, sources: int
+    tx: Transaction,
+    source: str,
+    rule: str,
+    figure: int | None,
+    window: float,
+    sources: int,
+    times: int = 1,
 ) -> None:
-    """Count a refusal, and tell it at once if it is the first of its window.
+    """Count refusals, and tell them at once if they are the first of their window.
 
     `figure` is the limit that was exceeded, if one was. `window` is in seconds of service,
-    `sources` bounds the table's rows.
+    `sources` bounds the table's rows, `times` is how many there were.
     """
-    if tx.row(_COUNT, (figure, source, rule)) is not None:
+    if tx.row(_COUNT, (times, figure, source, rule)) is not None:
         return
     if source != OTHER and tx.row(_ROWS)[0] >= sources:
-        refuse(tx, OTHER, rule, figure, window, sources)
+        refuse(tx, OTHER, rule, figure, window, sources, times)
         return
     due = tx.now.service + window
     tx.run(_OPEN, (source, rule, figure, due))
     tx.wake_at(due)
-    _tell(tx, source, rule, 1, figure)
+    _tell(tx, source, rule, times, figure)
 
 
 def close_windows(tx: Transaction, window: float) -> None:
@@ -59,6 +67,13 @@ def close_windows(tx: Transaction, window: float) -> None:
             tx.run(_AGAIN, (tx.now.service + window, source, rule))
         else:
             tx.run(_CLOSE, (source, rule))
+
+
+def close_all(tx: Transaction) -> None:
+    """Tell all that was counted, and close all windows: the gateway stops."""
+    for source, rule, times, figure in tx.rows(_COUNTED):
+        _tell(tx, source, rule, times, figure)
+    tx.run(_CLOSE_ALL)
 
 
 def _tell(tx: Transaction, source: str, rule: str, times: int, figure: int | None) -> None:

@@ -61,7 +61,7 @@ async def test_what_the_store_cannot_do_is_told_and_counted(
             client.send(offer(1))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
-            assert front.tally.take()["database_busy"] == 1
+            assert front.tally.take_sources()["cam1@gw.example", "database_busy"] == 1
 
 
 async def test_a_session_leaves_when_the_store_can_again(

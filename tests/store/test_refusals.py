@@ -155,3 +155,40 @@ def test_a_wall_clock_that_jumps_expires_nothing(gateway: Gateway) -> None:
     gateway.clock.wall_offset = 10**12
     gateway.ring()
     assert gateway.count("SELECT count(*) FROM held") == 1
+
+
+# Refusals that are counted elsewhere, and the end.
+
+
+def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> None:
+    def refuse_some(times: int, source: str = A) -> None:
+        gateway.tx(lambda tx: refusals.refuse(tx, source, "rule", None, WINDOW, 3, times))
+
+    refuse_some(4)
+    refuse_some(2)
+    refuse(gateway, A)
+    assert told(gateway) == [(A, "rule", 4.0)]
+    gateway.clock.service += WINDOW
+    gateway.ring()
+    assert told(gateway) == [(A, "rule", 4.0), (A, "rule", 3.0)]
+    for name in ("b", "c", "d", "e"):
+        refuse_some(5, name)
+    assert told(gateway)[2:] == [
+        ("b", "rule", 5.0),
+        ("c", "rule", 5.0),
+        (refusals.OTHER, "rule", 5.0),
+    ]
+    gateway.clock.service += WINDOW
+    gateway.ring()
+    assert told(gateway)[5:] == [(refusals.OTHER, "rule", 5.0)]
+
+
+def test_at_the_end_all_is_told(gateway: Gateway) -> None:
+    refuse(gateway, A, times=5, figure=3)
+    refuse(gateway, B)
+    gateway.tx(refusals.close_all)
+    assert told(gateway) == [(A, "rule", 1.0), (B, "rule", 1.0), (A, "rule", 4.0)]
+    assert gateway.events("system")[-1].tags == {"limit": "3"}
+    assert rows(gateway) == 0
+    gateway.tx(refusals.close_all)
+    assert len(told(gateway)) == 3

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from edge import timekeeping, upkeep
+from edge.limits import Limits
 from edge.net.clock import Clock
 from edge.net.tally import Tally
 from edge.rules.clock import Known, Saved, Start
@@ -81,7 +82,7 @@ async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
         kept.world.true = 60.0
         for name, clean in (("heartbeat", False), (upkeep.STOP, True)):
             event = NewEvent("system", name=name)
-            await upkeep.record(kept.store, Tally(), event, kept.clock.run)
+            await upkeep.record(kept.store, Tally(), event, kept.clock.run, Limits())
             assert kept.saved().clean == clean
             assert kept.saved().service == 60.0
             assert kept.saved().trusted is not None

@@ -1,0 +1,104 @@
+"""What is counted where no unit of work runs: by rule, and by source where one is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge import upkeep
+from edge.errors import StoreError
+from edge.limits import Limits
+from edge.net import tally
+from edge.net.tally import Tally
+from edge.rules.clock import Run
+from edge.store import refusals
+from edge.store.commit import Store
+from edge.store.database import Transaction
+from edge.store.events import SYSTEM, NewEvent, read
+from tests.helpers.store import Clock, new_database, opened
+
+LIMITS = Limits()
+RUN = Run("boot-1", 0.0)
+
+
+async def beat(store: Store, counted: Tally, name: str = "heartbeat") -> None:
+    await upkeep.record(store, counted, NewEvent("system", name=name), RUN, LIMITS)
+
+
+async def told(store: Store) -> list[tuple[str | None, str | None, float | None]]:
+    def unit(tx: Transaction) -> list[tuple[str | None, str | None, float | None]]:
+        rows = read(tx, SYSTEM, 0, 1000, 2**20)
+        return [(row.source, row.name, row.value) for row in rows if row.kind == "limit"]
+
+    return await store.run(unit)
+
+
+def test_sources_are_told_apart() -> None:
+    counted = Tally()
+    counted.add("tls", source="192.0.2.1")
+    counted.add("tls", 2, "192.0.2.1")
+    counted.add("tls", source="2001:db8::/64")
+    counted.add("tls")
+    assert counted.take() == {"tls": 1}
+    assert counted.take_sources() == {("192.0.2.1", "tls"): 3, ("2001:db8::/64", "tls"): 1}
+    assert (counted.take(), counted.take_sources()) == ({}, {})
+
+
+def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tally, "SOURCES", 2)
+    counted = Tally()
+    for number in range(5):
+        counted.add("tls", number + 1, f"192.0.2.{number}")
+    counted.add("tls", source="192.0.2.0")
+    counted.add("authentication", source="192.0.2.0")
+    found = counted.take_sources()
+    assert found == {
+        ("192.0.2.0", "tls"): 2,
+        ("192.0.2.1", "tls"): 2,
+        (refusals.OTHER, "tls"): 12,
+        (refusals.OTHER, "authentication"): 1,
+    }
+
+
+def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Tally()
+    for number in range(4):
+        counted.add("tls", source=f"192.0.2.{number}")
+    counts, sources = counted.take(), counted.take_sources()
+    counted.add("sessions")
+    monkeypatch.setattr(tally, "SOURCES", 2)
+    counted.put_back(counts, sources)
+    assert counted.take() == {"sessions": 1}
+    assert sum(counted.take_sources().values()) == 4
+    assert len(sources) == 4
+
+
+async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
+    clock, counted = Clock(), Tally()
+    async with opened(new_database(tmp_path), clock) as store:
+        counted.add("authentication", 3, "192.0.2.1")
+        counted.add("certificate_files")
+        await beat(store, counted)
+        assert await told(store) == [
+            ("192.0.2.1", "authentication", 3.0),
+            (None, "certificate_files", 1.0),
+        ]
+        counted.add("authentication", 2, "192.0.2.1")
+        await beat(store, counted)
+        assert len(await told(store)) == 2
+        counted.add("authentication", 5, "192.0.2.1")
+        await beat(store, counted, upkeep.STOP)
+        assert (await told(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
+
+
+async def test_what_cannot_be_told_is_counted_still(tmp_path: Path) -> None:
+    counted = Tally()
+    counted.add("tls", source="192.0.2.1")
+    counted.add("database")
+    async with opened(new_database(tmp_path)) as store:
+        pass
+    with pytest.raises(StoreError):
+        await beat(store, counted)
+    assert counted.take() == {"database": 1}
+    assert counted.take_sources() == {("192.0.2.1", "tls"): 1}
