@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,7 +20,8 @@ from edge.config import load
 from edge.errors import SetupError
 from edge.net.clock import boot_id
 from tests.helpers.gateway import COMMAND_S, DOMAIN, PASSWORD, Gateway, port_of
-from tests.helpers.processes import Process
+from tests.helpers.processes import Process, start
+from tests.helpers.scripted_server import SECRET, serving
 from tests.helpers.xmpp import log_in, log_message
 
 
@@ -132,6 +134,30 @@ def test_without_a_socket_all_else_goes_on(gateway: Gateway) -> None:
         assert "no control socket" in process.stderr
         assert process.terminate() == 0
     assert place.is_dir()
+
+
+async def test_a_component_tells_what_it_has(tmp_path: Path) -> None:
+    gateway = Gateway(
+        tmp_path / "gateway",
+        listen="",
+        listen_tls="",
+        component="127.0.0.1:1",
+        component_secret="component.secret",
+    )
+    secret = gateway.folder / "component.secret"
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    async with serving() as server:
+        gateway.configure(component=f"127.0.0.1:{server.port}")
+        with start("fieldpost", "run", "--dir", gateway.folder, ready=False) as process:
+            link = await server.link()
+            await link.shake()
+            await asyncio.to_thread(process.wait_ready)
+            found = await asyncio.to_thread(status, gateway)
+            assert found["state"] == "running"
+            assert found["limits"]["waiting_units"]["used"] == 0
+            assert found["limits"]["handshakes"]["used"] is None  # these are the server's
+            assert process.terminate() == 0
 
 
 def test_a_folder_deep_down_is_no_obstacle(tmp_path: Path) -> None:
