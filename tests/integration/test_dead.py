@@ -1,0 +1,97 @@
+"""What an operator does beside a running gateway: it is done within seconds, and told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from edge.admin.transactions import changing
+from tests.helpers import waiting
+from tests.helpers.gateway import COMMAND_S, PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import CLIENT, Client, log_in
+
+SOON_S = 20.0
+"""Seconds for what takes five: two busy cores."""
+
+PUMP = "pump1@gw.example"
+BODY = b"<message xmlns='jabber:client'><body>open</body></message>"
+
+
+def command(gateway: Gateway, *words: str) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("fieldpost"), *words, "--dir", gateway.folder],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=True,
+    )
+    return done.stdout
+
+
+async def do(gateway: Gateway, *words: str) -> str:
+    return await asyncio.to_thread(command, gateway, *words)
+
+
+def bury(gateway: Gateway, recipient: str) -> int:
+    with changing(gateway.folder) as tx:
+        return waiting.bury(tx, recipient=recipient, body=BODY, outbox=None)
+
+
+async def came(client: Client, tag: str) -> Element:
+    """Return the next stanza of a kind; what the gateway asks meanwhile is not understood."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            found = await client.element()
+            if found.tag == f"{CLIENT}{tag}":
+                return found
+            if found.tag == f"{CLIENT}iq" and found.get("type") == "get":
+                client.send(
+                    f"<iq type='error' id='{found.get('id')}' to='{found.get('from')}'>"
+                    "<error type='cancel'><service-unavailable"
+                    " xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>"
+                )
+
+
+async def test_what_is_requeued_reaches_a_device_that_is_there(tmp_path: Path) -> None:
+    """The device knows no quality of service: its message waits until plain ones are allowed."""
+    gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "valve", PASSWORD) as valve:
+            valve.send("<presence/>")
+            row = bury(gateway, "valve")
+            assert await do(gateway, "dead", "requeue", str(row)) == f"{row} is requeued\n"
+            assert await do(gateway, "dead", "list") == ""
+            await do(gateway, "device", "downgrade", "valve", "on")
+            message = await came(valve, "message")
+            assert message.findtext(f"{CLIENT}body") == "open"
+            assert message.get("from") == f"{PUMP}/fw"
+            assert message.get("to", "").partition("/")[0] == "valve@gw.example"
+        assert process.terminate() == 0
+    names = [event["name"] for event in gateway.events("system") if event["kind"] != "system"]
+    assert names[:2] == ["requeued", "downgrade_on"]
+
+
+async def test_what_waited_for_a_removed_device_is_dead_and_its_sender_told(
+    tmp_path: Path,
+) -> None:
+    gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
+    row = bury(gateway, "valve")
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "pump1", PASSWORD) as pump:
+            pump.send("<presence/>")
+            await do(gateway, "dead", "requeue", str(row))
+            told = await do(gateway, "device", "remove", "valve", "--yes")
+            assert "1 in its outbox" in told
+            message = await came(pump, "message")
+            assert message.get("type") == "error"
+            assert message.get("from") == "valve@gw.example"
+            assured = message.find("{urn:xmpp:qos}assured")
+            assert assured is not None
+            assert assured.get("msgId") == "m1"
+            found = json.loads(await do(gateway, "dead", "list", "--json"))
+            assert (found["state"], found["recipient"]) == ("failed", "valve")
+        assert process.terminate() == 0
