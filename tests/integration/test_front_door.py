@@ -117,8 +117,17 @@ async def test_failures_are_limited_alike_for_known_and_unknown(tmp_path: Path, 
         async with await bound(port, "cam3", from_="127.0.0.3") as honest:
             assert (await honest.iq("get", PING)).get("type") == "result"
         assert process.terminate() == 0
-    told_of = {e["name"]: e["value"] for e in gateway.events("system") if e["kind"] == "limit"}
-    assert told_of == {"authentication": 5.0, "authentication_limit": 2.0}
+    told_of = {
+        (e["source"], e["name"]): e["value"]
+        for e in gateway.events("system")
+        if e["kind"] == "limit"
+    }
+    assert told_of == {
+        ("127.0.0.1", "authentication"): 4.0,
+        ("127.0.0.1", "authentication_limit"): 1.0,
+        ("127.0.0.2", "authentication"): 1.0,
+        ("127.0.0.2", "authentication_limit"): 1.0,
+    }
 
 
 async def test_a_failure_is_told_after_a_delay_that_doubles(tmp_path: Path) -> None:

@@ -381,5 +381,7 @@ async def test_what_strangers_were_refused_is_told(tmp_path: Path) -> None:
             first.send("<!DOCTYPE x>")
             assert await first.closed() == "restricted-xml"
         assert process.terminate() == 0
-    told = {e["name"]: e["value"] for e in gateway.events("system") if e["kind"] == "limit"}
+    limits = [e for e in gateway.events("system") if e["kind"] == "limit"]
+    assert {e["source"] for e in limits} == {"127.0.0.1"}
+    told = {e["name"]: e["value"] for e in limits}
     assert told == {"connections": 1.0, "authentication": 1.0, "restricted-xml": 1.0}
