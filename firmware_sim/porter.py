@@ -75,9 +75,8 @@ class Porter:
         if self._turn is not None:
             self._turn.cancel()
 
-    def _work(self) -> None:
-        self._turn = None
-        waiting, self._waiting = self._waiting, []
+    def serve(self, waiting: list[tuple[Window, Incoming]]) -> None:
+        """Work off what came in one turn: one commit, then the answers, then `afterwards`."""
         try:
             with self._inbox.transaction():
                 outcomes = [self._one(incoming) for _, incoming in waiting]
@@ -89,6 +88,11 @@ class Porter:
             self._answer(window, incoming, outcome.reply)
         for (_, incoming), outcome in zip(waiting, outcomes, strict=True):
             self._tell(incoming, outcome.handed)
+
+    def _work(self) -> None:
+        self._turn = None
+        waiting, self._waiting = self._waiting, []
+        self.serve(waiting)
 
     def _answer(self, window: Window, incoming: Incoming, reply: Reply) -> None:
         if incoming.step is not None and window.unsent <= self._receiving.limits.unsent_bytes:

@@ -116,6 +116,7 @@ class ScriptedPeer:
     handshake: bool = True
     seen: list[Stanza] = field(default_factory=list)
     replies: list[ET.Element] = field(default_factory=list)
+    others: list[ET.Element] = field(default_factory=list)
     port: int = 0
     sessions: int = 0
     plain: bytes = b""
@@ -153,6 +154,11 @@ class ScriptedPeer:
         """Drop all connections."""
         for writer in self._writers:
             writer.transport.abort()
+
+    def say(self, text: str) -> None:
+        """Say something to whoever is connected."""
+        for writer in self._writers:
+            writer.write(text.encode())
 
     def steps(self) -> list[tuple[str, str]]:
         """List the steps that came, each with the last part of its msgId."""
@@ -217,13 +223,15 @@ class ScriptedPeer:
             for event, element in parser.read_events():
                 depth += 1 if event == "start" else -1
                 if event == "end" and depth == 1:
-                    if element.tag.endswith("}iq") and element[0].tag.endswith("}bind"):
+                    if element.find(f"{{{_BIND_NS}}}bind") is not None:
                         jid = f"{jid}/{element[0][0].text}"
                     writer.write(self._answer(element, jid).encode())
         await writer.drain()
 
     def _answer(self, element: Any, full_jid: str) -> str:
         if element.tag != "{jabber:client}iq":
+            self.others.append(element)
+            self._changed.set()
             return ""
         if element.get("type") not in ("set", "get"):
             self.replies.append(element)

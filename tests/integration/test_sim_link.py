@@ -1,4 +1,4 @@
-"""The faulty link on real sockets: it carries, delays, loses or ends one direction, cuts, resets."""
+"""The faulty link on real sockets: it carries, delays, loses or ends a direction, cuts, resets."""
 
 from __future__ import annotations
 

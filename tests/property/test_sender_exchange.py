@@ -36,9 +36,13 @@ class Exchange(RuleBasedStateMachine):
         self.back: deque[tuple[int, Action, Input]] = deque()
         self.held: set[int] = set()
         self.released: set[int] = set()
-        self.delivered: list[int] = []
+        self.record: list[int] = []
         self.room = 3
         self.refused_ever = False
+
+    def delivered(self) -> list[int]:
+        """The numbers that were delivered, in their order."""
+        return self.record
 
     def work(self) -> None:
         self.line.expire(self.now)
@@ -92,7 +96,7 @@ class Exchange(RuleBasedStateMachine):
         elif number in self.held:
             self.held.remove(number)
             self.released.add(number)
-            self.delivered.append(number)
+            self.record.append(number)
             self.back.append((number, action, Input.DELIVERED))
         else:
             known = number in self.released
@@ -128,18 +132,18 @@ class Exchange(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_delivered_twice(self) -> None:
-        assert len(self.delivered) == len(set(self.delivered))
+        assert len(self.delivered()) == len(set(self.delivered()))
 
     @invariant()
     def what_is_believed_delivered_is(self) -> None:
         done = {n for n, m in self.stored.items() if m.state is State.DONE}
-        assert done <= set(self.delivered)
+        assert done <= set(self.delivered())
         assert all(m.state is State.DONE for m in self.stored.values() if m.state in ENDED)
 
     @invariant()
     def deliveries_are_in_order(self) -> None:
         if not self.refused_ever:
-            assert self.delivered == sorted(self.delivered)
+            assert self.delivered() == sorted(self.delivered())
 
     def teardown(self) -> None:
         """With the link well again, and room for one message, everything gets through, soon."""
@@ -156,7 +160,7 @@ class Exchange(RuleBasedStateMachine):
             if due is not None:
                 self.now = max(self.now, due)
             self.work()
-        assert sorted(self.delivered) == sorted(self.stored)
+        assert sorted(self.delivered()) == sorted(self.stored)
         assert all(m.state is State.DONE for m in self.stored.values())
 
 

@@ -1,0 +1,89 @@
+"""The inbox under `kill -9` at random moments: what was answered is held, what ran ran once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from firmware_sim.actuator import Actuator
+from firmware_sim.inbox import Inbox, Key, Tally
+from firmware_sim.receiver import State
+
+JID = "valve1@gw.example/fw"
+SENDER = "pump1@gw.example/fw"
+
+# Serves offers and delivers, each twice, three messages in a commit, and prints what it answered.
+CHILD = """
+import sys
+from pathlib import Path
+from firmware_sim.actuator import Actuator, command
+from firmware_sim.inbox import Inbox
+from firmware_sim.limits import InboxLimits
+from firmware_sim.incoming import Incoming
+from firmware_sim.porter import Porter
+from firmware_sim.qos import Step
+from firmware_sim.receiving import Receiving
+
+path, jid, sender, first = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+
+class Told:
+    unsent = 0
+    def answer(self, text):
+        answers.append(text)
+
+def ask(step, number):
+    text = command(str(number), "open") if step is Step.ASSURED else ""
+    id_ = f"{step.value}:{number}"
+    return (Told(), Incoming(step, id_, sender, "urn:xmpp:qos", str(number), text))
+
+receiving = Receiving(path, Actuator().run)
+room = InboxLimits(messages=10**6, source_messages=10**6, source_bytes=10**9, bytes=10**9)
+with Inbox.open(path, jid, room, Actuator.SCHEMA) as inbox:
+    porter = Porter(inbox, receiving, lambda error: sys.exit(str(error)))
+    print("open", flush=True)
+    while True:
+        numbers = range(first, first + 3)
+        for step in (Step.ASSURED, Step.DELIVER):
+            answers = []
+            porter.serve([ask(step, number) for number in numbers for _ in range(2)])
+            assert len(answers) == 6 and not any("type='error'" in each for each in answers)
+            print(step.value, *numbers, flush=True)
+        first += 3
+"""
+
+
+def kill_after(lines: int, path: Path, first: int) -> list[tuple[str, int]]:
+    """Run the child, kill it after so many lines, and return the steps that it answered."""
+    words = [sys.executable, "-c", CHILD, str(path), JID, SENDER, str(first)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        told = [child.stdout.readline() for _ in range(lines)]
+        child.send_signal(signal.SIGKILL)
+        told += [line for line in child.stdout if line.endswith("\n")]  # what it still said
+    steps = (line.split() for line in told)
+    return [(step, int(number)) for step, *numbers in steps for number in numbers]
+
+
+def test_what_was_answered_is_held_and_what_ran_ran_once(
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    path, told = tmp_path / "inbox", set[tuple[str, int]]()
+    chance = random.Random(seed)
+    for turn in range(scale(5, 100)):
+        told.update(kill_after(chance.randrange(40), path, 1 + turn * 10_000))
+        with Inbox.open(path, JID) as inbox:
+            ran = Counter({int(r.command): r.times for r in Actuator.ran(inbox.database)})
+            assert set(ran.values()) <= {1}
+            assert inbox.counts()[Tally.ASSURED] == len(ran)
+            assert {number for step, number in told if step == "deliver"} <= set(ran)
+            for step, number in told:
+                if step == "assured":
+                    state, body = inbox.find(Key(SENDER, str(number)))
+                    assert (state is State.HELD) == (body is not None) == (number not in ran)
+    assert len(told) > 3

@@ -1,0 +1,70 @@
+"""The actuator: how often each command ran, in what order, and what is no command."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from firmware_sim import messages
+from firmware_sim.actuator import Actuator, Ran, command
+from firmware_sim.receiving import Received, Receiving, everyone, nothing
+
+SENDER = "pump1@gw.example/fw"
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(Actuator.SCHEMA)
+    yield connection
+    connection.close()
+
+
+def received(number: int, text: str, sender: str = SENDER, qos: int = 2) -> Received:
+    return Received.of(number, sender, qos, text)
+
+
+def test_it_counts_how_often_each_command_ran(db: sqlite3.Connection) -> None:
+    valve = Actuator()
+    valve.run(received(1, command("c1", "open")), db)
+    valve.run(received(2, command("c2", "close"), qos=0), db)
+    valve.run(received(3, command("c1", "closed <&>")), db)
+    valve.run(received(4, command("c1", "open"), sender="other@gw.example/x", qos=1), db)
+    assert valve.ran(db) == [
+        Ran(SENDER, "c1", "closed <&>", 2, 2, 1, 3),
+        Ran(SENDER, "c2", "close", 0, 1, 2, 2),
+        Ran("other@gw.example/x", "c1", "open", 1, 1, 4, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<message xmlns='jabber:client'/>",
+        command("c1", "open", name="lamp"),
+        command("c1", "open").replace('name="command"', 'name="other"'),
+        command("c1", "open").replace("urn:xmpp:iot:control", "urn:other"),
+        messages.log("Event", "text"),
+    ],
+)
+def test_what_is_no_command_of_its_own_runs_nothing(db: sqlite3.Connection, text: str) -> None:
+    Actuator().run(received(1, text), db)
+    assert Actuator.ran(db) == []
+
+
+def test_it_remembers_so_many(db: sqlite3.Connection) -> None:
+    valve = Actuator(keep=2)
+    for number in range(1, 5):
+        valve.run(received(number, command(f"c{number}", "open")), db)
+    valve.run(received(5, command("c4", "open")), db)
+    assert [(ran.command, ran.times) for ran in valve.ran(db)] == [("c3", 1), ("c4", 2)]
+
+
+def test_everyone_is_trusted_and_nothing_done_unless_told(db: sqlite3.Connection) -> None:
+    plain = Receiving("inbox.db", Actuator().run)
+    assert plain.trusts is everyone
+    assert everyone(SENDER)
+    assert plain.afterwards is plain.on_returned is nothing
+    nothing(received(1, command("c1", "open")))

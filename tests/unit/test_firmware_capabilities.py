@@ -1,0 +1,29 @@
+"""The verification string, by the specification's example, and the presence that carries it."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from firmware_sim.capabilities import NODE, Identity, presence, verification
+
+DISCO = "http://jabber.org/protocol"
+
+
+def test_the_example_of_the_specification() -> None:
+    """XEP-0115, section 5.2."""
+    identity = Identity("client", "pc", "", "Exodus 0.9.1")
+    features = [f"{DISCO}/{name}" for name in ("disco#info", "disco#items", "muc", "caps")]
+    assert verification([identity], features) == "QgayPKawpkPSDYmwT/WM94uAlu0="
+
+
+def test_identities_are_sorted() -> None:
+    one, other = Identity("client", "bot"), Identity("client", "bot", "en", "a")
+    assert verification([one, other], []) == verification([other, one], [])
+    assert verification([one], []) != verification([other], [])
+
+
+def test_presence_carries_it() -> None:
+    root = ET.fromstring(presence("a+b/c=", -3))  # noqa: S314 - our own
+    assert root.tag == "presence"
+    assert root.findtext("priority") == "-3"
+    assert root[1].attrib == {"hash": "sha-1", "node": NODE, "ver": "a+b/c="}

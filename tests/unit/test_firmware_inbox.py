@@ -1,0 +1,210 @@
+"""The inbox: bounds, ownership, what it remembers and counts, and its transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from firmware_sim.errors import InboxError
+from firmware_sim.inbox import Inbox, Key, Tally
+from firmware_sim.limits import InboxLimits
+from firmware_sim.receiver import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JID = "valve1@gw.example/fw"
+A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")
+
+
+def hold(inbox: Inbox, *keys: Key, body: str = "<m/>") -> list[bool]:
+    """Hold what has room, each in a commit of its own; tell which had."""
+    found = []
+    for key in keys:
+        with inbox.transaction():
+            found.append(inbox.has_room(key, body))
+            if found[-1]:
+                inbox.hold(key, body)
+    return found
+
+
+def release(inbox: Inbox, key: Key) -> str:
+    with inbox.transaction():
+        return inbox.release(key)
+
+
+def test_what_is_held_and_released_is_so_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    with Inbox.open(path, JID) as inbox:
+        assert inbox.find(A) == (State.UNKNOWN, None)
+        hold(inbox, A, B, body="<m>é</m>")
+        assert release(inbox, B) == "<m>é</m>"
+    with Inbox.open(path, JID) as inbox:
+        assert inbox.find(A) == (State.HELD, "<m>é</m>")
+        assert inbox.find(B) == (State.RELEASED, None)
+        assert inbox.held() == (1, len("<m>é</m>".encode()) + len(A.sender) + len(A.msg_id))
+        hold(inbox, B)
+        assert inbox.find(B) == (State.HELD, "<m/>")
+        assert release(inbox, B) == "<m/>"
+
+
+def test_a_key_is_of_a_full_jid(tmp_path: Path) -> None:
+    with Inbox.open(tmp_path / "in", JID) as inbox:
+        hold(inbox, A)
+        assert inbox.find(Key("a@gw.example/y", "1")) == (State.UNKNOWN, None)
+
+
+SIZE = 4 + len(A.sender) + 1
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        InboxLimits(source_messages=2),
+        InboxLimits(source_bytes=2 * SIZE),
+        InboxLimits(source_bytes=3 * SIZE - 1),
+    ],
+)
+def test_a_source_has_a_limit_of_its_own(tmp_path: Path, limits: InboxLimits) -> None:
+    keys = [Key("a@gw.example/x", "1"), Key("a@gw.example/y", "1"), Key("a@gw.example/z", "1")]
+    with Inbox.open(tmp_path / "in", JID, limits) as inbox:
+        assert hold(inbox, *keys) == [True, True, False]
+        assert hold(inbox, B) == [True]
+        release(inbox, keys[0])
+        assert hold(inbox, keys[2]) == [True]
+
+
+@pytest.mark.parametrize("limits", [InboxLimits(messages=2), InboxLimits(bytes=3 * SIZE - 1)])
+def test_all_sources_have_a_limit(tmp_path: Path, limits: InboxLimits) -> None:
+    keys = [Key(f"{name}@gw.example/x", "1") for name in "abc"]
+    with Inbox.open(tmp_path / "in", JID, limits) as inbox:
+        assert hold(inbox, *keys) == [True, True, False]
+        release(inbox, keys[1])
+        assert hold(inbox, keys[2]) == [True]
+
+
+def test_what_nobody_releases_makes_room_after_its_time_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("firmware_sim.inbox.time.monotonic", lambda: now)
+    limits = InboxLimits(messages=1, held_s=100)
+    with Inbox.open(tmp_path / "in", JID, limits) as inbox:
+        now += 10
+        hold(inbox, A)
+        now += 99
+        assert hold(inbox, B) == [False]
+    now = 5.0  # the machine was started again: its clock begins anew, the inbox's goes on
+    with Inbox.open(tmp_path / "in", JID, limits) as inbox:
+        assert hold(inbox, B) == [False]
+        now += 2
+        assert inbox.find(A)[0] is State.HELD
+        assert hold(inbox, B) == [True]
+        assert inbox.find(A)[0] is State.UNKNOWN
+        assert inbox.counts()[Tally.EXPIRED] == 1
+
+
+def test_released_keys_are_remembered_within_bounds(tmp_path: Path) -> None:
+    limits = InboxLimits(keep_source=2, keep=3)
+    keys = [Key(f"{name}@gw.example/x", str(n)) for name in "ab" for n in range(3)]
+    with Inbox.open(tmp_path / "in", JID, limits) as inbox:
+        for key in keys:
+            hold(inbox, key)
+            release(inbox, key)
+        known = [inbox.find(key)[0] is State.RELEASED for key in keys]
+        assert known == [False, False, True, False, True, True]
+
+
+def test_a_failed_attempt_is_undone_and_the_transaction_goes_on(tmp_path: Path) -> None:
+    schema = "CREATE TABLE mine (what TEXT) STRICT"
+    with Inbox.open(tmp_path / "in", JID, schema=schema) as inbox:
+
+        def fail() -> None:
+            with inbox.attempt():
+                inbox.release(A)
+                inbox.database.execute("INSERT INTO mine VALUES ('no')")
+                raise ZeroDivisionError
+
+        with inbox.transaction():
+            inbox.hold(A, "<m/>")
+            with pytest.raises(ZeroDivisionError):
+                fail()
+            with inbox.attempt():
+                inbox.database.execute("INSERT INTO mine VALUES ('yes')")
+        assert inbox.find(A)[0] is State.HELD
+        assert inbox.database.execute("SELECT what FROM mine").fetchall() == [("yes",)]
+
+
+@pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
+def test_an_application_that_ends_the_transaction_is_found_out(tmp_path: Path, how: str) -> None:
+    with (
+        Inbox.open(tmp_path / "in", JID) as inbox,
+        pytest.raises(InboxError, match="was ended within it"),
+        inbox.transaction(),
+        inbox.attempt(),
+    ):
+        inbox.database.execute(how)
+
+
+def test_a_transaction_that_raises_keeps_nothing(tmp_path: Path) -> None:
+    with Inbox.open(tmp_path / "in", JID) as inbox:
+
+        def fail() -> None:
+            with inbox.transaction():
+                inbox.hold(A, "<m/>")
+                inbox.count(Tally.REFUSED)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert inbox.find(A)[0] is State.UNKNOWN
+        assert set(inbox.counts().values()) == {0}
+
+
+def test_a_failing_disk_is_told(tmp_path: Path) -> None:
+    with Inbox.open(tmp_path / "in", JID) as inbox:
+        inbox.database.execute("PRAGMA max_page_count=1")
+        with pytest.raises(InboxError, match="full"), inbox.transaction():
+            inbox.hold(A, "x" * 100_000)
+        assert inbox.held() == (0, 0)
+
+
+def test_it_belongs_to_one_jid_and_one_process(tmp_path: Path) -> None:
+    with (
+        Inbox.open(tmp_path / "in", JID),
+        pytest.raises(InboxError, match="locked"),
+    ):
+        Inbox.open(tmp_path / "in", JID)
+    with pytest.raises(InboxError, match=r"belongs to valve1@gw\.example/fw, not to other@"):
+        Inbox.open(tmp_path / "in", "other@gw.example/fw")
+
+
+def test_a_newer_or_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in"
+    Inbox.open(path, JID).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version=99")
+    db.close()
+    with pytest.raises(InboxError, match="version 99"):
+        Inbox.open(path, JID)
+    path.write_bytes(b"not a database" * 100)
+    with pytest.raises(InboxError, match="not a database"):
+        Inbox.open(path, JID)
+    with pytest.raises(InboxError, match="unable to open"):
+        Inbox.open(tmp_path, JID)
+
+
+def test_a_schema_that_is_wrong_leaves_no_half_made_file(tmp_path: Path) -> None:
+    with pytest.raises(InboxError, match="syntax error"):
+        Inbox.open(tmp_path / "in", JID, schema="CREATE NONSENSE")
+    Inbox.open(tmp_path / "in", JID).close()
+
+
+def test_a_closed_inbox_says_so(tmp_path: Path) -> None:
+    inbox = Inbox.open(tmp_path / "in", JID)
+    inbox.close()
+    for ask in (inbox.counts, inbox.held):
+        with pytest.raises(InboxError, match="closed"):
+            ask()

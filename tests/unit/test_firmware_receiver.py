@@ -1,0 +1,112 @@
+"""The receiver's machine: every state times every input, and how what comes is classified."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.receiver import (
+    ACKNOWLEDGED,
+    TRANSITIONS,
+    Effect,
+    Input,
+    Move,
+    Reply,
+    State,
+    acknowledged,
+    diagram,
+    offered,
+    released,
+)
+
+U, H, R = State  # unknown, held, released
+
+# Written by hand from the specification and docs/firmware.md.
+EXPECTED = {
+    (U, Input.OFFER): (H, "received", Effect.HOLD),
+    (U, Input.OTHER): (H, "received", Effect.HOLD),
+    (U, Input.FULL): (U, "wait/resource-constraint", Effect.NONE),
+    (U, Input.DELIVER): (U, "cancel/item-not-found", Effect.NONE),
+    (U, Input.FAILED): (U, "cancel/item-not-found", Effect.NONE),
+    (U, Input.UNTRUSTED): (U, "cancel/not-allowed", Effect.NONE),
+    (H, Input.OFFER): (H, "received", Effect.NONE),
+    (H, Input.OTHER): (H, "cancel/conflict", Effect.NONE),
+    (H, Input.FULL): (H, "received", Effect.NONE),
+    (H, Input.DELIVER): (R, "an empty result", Effect.HAND_OVER),
+    (H, Input.FAILED): (H, "wait/internal-server-error", Effect.NONE),
+    (H, Input.UNTRUSTED): (H, "cancel/not-allowed", Effect.NONE),
+    (R, Input.OFFER): (H, "received", Effect.HOLD),
+    (R, Input.OTHER): (H, "received", Effect.HOLD),
+    (R, Input.FULL): (R, "wait/resource-constraint", Effect.NONE),
+    (R, Input.DELIVER): (R, "an empty result", Effect.NONE),
+    (R, Input.FAILED): (R, "an empty result", Effect.NONE),
+    (R, Input.UNTRUSTED): (R, "cancel/not-allowed", Effect.NONE),
+}
+EVERY_CELL = list(itertools.product(State, Input))
+
+
+@pytest.mark.parametrize(("state", "given"), EVERY_CELL)
+def test_every_state_times_every_input(state: State, given: Input) -> None:
+    to, reply, effect = EXPECTED[state, given]
+    assert TRANSITIONS[state, given] == Move(to, Reply(reply), effect)
+
+
+def test_the_table_has_no_cell_beside_these() -> None:
+    assert set(TRANSITIONS) == set(EVERY_CELL)
+
+
+def test_nothing_is_handed_over_but_what_is_held_and_released() -> None:
+    handing = [cell for cell, move in TRANSITIONS.items() if move.effect is Effect.HAND_OVER]
+    assert handing == [(State.HELD, Input.DELIVER)]
+    assert TRANSITIONS[State.HELD, Input.DELIVER].to is State.RELEASED
+
+
+def test_an_acknowledged_message_is_handed_over_or_refused() -> None:
+    assert {given: move.reply.value for given, move in ACKNOWLEDGED.items()} == {
+        Input.OFFER: "an empty result",
+        Input.FAILED: "wait/internal-server-error",
+        Input.UNTRUSTED: "cancel/not-allowed",
+    }
+    assert [given for given, move in ACKNOWLEDGED.items() if move.effect is Effect.HAND_OVER] == [
+        Input.OFFER
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "trusted", "room", "expected"),
+    [
+        (None, True, True, Input.OFFER),
+        (None, True, False, Input.FULL),
+        (None, False, True, Input.UNTRUSTED),
+        ("same", True, False, Input.OFFER),
+        ("same", True, True, Input.OFFER),
+        ("same", False, True, Input.UNTRUSTED),
+        ("other", True, True, Input.OTHER),
+        ("other", True, False, Input.OTHER),
+        ("other", False, False, Input.UNTRUSTED),
+    ],
+)
+def test_an_offer_is_classified(
+    held: str | None, trusted: bool, room: bool, expected: Input
+) -> None:
+    assert offered(held, "same", trusted=trusted, room=room) is expected
+
+
+def test_trust_classifies_the_rest() -> None:
+    assert released(trusted=True) is Input.DELIVER
+    assert released(trusted=False) is Input.UNTRUSTED
+    assert acknowledged(trusted=True) is Input.OFFER
+    assert acknowledged(trusted=False) is Input.UNTRUSTED
+
+
+def test_an_error_has_a_type_and_a_condition() -> None:
+    assert Reply.NO_ROOM.error == ("wait", "resource-constraint")
+    assert Reply.RECEIVED.error is None
+    assert Reply.RESULT.error is None
+
+
+def test_the_documentation_shows_this_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "firmware.md").read_text("utf-8")
+    assert diagram() in text
