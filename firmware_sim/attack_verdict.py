@@ -1,7 +1,7 @@
 """The verdict of an attack: memory, answer times, what honest devices got, and what was logged.
 
-It compares what was measured and counted; it starts nothing and reads no log. Refusals with a
-source are compared attack by attack. Those of strangers have none, so they are compared together.
+It compares what was measured and counted; it starts nothing and reads no log. Each attack has a
+source of its own (its account, or the address that it comes from), by which its refusals are found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SESSION_BYTES: Final = 114 * 1024
 
 
 class Refusals(NamedTuple):
-    """What the gateway logged as refused: how often, by source (empty: none) and rule."""
+    """What the gateway logged as refused: how often, by source (an account or address) and rule."""
 
     counts: Mapping[tuple[str, str], int]
 
@@ -48,20 +48,22 @@ class Refusals(NamedTuple):
 
 
 class Attacked(NamedTuple):
-    """What one attack did and heard, and what was logged of it, by the rules that it breaks."""
+    """What one attack did and heard, and what was logged of it, by the rules that it breaks.
+
+    `total` counts the refusals of its source by any rule.
+    """
 
     name: str
     sent: int
     refused: int
     closed: int
     logged: Mapping[str, int]
-    all_logged: int | None
-    """Refusals of its source by any rule; None where refusals have no source."""
+    total: int
 
     @property
     def told(self) -> bool:
         """Whether its refusals are in the log: the rule that it breaks, and as many as it heard."""
-        return bool(self.logged) and (self.all_logged is None or self.all_logged >= self.refused)
+        return bool(self.logged) and self.total >= self.refused + self.closed
 
 
 class Times(NamedTuple):
@@ -93,8 +95,6 @@ class AttackVerdict:
     times: float
     honest: Verdict
     attacks: tuple[Attacked, ...]
-    unsourced_heard: int
-    unsourced_logged: int
     survived: bool
 
     @property
@@ -110,8 +110,6 @@ class AttackVerdict:
             "memory grew past the ceiling": self.peak > self.ceiling,
             f"p99 is more than {self.times:g} times the quiet one": self.ratio > self.times,
             "an honest device lost something": not self.honest.exact,
-            "refusals of strangers are missing in the log": self.unsourced_logged
-            < self.unsourced_heard,
         }
         untold = [f"not in the log: {row.name}" for row in self.attacks if not row.told]
         return [word for word, is_so in found.items() if is_so] + untold
@@ -134,7 +132,6 @@ class AttackVerdict:
             "p99_ratio": round(self.ratio, 2),
             "honest": self.honest.as_json(),
             "attacks": [row._asdict() | {"told": row.told} for row in self.attacks],
-            "strangers": {"heard": self.unsourced_heard, "logged": self.unsourced_logged},
             "faults": self.faults,
             "passed": self.passed,
         }
@@ -143,10 +140,6 @@ class AttackVerdict:
         """Write it as tables for people."""
         head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
         table = [head, *(_row(row) for row in self.attacks)]
-        table.append(
-            f"strangers were refused {self.unsourced_heard} times as they heard,"
-            f" {self.unsourced_logged} times as logged"
-        )
         table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
         table += [_answers("quiet", self.quiet), _answers("attacked", self.busy)]
         table.append(f"p99 is {self.ratio:.2f} times the quiet one, of {self.times:g} allowed")

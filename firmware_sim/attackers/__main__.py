@@ -39,7 +39,7 @@ class Order:
     def target(self, attack: Attack) -> Target:
         """Give the target of one attack, which comes from an address of its own on loopback."""
         context = ssl.create_default_context(cafile=self.ca)
-        source = f"127.0.0.{attack.address}" if self.host.startswith("127.") else ""
+        source = attack.local if self.host.startswith("127.") else ""
         where = (self.host, self.port, self.domain, context, self.password, self.rate)
         return Target(*where, source)
 

@@ -33,3 +33,12 @@ class Attack(NamedTuple):
     def account(self) -> str:
         """The name of its account; empty if it has none."""
         return "" if self.stranger else re.sub(r"[^a-z]+", "-", self.name)
+
+    @property
+    def local(self) -> str:
+        """The loopback address that it comes from."""
+        return f"127.0.0.{self.address}"
+
+    def source(self, domain: str) -> str:
+        """Give what the gateway's log calls it: its account, or its address if it has none."""
+        return self.local if self.stranger else f"{self.account}@{domain}"

@@ -177,7 +177,6 @@ async def _attack(
     lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
     refusals = Refusals.of(gateway_log.events(lines))
     rows = tuple(_attacked(each, counts[each.name], refusals) for each in attacks)
-    unsourced = [row for row in rows if row.all_logged is None]
     return AttackVerdict(
         idle=idle,
         peak=peak,
@@ -191,8 +190,6 @@ async def _attack(
             gateway_log.of_run(lines, EVENT, run.run),
         ),
         attacks=rows,
-        unsourced_heard=sum(row.refused + row.closed for row in unsourced),
-        unsourced_logged=refusals.total(""),
         survived=survived,
     )
 
@@ -203,14 +200,10 @@ def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str
 
 
 def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> Attacked:
-    """Put together what an attack heard and what was logged of its account, or of nobody."""
-    source = f"{each.account}@{DOMAIN}" if each.account else ""
-    logged, total = refusals.by(source, each.rules), refusals.total(source)
-    nameless = refusals.by("", each.rules)  # what the door refuses is told without a source
+    """Put together what an attack heard and what was logged of its source."""
+    source = each.source(DOMAIN)
     heard = (counts["sent"], counts["refused"], counts["closed"])
-    if (not logged and nameless) or not source:
-        return Attacked(each.name, *heard, nameless, None)
-    return Attacked(each.name, *heard, logged, total)
+    return Attacked(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
 
 
 async def _join(devices: list[_Honest]) -> None:

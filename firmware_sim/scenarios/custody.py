@@ -10,32 +10,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import secrets
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from firmware_sim import custody_verdict, gateway_command, gateway_log, messages
+from firmware_sim import custody_verdict, messages
 from firmware_sim.actuator import Actuator, command
 from firmware_sim.custody_plan import Plan, Way
-from firmware_sim.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran
+from firmware_sim.custody_verdict import CustodyVerdict
 from firmware_sim.device import Device
 from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
 from firmware_sim.faults import Fault, FaultPlan
-from firmware_sim.inbox import Inbox
-from firmware_sim.limits import OutboxLimits, Policy, Reconnect
-from firmware_sim.outbox import Outbox
+from firmware_sim.limits import Policy, Reconnect
 from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
 from firmware_sim.receiving import Receiving
 from firmware_sim.scenarios.actor import Actor, waiting
+from firmware_sim.scenarios.custody_evidence import (
+    gateway_folder,
+    gather,
+    inbox,
+    kept,
+    limits,
+    outbox,
+    status,
+)
 from firmware_sim.scenarios.record import EVENT
 from firmware_sim.sender import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from firmware_sim.courier import Moment
     from firmware_sim.verdict import Key
@@ -107,14 +113,14 @@ class _Sender:
         return Device(
             jid,
             self._password,
-            outbox_path=_outbox(folder, self.name),
+            outbox_path=outbox(folder, self.name),
             ca_file=self._gateway.ca,
             host=host,
             port=port,
             policy=_POLICY,
-            limits=_limits(self._settings),
+            limits=limits(self._plan),
             reconnect=_RECONNECT,
-            receive=Receiving(_inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
+            receive=Receiving(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
             observe=observe,
         )
 
@@ -151,7 +157,7 @@ class _Sender:
         while True:
             device = await self.actor.steady()
             try:
-                if unsure and _has(device, number):
+                if unsure and any(int(record.label) == number for record in device.records()):
                     return
                 await device.send(body, to=to, qos=level, label=str(number))
             except OutboxFull:
@@ -189,7 +195,7 @@ async def custody(
     settings.folder.mkdir(parents=True, exist_ok=True)
     tell(f"making a gateway with {len(plan.names)} devices")
     accounts = [Account(name, password) for name in plan.names]
-    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, _OPTIONS)
+    gateway = await OwnGateway.make(gateway_folder(settings.folder), accounts, _OPTIONS)
     senders = [_Sender(name, settings, run, gateway, password) for name in plan.present]
     try:
         await gateway.start()
@@ -198,7 +204,8 @@ async def custody(
     finally:
         await asyncio.gather(*(each.actor.stop() for each in senders))
         await gateway.stop()
-    evidence = await asyncio.to_thread(_evidence, settings, run, senders, gateway.folder)
+    believed = dict(row for each in senders for row in each.plain.items())
+    evidence = await asyncio.to_thread(gather, settings.folder, plan, run, believed)
     faults = sum((each.actor.plan.happened for each in senders), Counter[Fault]())
     verdict = custody_verdict.judge(plan.all(), evidence)
     return CustodyRan(verdict, faults, gateway.starts - 1, errors)
@@ -258,7 +265,7 @@ async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list
         for each in senders:
             for record in (await each.actor.steady()).records(State.DONE):
                 found += plan.name(record.recipient) in plan.absent
-        if _kept(await asyncio.to_thread(_status, gateway.folder)) <= found:
+        if kept(await asyncio.to_thread(status, gateway.folder)) <= found:
             return
         await asyncio.sleep(_LOOK_S)
 
@@ -280,68 +287,6 @@ async def _report(
             f" {online} devices online, {faults} faults, {gateway.starts - 1} kills"
         )
         await asyncio.sleep(_LOOK_S)
-
-
-# What is found at the end.
-
-
-def _evidence(
-    settings: CustodySettings, run: str, senders: list[_Sender], folder: Path
-) -> Evidence:
-    plan = settings.plan
-    believed: dict[Key, State] = {}
-    ran: list[Ran] = []
-    for each in senders:
-        believed |= each.plain
-        believed.update(_believed(settings, each.name))
-        ran += _ran(settings, each.name)
-    lines = gateway_log.from_gateway(folder)
-    ran += [Ran(key, GATEWAY) for key in gateway_log.of_run(lines, EVENT, run)]
-    status = _status(folder)
-    return Evidence(believed, ran, {}, _kept(status), frozenset(plan.absent))
-
-
-def _believed(settings: CustodySettings, name: str) -> Iterator[tuple[Key, State]]:
-    """Read from a device's outbox what became of its messages."""
-    jid = settings.plan.jid(name)
-    with Outbox.open(_outbox(settings.folder, name), jid, _limits(settings)) as outbox:
-        for record in outbox.records(*State):
-            yield (jid, int(record.label)), record.state
-
-
-def _ran(settings: CustodySettings, name: str) -> Iterator[Ran]:
-    """Read from a device's inbox which commands ran, in their order."""
-    with Inbox.open(_inbox(settings.folder, name), settings.plan.jid(name)) as inbox:
-        for row in Actuator.ran(inbox.database):
-            yield Ran((row.sender, int(row.command)), name, row.times)
-
-
-def _status(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", folder))
-    return found
-
-
-def _kept(status: dict[str, Any]) -> int:
-    """Say how many messages of level 1 and 2 wait for accounts."""
-    return int(status["waiting"]["outbox"])
-
-
-def _has(device: Device, number: int) -> bool:
-    return any(int(record.label) == number for record in device.records())
-
-
-def _limits(settings: CustodySettings) -> OutboxLimits:
-    """Give limits under which an outbox remembers every message of the run."""
-    most = max(settings.messages, 1)
-    return OutboxLimits(keep_done=most, keep_failed=most)
-
-
-def _outbox(folder: Path, name: str) -> Path:
-    return folder / f"{name}.outbox"
-
-
-def _inbox(folder: Path, name: str) -> Path:
-    return folder / f"{name}.inbox"
 
 
 def _silent(_line: str) -> None:

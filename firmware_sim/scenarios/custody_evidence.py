@@ -1,0 +1,111 @@
+"""Gathers what is found when a custody run is over, from files and from the gateway's own commands.
+
+Devices' outboxes tell what they believe, their inboxes what ran; the gateway's event log what came
+to itself; its lists of dead messages and its status what it keeps. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim import gateway_command, gateway_log
+from firmware_sim.actuator import Actuator
+from firmware_sim.custody_verdict import GATEWAY, Evidence, Ran
+from firmware_sim.inbox import Inbox
+from firmware_sim.limits import OutboxLimits
+from firmware_sim.outbox import Outbox
+from firmware_sim.scenarios.record import EVENT
+from firmware_sim.sender import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from firmware_sim.custody_plan import Plan
+    from firmware_sim.verdict import Key
+
+_IN_DOUBT: Final = "in doubt"
+_NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")
+"""Where a body has the number of its message: a command's id, or an event's tag `n`."""
+
+
+def gather(folder: Path, plan: Plan, run: str, plain: Mapping[Key, State]) -> Evidence:
+    """Gather everything.
+
+    Args:
+        folder: of the run; all devices are stopped, the gateway may run.
+        plan: of the run.
+        run: the run's own id, a tag of its events.
+        plain: what became of the messages of level 0, which no outbox has.
+
+    Raises:
+        FirmwareError: a file cannot be read, or a command of the gateway failed.
+    """
+    believed, ran = dict(plain), list[Ran]()
+    for name in plan.present:
+        believed.update(_believed(folder, plan, name))
+        ran += _ran(folder, plan, name)
+    gateway = gateway_folder(folder)
+    logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
+    ran += [Ran(key, GATEWAY) for key in logged]
+    told = dict(_told(gateway))
+    return Evidence(believed, ran, told, kept(status(gateway)), frozenset(plan.absent))
+
+
+def gateway_folder(folder: Path) -> Path:
+    """Give the folder of the run's gateway."""
+    return folder / "gateway"
+
+
+def outbox(folder: Path, name: str) -> Path:
+    """Give the file of a device's outbox."""
+    return folder / f"{name}.outbox"
+
+
+def inbox(folder: Path, name: str) -> Path:
+    """Give the file of a device's inbox."""
+    return folder / f"{name}.inbox"
+
+
+def limits(plan: Plan) -> OutboxLimits:
+    """Give limits under which an outbox remembers every message of the run."""
+    return OutboxLimits(keep_done=plan.messages, keep_failed=plan.messages)
+
+
+def status(gateway: Path) -> dict[str, Any]:
+    """Ask a gateway for its status."""
+    found: dict[str, Any] = json.loads(gateway_command.run("status", "--json", "--dir", gateway))
+    return found
+
+
+def kept(found: Mapping[str, Any]) -> int:
+    """Say how many messages of level 1 and 2 wait for accounts, by a gateway's status."""
+    return int(found["waiting"]["outbox"])
+
+
+def _believed(folder: Path, plan: Plan, name: str) -> Iterator[tuple[Key, State]]:
+    """Read from a device's outbox what became of its messages."""
+    jid = plan.jid(name)
+    with Outbox.open(outbox(folder, name), jid, limits(plan)) as opened:
+        for record in opened.records(*State):
+            yield (jid, int(record.label)), record.state
+
+
+def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Ran]:
+    """Read from a device's inbox which commands ran, in their order."""
+    with Inbox.open(inbox(folder, name), plan.jid(name)) as opened:
+        for row in Actuator.ran(opened.database):
+            yield Ran((row.sender, int(row.command)), name, row.times)
+
+
+def _told(gateway: Path) -> Iterator[tuple[Key, bool]]:
+    """List what a gateway keeps as dead, and whether it is certain that it was not delivered."""
+    lines = gateway_command.run("dead", "list", "--json", "--all", "--dir", gateway).splitlines()
+    for line in lines:
+        words = ("dead", "show", str(json.loads(line)["id"]), "--json", "--dir", gateway)
+        found = json.loads(gateway_command.run(*words))
+        number = _NUMBER.search(found["body"])
+        if number is not None:
+            yield (found["sender"], int(number[1])), found["state"] != _IN_DOUBT
