@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def log(
     house: House, tx: Transaction, sender: Sender, rule: str, figure: int | None = None
 ) -> None:
-    """Log that `rule` refused something to the sender; `figure` is the limit, if it has one."""
+    """Log that `rule` refused something to the sender; `figure` is the limit, if it has one.
+
+    What it was allowed and is told all the same (`store.refusals.CHANGED`) is logged alike.
+    """
     log_source(house, tx, sender.bare, rule, figure)
 
 

@@ -14,8 +14,8 @@ from edge.credentials import PasswordError
 from edge.handlers import refusals
 from edge.handlers.feature import Feature, Slow
 from edge.rules import access
-from edge.store import accounts, events, relations
-from edge.store.events import NewEvent
+from edge.store import accounts, relations
+from edge.store.refusals import CHANGED
 from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import REGISTER, clark
@@ -78,8 +78,7 @@ def _changing(house: House, stanza: Stanza, name: str, keys: Iterable[Credential
             refusals.log(house, tx, sender, "password")
             return _error(stanza, sender, StanzaError("not-allowed"))
         accounts.set_credentials(tx, name, keys)
-        event = NewEvent("device", sender.bare, name="password", level="Notice")
-        events.append(tx, events.SYSTEM, event)
+        refusals.log(house, tx, sender, CHANGED)
         attrs = stanza.attrs
         return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"))
 

@@ -1,7 +1,8 @@
 """Refusals that wait to be told together: at most one event a window for each source and rule.
 
 The first refusal of a window is told at once; what follows is counted here and told when the window
-is over. The table is bounded: beyond, refusals count under one source, `other`.
+is over. The table is bounded: beyond, refusals count under one source, `other`. What a client may
+do as often as it likes, and is logged, is folded in the same way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
 
 OTHER: Final = "other"
+
+CHANGED: Final = "password_changed"
+"""What stands for a rule where a device changed its password."""
+
+_ALLOWED: Final = {CHANGED: NewEvent("device", name="password", level="Notice")}
+"""What is no refusal, and is told as another event."""
 
 BATCH: Final = 256
 """How many windows are closed in one unit of work."""
@@ -77,6 +84,11 @@ def close_all(tx: Transaction) -> None:
 
 
 def _tell(tx: Transaction, source: str, rule: str, times: int, figure: int | None) -> None:
+    allowed = _ALLOWED.get(rule)
+    if allowed is not None:
+        value = float(times) if times > 1 else None
+        events.append(tx, events.SYSTEM, allowed._replace(source=source, value=value))
+        return
     tags = {} if figure is None else {"limit": str(figure)}
     event = NewEvent("limit", source, name=rule, value=float(times), level="Warning", tags=tags)
     events.append(tx, events.SYSTEM, event)

@@ -82,6 +82,15 @@ def test_a_device_changes_its_password(gateway: Gateway, to: str | None, name: s
     )
 
 
+def test_changes_of_a_password_are_told_together(gateway: Gateway) -> None:
+    for number in range(3):
+        assert ask(gateway, wish("pump1", f"number {number}")).type == "result"
+    gateway.clock.service += gateway.limits.refusal_window
+    gateway.ring()
+    told = [(event.kind, event.name, event.value) for event in gateway.events("system")]
+    assert told == [("device", "password", None), ("device", "password", 2.0)]
+
+
 def test_a_device_set_apart_changes_its_own_too(gateway: Gateway) -> None:
     assert ask(gateway, wish("apart", "new"), sender=APART).type == "result"
     assert is_password(gateway, "apart", "new")
