@@ -1,0 +1,286 @@
+"""The power goes at any moment: nothing acknowledged is missing afterwards, and nothing is twice.
+
+The gateway runs under `write_log.c`, and devices send to it. Each answer is noted with how long the
+log was when it was read: what it depends on was recorded before. Then the log is played back, and
+at many points a folder is made as a disk might show it after a cut there (`helpers.power_cut`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from edge.admin import events
+from edge.errors import StoreError
+from edge.store import database, released
+from edge.store.database import Transaction
+from sync.format import SegmentError, decode
+from tests.helpers import power_cut
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.power_cut import Disk
+from tests.helpers.processes import start
+from tests.helpers.store import Clock, read_element
+from tests.helpers.xmpp import Client, condition
+
+SENDERS = 6
+EACH = 24
+"""Messages of a device in each of the gateway's two lives."""
+
+ABSENT = "absent@gw.example"
+WAL = f"{database.FILE_NAME}-wal"
+MOMENT = Clock()()
+PADDING = "x" * 5000
+"""Makes the WAL long enough for checkpoints."""
+
+HELD, LOGGED, ACKNOWLEDGED = "held", "logged", "acknowledged"
+STORED, HANDED = "stored", "handed"
+KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, HANDED)
+
+Key = tuple[str, str]
+
+
+class Told(NamedTuple):
+    """What a device was told: of which message, and the length of the log at that moment."""
+
+    what: str
+    sender: str
+    msg_id: str
+    at: int
+
+
+class Recorded(NamedTuple):
+    """A run: the database before it, what was done to it, and what devices were told."""
+
+    before: Path
+    inode: int
+    log: Path
+    told: list[Told]
+
+
+def message(number: str) -> str:
+    return (
+        "<message xmlns='jabber:client'><log xmlns='urn:xmpp:eventlog'>"
+        f"<message>{PADDING}</message><tag name='n' value='{number}'/></log></message>"
+    )
+
+
+class Witness:
+    """Devices, what they send, and what they are told."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = path
+        self.told: list[Told] = []
+
+    def note(self, what: str, sender: str, msg_id: str) -> None:
+        self.told.append(Told(what, sender, msg_id, self._log.stat().st_size))
+
+    async def send(self, port: int, name: str, life: int) -> None:
+        """Send at both levels to the gateway, and leave some in custody."""
+        full = f"{name}@gw.example/fw"
+        async with await bound(port, name) as client:
+            for number in range(EACH):
+                key = f"{life}-{number}"
+                if number % 5 == 4:
+                    payload = f"<acknowledged xmlns='urn:xmpp:qos'>{message(key)}</acknowledged>"
+                    assert (await client.iq("set", payload)).get("type") == "result"
+                    self.note(ACKNOWLEDGED, full, key)
+                    continue
+                assert await client.assured(key, message(key)) == "received"
+                self.note(HELD, full, key)
+                if number % 5 != 3:
+                    assert await client.deliver(key) == "delivered"
+                    self.note(LOGGED, full, key)
+
+    async def store(self, port: int, life: int) -> None:
+        """Send plain messages to a device that is away; what is counted as handled is stored."""
+        async with await bound(port, "talker") as client:
+            await client.enable()
+            for number in range(EACH):
+                key = f"{life}-{number}"
+                client.send(f"<message id='{key}' to='{ABSENT}'><body>{PADDING}</body></message>")
+                assert await client.handled() == number + 1
+                self.note(STORED, "talker@gw.example/fw", key)
+
+    async def hand_over(self, port: int, life: int) -> None:
+        """Send assured messages to a device that is away."""
+        full = "giver@gw.example/fw"
+        async with await bound(port, "giver") as client:
+            for number in range(EACH):
+                key = f"{life}-{number}"
+                body = f"<message xmlns='jabber:client'><body>{PADDING}</body></message>"
+                offer = f"<assured xmlns='urn:xmpp:qos' msgId='{key}'>{body}</assured>"
+                answer = await client.iq("set", offer, ABSENT)
+                assert answer.get("type") == "result", condition(answer)
+                self.note(HELD, full, key)
+                if number % 3:
+                    release = f"<deliver xmlns='urn:xmpp:qos' msgId='{key}'/>"
+                    assert (await client.iq("set", release, ABSENT)).get("type") == "result"
+                    self.note(HANDED, full, key)
+
+
+async def bound(port: int, name: str) -> Client:
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", name, PASSWORD) == "success"
+    await client.bind("fw")
+    return client
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Let a gateway live twice: it is stopped, and then killed."""
+    if power_cut.compiler() is None:
+        pytest.skip("no C compiler: gcc makes the recorder of writes")
+    folder = tmp_path_factory.mktemp("power")
+    names = [f"device{number}" for number in range(SENDERS)]
+    gateway = Gateway(
+        folder / "gateway", *names, "talker", "giver", "absent", require_tls=False, segment_age=1.0
+    )
+    file = gateway.folder / database.FILE_NAME
+    assert list(gateway.folder.glob(f"{file.name}*")) == [file]
+    before = shutil.copy(file, folder)
+    path, env = power_cut.recording(folder, file)
+    witness = Witness(path)
+    for life in range(2):
+        with start("fieldpost", "run", "--dir", gateway.folder, env=env) as process:
+            port = port_of(process)
+
+            async def all_of_them(port: int = port, life: int = life) -> None:
+                await asyncio.gather(
+                    *(witness.send(port, name, life) for name in names),
+                    witness.store(port, life),
+                    witness.hand_over(port, life),
+                )
+
+            asyncio.run(all_of_them())
+            if life == 0:
+                assert process.terminate() == 0
+            else:
+                process.kill9()
+    return Recorded(Path(before), file.stat().st_ino, path, witness.told)
+
+
+class Found(NamedTuple):
+    """What the gateway would find: how often each message is where."""
+
+    held: Counter[Key]
+    outbox: Counter[Key]
+    logged: Counter[Key]
+    stored: Counter[Key]
+    lanes: dict[str, list[int]]
+
+
+def find(tx: Transaction, folder: Path) -> Found:
+    """Read what is there, sealed segments included."""
+    logged, lanes = Counter[Key](), dict[str, list[int]]()
+    for entry in events.read(folder, lambda data: decode(data).events):
+        lanes.setdefault(entry.lane, []).append(entry.event.seq)
+        if entry.lane == "logs":
+            logged[entry.event.source, entry.event.tags["n"]] += 1
+    stored = tx.rows("SELECT sender, stanza FROM offline")
+    return Found(
+        Counter(tx.rows("SELECT sender, msg_id FROM held")),
+        Counter(tx.rows("SELECT sender, msg_id FROM outbox")),
+        logged,
+        Counter((sender, read_element(stanza).attrib["id"]) for sender, stanza in stored),
+        lanes,
+    )
+
+
+def faults(folder: Path, told: list[Told]) -> list[str]:
+    """Open what a disk shows, and list what is wrong with it."""
+    with closing(database.connect(folder / database.FILE_NAME)) as connection:
+        wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
+        with database.single(connection, MOMENT) as tx:
+            found = find(tx, folder)
+            wrong += [fault for one in told for fault in _missing(tx, found, one)]
+    in_custody = found.held + found.outbox + found.logged
+    for key, count in [*in_custody.items(), *found.stored.items()]:
+        if count > 1:
+            wrong.append(f"{key} is there {count} times")
+    for lane, numbers in found.lanes.items():
+        if numbers != list(range(1, len(numbers) + 1)):
+            wrong.append(f"lane {lane} is not 1 to {len(numbers)}")
+    return [fault for fault in wrong if fault != "ok"]
+
+
+def _missing(tx: Transaction, found: Found, told: Told) -> Iterator[str]:
+    key = (told.sender, told.msg_id)
+    places = {
+        HELD: found.held + found.outbox + found.logged,
+        LOGGED: found.logged,
+        ACKNOWLEDGED: found.logged,
+        HANDED: found.outbox,
+        STORED: found.stored,
+    }
+    if not places[told.what][key]:
+        yield f"{told.what} {key} is missing"
+    bare = told.sender.partition("/")[0]
+    if told.what in (LOGGED, HANDED) and not released.has(tx, bare, *key):
+        yield f"a repeated deliver of {key} would be told that it is unknown"
+
+
+def cuts(
+    recorded: Recorded, folder: Path, count: int, chance: random.Random, forgets: str = ""
+) -> Iterator[list[str]]:
+    """Cut the power at so many moments; yields what is wrong after each."""
+    disk = Disk({recorded.inode: recorded.before}, forgets)
+    done = list(power_cut.records(recorded.log.read_bytes()))
+    moments = set(chance.sample(range(len(done)), count))
+    for number, record in enumerate(done):
+        disk.play(record)
+        if number in moments:
+            after = folder / str(number)
+            after.mkdir()
+            disk.cut(after, chance)
+            yield faults(after, [told for told in recorded.told if told.at <= record.end])
+            shutil.rmtree(after)
+
+
+def test_a_power_cut_loses_nothing_acknowledged_and_repeats_nothing(
+    recorded: Recorded, tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    what = Counter(told.what for told in recorded.told)
+    assert min(what[kind] for kind in KINDS) >= EACH, what
+    chance = random.Random(seed)
+    for wrong in cuts(recorded, tmp_path, scale(50, 1000), chance):
+        assert wrong == []
+
+
+def test_there_were_checkpoints_a_new_wal_and_one_that_began_again(recorded: Recorded) -> None:
+    """Or the cuts would have missed the moments that matter."""
+    done = list(power_cut.records(recorded.log.read_bytes()))
+    made = [record for record in done if record.what == "C" and record.data.decode() == WAL]
+    assert len(made) > 1
+    assert any(record.what == "U" for record in done)
+    assert sum(record.what == "S" and record.inode == recorded.inode for record in done) > 2
+    wals = {record.inode for record in made}
+    headers = [r.data for r in done if r.what == "W" and r.inode in wals and r.offset == 0]
+    assert any(int.from_bytes(header[12:16]) for header in headers), "how often it was reset"
+
+
+@pytest.mark.parametrize("forgets", [WAL, database.FILE_NAME])
+def test_a_sync_that_is_not_waited_for_is_found_out(
+    recorded: Recorded, tmp_path: Path, seed: int, forgets: str
+) -> None:
+    """The same run, as if one of the two files had never been synced."""
+    chance = random.Random(seed)
+    assert any(_cut_is_wrong(recorded, tmp_path, chance, forgets))
+
+
+def _cut_is_wrong(
+    recorded: Recorded, folder: Path, chance: random.Random, forgets: str
+) -> Iterator[bool]:
+    try:
+        yield from (wrong != [] for wrong in cuts(recorded, folder, 200, chance, forgets))
+    except (StoreError, SegmentError, sqlite3.Error):  # it cannot even be read
+        yield True
