@@ -256,7 +256,12 @@ class Gateway:
 
     def ring(self) -> None:
         """Do what is due."""
-        self.tx(lambda tx: due.ring(tx, self.limits))
+
+        def unit(tx: Transaction) -> None:
+            due.ring(tx, self.limits)
+            self.router.due(tx)
+
+        self.tx(unit)
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[Row]:
         """Read the events that are not sealed: of one lane or of all, of one name or of any."""

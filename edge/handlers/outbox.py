@@ -1,0 +1,301 @@
+"""Handing messages on to devices: the gateway as the sender of quality of service.
+
+A message for a bare JID waits in the outbox of its account and goes to one session, at the level at
+which it came. How far each has come, and what may be sent, is decided in `rules.qos_sender`; here
+the sessions are looked up, and each step is written down in the unit that sends what depends on it.
+Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from edge.handlers import asking, capabilities, handing_on, relay, undelivered
+from edge.handlers.feature import Feature
+from edge.rules import backoff, qos_sender
+from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
+from edge.rules.quota import Usage
+from edge.store import meta, outbox, sessions
+from edge.store.database import STAYS
+from edge.wire import jid
+from edge.wire.errors import StanzaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from edge.handlers.feature import House, Work
+    from edge.limits import Limits
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.store.outbox import Row
+    from edge.store.sessions import Session
+    from edge.wire.stanza import Stanza
+
+HALF: Final = 2
+"""What is on its way to an account takes at most one part in so many of what a session may leave
+unacknowledged."""
+
+_BOUND: Final = frozenset(state.value for state in BOUND)
+
+
+def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) -> None:
+    """Send what may be sent of an account's line, by name.
+
+    Sessions of which it is not known what they take are asked, unless they were just `asked`.
+    """
+    limits = house.limits
+    rows = outbox.window(tx, account, limits.outbox_window)
+    if all(row.under_way or row.held for row in rows):
+        return
+    able = [s for s in sessions.of(tx, f"{account}@{house.domain}") if _is_able(s)]
+    takers = [session for session in able if session.qos]
+    unknown = [session for session in able if session.qos is None]
+    if unknown and not takers and not asked:
+        for session in unknown:  # where it is known at once, that has sent what may be sent
+            capabilities.learn(house, tx, session)
+        pump(house, tx, account, asked=True)
+        return
+    turn = Input.TURN if takers else None
+    if able and not takers and not unknown and outbox.downgrades(tx, account):
+        takers, turn = able, Input.PLAIN_TURN
+    window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
+    by_number = {row.row: row for row in rows}
+    for number in qos_sender.plan(map(_line, rows), turn, window):
+        _take_turn(house, tx, by_number[number], takers, turn)
+
+
+def _is_able(session: Session) -> bool:
+    """Tell whether a session may be sent something new (RFC 6121, section 8.5.2)."""
+    return session.available and session.priority >= 0 and not session.detached
+
+
+def _line(row: Row) -> Line:
+    level, state = Level(row.qos), State(row.state)
+    flags = row.there, row.under_way, row.held
+    return Line(row.row, row.source, level, state, row.bytes, *flags)
+
+
+def _take_turn(
+    house: House, tx: Transaction, row: Row, takers: Sequence[Session], turn: Input | None
+) -> None:
+    """Send a message to the session that has it, or the one that was offered it, or the best."""
+    session = next((taker for taker in takers if taker.full == row.session), None)
+    if row.state in _BOUND:
+        session, turn = sessions.at(tx, row.session or ""), Input.TURN
+        if session is None or session.qos is None:  # it is asked when it may take something
+            return
+    _send(house, tx, row, session or takers[0], turn or Input.TURN)
+
+
+def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input) -> None:
+    """Write a step down, and send the stanza that depends on it."""
+    step = qos_sender.step(Level(row.qos), State(row.state), event)
+    if step is None:
+        return
+    if row.due is not None and not row.under_way and not row.held:
+        row = row._replace(attempts=max(0, row.attempts - 1))  # the gateway ended meanwhile
+    attempts = row.attempts + 1
+    due = tx.now.service + _wait(house.limits, row.row, attempts)
+    row = row._replace(
+        state=step.state.value,
+        session=session.full,
+        sends=row.sends + 1,
+        attempts=attempts,
+        held=False,
+        due=None if step.state is State.PLAIN else due,
+    )
+    outbox.save(tx, row)
+    if step.state is State.PLAIN:
+        receipt = outbox.begin(tx, row, session.generation, outbox.PLAIN)
+        tx.send(session.generation, handing_on.plain(house, tx, row), receipt)
+        return
+    outbox.begin(tx, row, session.generation, outbox.KIND)
+    stanza = handing_on.request(house, tx, row, session.full, session.qos or "")
+    tx.send(session.generation, stanza, STAYS)
+    tx.wake_at(due)
+
+
+def _wait(limits: Limits, row: int, attempts: int) -> float:
+    """Return for how many seconds an answer is waited for. A unit may run again: what it does by
+    chance has to be the same then."""
+    chance = crc32(b"%d-%d" % (row, attempts)) / 2**32
+    return backoff.delay(attempts - 1, chance, limits.retry_after, limits.retry_most)
+
+
+def _happens(
+    house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
+) -> None:
+    """Do what an input makes of a message; `error` is told where that ends it."""
+    if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
+        event = Input.EXHAUSTED
+    step = qos_sender.step(Level(row.qos), State(row.state), event)
+    if step is None:
+        return
+    if step.state is State.DONE:
+        outbox.remove(tx, row)
+    elif step.state in OVER:
+        undelivered.give_up(house, tx, row, step.state, error or _unanswered(house))
+    else:
+        outbox.end(tx, row)
+        outbox.save(tx, _after(house, tx, row, step))
+
+
+def _after(house: House, tx: Transaction, row: Row, step: qos_sender.Step) -> Row:
+    row = row._replace(state=step.state.value, held=False, due=None)
+    if step.act is Act.HOLD:
+        due = tx.now.service + _wait(house.limits, row.row, row.attempts)
+        tx.wake_at(due)
+        return row._replace(held=True, due=due)
+    if step.act is Act.GIVE_BACK:
+        return row._replace(attempts=max(0, row.attempts - 1))
+    return row._replace(sends=0, attempts=0)
+
+
+def _unanswered(house: House) -> StanzaError:
+    text = f"no answer in {house.limits.retry_attempts} attempts"
+    return StanzaError("recipient-unavailable", text)
+
+
+# What sessions do
+
+
+def answered(house: House, stanza: Stanza) -> Work | bytes:
+    """Take the answer of a session to what it was handed; any other is passed on."""
+    asked = asking.parse(stanza.attrs.get("id", ""))
+    other = relay.answer(house, stanza)
+    if asked is None or isinstance(other, bytes):
+        return b""
+    to = jid.parse(stanza.attrs["to"]).full
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        row = outbox.get(tx, asked.row) if asked.epoch == meta.epoch(tx) else None
+        if row is None or (row.session, row.sender) != (sender.full, to):
+            return other(tx, sender)
+        if handing_on.kind(row) != asked.kind:
+            return b""  # it has answered that before
+        event, error = handing_on.read(stanza, asked.kind, f"{asked.epoch}-{asked.row}")
+        if row.under_way or event in (Input.RECEIVED, Input.RESULT):
+            _happens(house, tx, row, event, error)
+            pump(house, tx, row.recipient)
+        return b""
+
+    return work
+
+
+def takes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Send a session what waits for it. What it asked to wait with is tried at once: it has just
+    said that it is there."""
+    if not outbox.waits(tx, sender.account):
+        return
+    for row in outbox.sent_to(tx, sender.account, sender.full):
+        if row.held:
+            outbox.save(tx, row._replace(held=False, due=None))
+    pump(house, tx, sender.account)
+
+
+def resumes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Wait anew for a session's answers: it is sent again what it has not acknowledged."""
+    if not outbox.waits(tx, sender.account):
+        return
+    for row in outbox.sent_to(tx, sender.account, sender.full):
+        if row.under_way:
+            _postpone(house, tx, row)
+    pump(house, tx, sender.account)
+
+
+def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Take back what a session ended without answering: others of its account may take over."""
+    accounts = []
+    for number in rows:
+        if (row := outbox.get(tx, number)) is not None:
+            _happens(house, tx, row, Input.GONE)
+            accounts.append(row.recipient)
+    _pump_all(house, tx, accounts)
+
+
+def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Be done with what a session has as a plain message."""
+    accounts = []
+    for number in rows:
+        if (row := outbox.get(tx, number)) is not None and row.state == State.PLAIN.value:
+            _happens(house, tx, row, Input.RESULT)
+            accounts.append(row.recipient)
+    _pump_all(house, tx, accounts)
+
+
+def _pump_all(house: House, tx: Transaction, accounts: Iterable[str]) -> None:
+    for account in dict.fromkeys(accounts):
+        pump(house, tx, account)
+
+
+# Time, and what others change
+
+
+def due(house: House, tx: Transaction) -> None:
+    """See to what is late, to what has waited as long as asked, and to what has expired."""
+    expired = StanzaError("recipient-unavailable", "its device did not come in time")
+    touched = []
+    for row in outbox.expired(tx, house.limits.outbox_ttl):
+        _happens(house, tx, row, Input.EXPIRED, expired)
+        touched.append(row.recipient)
+    _bury_orphans(house, tx)
+    for row in outbox.due(tx):
+        _fall_due(house, tx, row)
+        touched.append(row.recipient)
+    _pump_all(house, tx, touched)
+    since, first = outbox.first_since(tx), outbox.first_due(tx)
+    if since is not None:
+        tx.wake_at(since + house.limits.outbox_ttl)
+    if first is not None:
+        tx.wake_at(first)
+
+
+def _bury_orphans(house: House, tx: Transaction) -> None:
+    removed = StanzaError("service-unavailable", "its device was removed")
+    orphans = outbox.orphans(tx)
+    for row in orphans:
+        _happens(house, tx, row, Input.EXPIRED, removed)
+    if orphans:  # there may be more
+        tx.wake_at(tx.now.service)
+
+
+def _fall_due(house: House, tx: Transaction, row: Row) -> None:
+    session = sessions.at(tx, row.session or "") if row.under_way else None
+    if row.held:
+        outbox.save(tx, row._replace(held=False, due=None))
+    elif session is not None and session.detached:
+        _postpone(house, tx, row)
+    elif session is None or session.qos is None or not (row.state in _BOUND or _is_able(session)):
+        _happens(house, tx, row, Input.GONE)
+    elif row.attempts >= house.limits.retry_attempts:
+        _happens(house, tx, row, Input.EXHAUSTED)
+    else:
+        _send(house, tx, row, session, Input.LATE)
+
+
+def _postpone(house: House, tx: Transaction, row: Row) -> None:
+    due = tx.now.service + _wait(house.limits, row.row, row.attempts)
+    outbox.save(tx, row._replace(due=due))
+    tx.wake_at(due)
+
+
+def changed(house: House, tx: Transaction) -> None:
+    """Bury what was for an account that is removed, and send what was requeued."""
+    _bury_orphans(house, tx)
+    _pump_all(house, tx, outbox.able(tx))
+    since = outbox.first_since(tx)
+    if since is not None:
+        tx.wake_at(since + house.limits.outbox_ttl)
+
+
+FEATURE = Feature(
+    answers=dict.fromkeys(handing_on.KINDS, answered),
+    takes=(takes,),
+    resumes=(resumes,),
+    settled={outbox.PLAIN: settled},
+    lost={outbox.KIND: lost, outbox.PLAIN: lost},
+    due=(due,),
+    changed=(changed,),
+    accounts=True,
+)

@@ -1,0 +1,63 @@
+"""What becomes of a message that cannot be handed on: kept as dead, logged, and its sender is told.
+
+The sender gets a message of type error from the destination, which names what it had sent. Who is
+away finds it among the stored messages; where those are at their limit, the event is what is left.
+Source: XEP QoS, "Assured service": the sender is made aware.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.handlers import offline
+from edge.rules import routing
+from edge.rules.qos_sender import State
+from edge.rules.quota import Usage
+from edge.store import dead, outbox, sessions
+from edge.store.dead import Letter
+from edge.wire import serialize
+from edge.wire.errors import StanzaError
+from edge.wire.namespaces import QOS
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House
+    from edge.store.database import Transaction
+    from edge.store.outbox import Row
+
+
+def give_up(house: House, tx: Transaction, row: Row, state: State, error: StanzaError) -> None:
+    """Take a message out of the line that has failed, or is in doubt, and tell of it."""
+    destination = f"{row.recipient}@{house.domain}"
+    has_it = row.session if row.state == State.RELEASED.value else None
+    letter = Letter(
+        row.sender,
+        row.msg_id,
+        destination,
+        row.qos,
+        outbox.body(tx, row.row),
+        str(error),
+        state=state.value,
+        recipient=row.recipient,
+        outbox=row.row,
+        session=has_it,
+    )
+    dead.bury(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    outbox.remove(tx, row)
+    if state is State.IN_DOUBT:
+        text = f"in doubt, it may have been delivered: {error.text or error.condition}"
+        error = StanzaError(error.condition, text, type=error.type)
+    _report(house, tx, row, destination, error)
+
+
+def _report(house: House, tx: Transaction, row: Row, destination: str, error: StanzaError) -> None:
+    name = "assured" if row.qos == 2 else "acknowledged"
+    content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
+    session = sessions.at(tx, row.sender) or routing.best(sessions.of(tx, row.source))
+    if session is not None:
+        stanza = serialize.message("error", destination, session.full, content)
+        tx.send(session.generation, stanza)
+    elif offline.offered(house.xmpp):
+        account = row.source.partition("@")[0]
+        content += serialize.delay(house.domain, tx.now.wall)
+        stanza = serialize.message("error", destination, row.sender, content)
+        offline.store(house, tx, account, stanza, house.domain, delayed=True)

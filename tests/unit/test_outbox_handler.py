@@ -1,0 +1,689 @@
+"""Messages handed on to devices: the exchange, who is chosen, what comes between, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.limits import Limits
+from edge.store import dead, outbox
+from edge.wire.namespaces import QOS_ALL
+from tests.helpers.custody import (
+    CLIENT,
+    able,
+    body,
+    come,
+    done,
+    hand_over,
+    handed,
+    received,
+    refusal,
+)
+from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know
+from tests.helpers.store import (
+    DOMAIN,
+    EPOCH,
+    QOS,
+    STANZAS,
+    Gateway,
+    acknowledged,
+    assured,
+    deliver,
+    new_database,
+    read_element,
+)
+
+OTHER = "valve@gw.example/spare"
+CAM = "cam@gw.example/fw"
+
+Build = Callable[..., Gateway]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made = []
+
+    def build(**limits: float) -> Gateway:
+        gateway = Gateway(new_database(tmp_path), Limits(**limits))  # type: ignore[arg-type]
+        made.append(gateway)
+        for name in ("pump1", "valve", "cam"):
+            gateway.add(name)
+        gateway.add("apart", trusted=False)
+        for full in (PUMP, CAM, APART):
+            gateway.bind(full)
+        return gateway
+
+    yield build
+    for gateway in made:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(build: Build) -> Gateway:
+    return build()
+
+
+def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
+    hand_over(gateway, sender, msg_id, text, VALVE_BARE)
+
+
+def states(gateway: Gateway) -> list[str]:
+    rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
+    return [state for (state,) in rows]
+
+
+def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str]]:
+    """What a sender was told of messages that went nowhere: name, msgId, error type, condition."""
+    found = []
+    for stanza in gateway.elements(full):
+        assert (stanza.tag, stanza.get("type")) == (f"{CLIENT}message", "error")
+        assert (stanza.get("from"), stanza.get("to")) == (VALVE_BARE, full)
+        what, error = stanza[0], stanza[1]
+        name, condition = what.tag.removeprefix(f"{{{QOS}}}"), error[0].tag
+        type_ = error.get("type", "")
+        found.append((name, what.get("msgId", ""), type_, condition.removeprefix(f"{{{STANZAS}}}")))
+    return found
+
+
+# The exchange.
+
+
+@pytest.mark.parametrize("namespace", QOS_ALL)
+def test_an_assured_message_is_handed_on_by_both_steps(gateway: Gateway, namespace: str) -> None:
+    come(gateway, VALVE, namespace)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    assert offer[:6] == (f"{EPOCH}-1-a", PUMP, VALVE, "assured", namespace, f"{EPOCH}-1")
+    assert offer.message is not None
+    assert offer.message.attrib == {"from": PUMP, "to": VALVE_BARE}
+    assert offer.text == "open"
+    assert gateway.send(VALVE, received(offer, "jabber:client")) is None
+    (release,) = handed(gateway, VALVE)
+    assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", namespace, f"{EPOCH}-1")
+    assert states(gateway) == ["released"]
+    gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+    assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+    assert gateway.sends(PUMP) == [], "the answers are the gateway's"
+
+
+def test_an_acknowledged_message_is_handed_on_by_one(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    reply = gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
+    assert reply is not None
+    assert (reply.type, reply.payload) == ("result", None)
+    (sent,) = handed(gateway, VALVE)
+    assert sent[:6] == (f"{EPOCH}-1-k", PUMP, VALVE, "acknowledged", QOS, None)
+    gateway.send(VALVE, done(sent))
+    assert states(gateway) == []
+
+
+def test_a_message_waits_for_its_device(gateway: Gateway) -> None:
+    send(gateway, "open")
+    gateway.clock.service += 6 * 86400
+    gateway.ring()
+    assert states(gateway) == ["queued"]
+    come(gateway, VALVE)
+    (offer,) = handed(gateway, VALVE)
+    assert offer.text == "open"
+    gateway.send(VALVE, received(offer))
+    (release,) = handed(gateway, VALVE)
+    gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+
+
+def test_a_message_to_the_own_account_is_handed_on_too(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    come(gateway, OTHER, priority=5)
+    send(gateway, "to myself", sender=VALVE)
+    (offer,) = handed(gateway, OTHER)
+    assert (offer.sender, offer.text) == (VALVE, "to myself")
+
+
+@pytest.mark.parametrize("namespace", ["urn:xmpp:qos", "jabber:client"])
+def test_an_embedded_message_may_have_inherited_its_namespace(
+    gateway: Gateway, namespace: str
+) -> None:
+    come(gateway, VALVE)
+    xml = (
+        f"<iq type='set' id='1' to='{VALVE_BARE}'><q:assured xmlns:q='urn:xmpp:qos' msgId='m1'>"
+        f"<message xmlns='{namespace}' to='other@gw.example' from='forged@gw.example'>"
+        "<body>open</body></message></q:assured></iq>"
+    )
+    gateway.send(PUMP, xml)
+    gateway.send(PUMP, deliver("m1", VALVE_BARE))
+    (offer,) = handed(gateway, VALVE)
+    assert offer.message is not None
+    assert offer.message.attrib == {"from": PUMP, "to": VALVE_BARE}
+    assert offer.message.tag == f"{{{namespace}}}message"
+
+
+# Order, and the window.
+
+
+def test_what_is_behind_is_offered_when_received_and_released_in_order(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    for number in range(3):
+        send(gateway, f"{number}", f"m{number}")
+    (first,) = handed(gateway, VALVE)
+    gateway.send(VALVE, received(first))
+    release, second = handed(gateway, VALVE)
+    assert (release.step, second.step, second.text) == ("deliver", "assured", "1")
+    gateway.send(VALVE, received(second))
+    (third,) = handed(gateway, VALVE)
+    assert (third.step, third.text) == ("assured", "2")
+    assert states(gateway) == ["released", "received", "offered"]
+    gateway.send(VALVE, done(release))
+    (next_release,) = handed(gateway, VALVE)
+    assert next_release.msg_id == second.msg_id
+
+
+def test_one_source_does_not_wait_for_another_however_much_that_has(build: Build) -> None:
+    gateway = build(outbox_window=2)
+    for number in range(8):
+        send(gateway, f"pump {number}", f"m{number}")
+    send(gateway, "cam", "c", CAM)
+    come(gateway, VALVE)
+    assert [one.text for one in handed(gateway, VALVE)] == ["pump 0", "cam"]
+
+
+def test_a_wait_error_holds_back_what_is_behind_and_is_tried_again(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
+    send(gateway, "behind", "c", CAM)
+    assert handed(gateway, VALVE) == []
+    assert gateway.due is not None
+    gateway.clock.service += gateway.limits.retry_after
+    gateway.ring()
+    again, behind = handed(gateway, VALVE)
+    assert again == offer._replace(message=again.message)
+    assert behind.text == "behind"
+
+
+def test_a_session_that_comes_is_tried_again_at_once(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
+    able(gateway, VALVE)
+    assert [one.id for one in handed(gateway, VALVE)] == [offer.id]
+
+
+# Retries.
+
+
+def test_an_answer_that_is_late_is_asked_for_again_and_in_the_end_given_up(build: Build) -> None:
+    gateway = build(retry_attempts=4)
+    come(gateway, VALVE)
+    send(gateway, "open")
+    sent, waited = handed(gateway, VALVE), []
+    while states(gateway):
+        assert gateway.due is not None
+        waited.append(gateway.due - gateway.clock.service)
+        gateway.clock.service = gateway.due
+        gateway.ring()
+        sent += handed(gateway, VALVE)
+    assert [one.id for one in sent] == [f"{EPOCH}-1-a"] * 4
+    assert waited[0] == 15
+    assert all(15 <= seconds <= 15 * 2**n for n, seconds in enumerate(waited))
+    assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
+    (event,) = gateway.events("system", "dead")
+    assert (event.level, event.source) == ("Error", PUMP)
+    assert event.tags == {"msgId": "m1", "destination": VALVE_BARE}
+
+
+def test_a_release_that_is_never_answered_is_in_doubt(build: Build) -> None:
+    gateway = build(retry_attempts=2)
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    for _ in range(2):
+        assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+        gateway.clock.service += 3600
+        gateway.ring()
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.session, letter.outbox) == ("in doubt", VALVE, 1)
+    assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
+    (report,) = gateway.elements(PUMP)
+    text = report.findtext(f"{CLIENT}error/{{{STANZAS}}}text", "")
+    assert text.startswith("in doubt, it may have been delivered")
+
+
+def test_a_session_that_waits_to_be_resumed_is_not_asked_again(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    generation = gateway.generation(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    handed(gateway, VALVE)
+    for _ in range(30):
+        gateway.clock.service += 3600
+        gateway.ring()
+    assert handed(gateway, VALVE) == []
+    assert gateway.count("SELECT attempts FROM outbox") == 1
+    assert gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    assert handed(gateway, VALVE) == [], "stream management sends it again"
+    assert gateway.due is not None
+    assert gateway.due - gateway.clock.service >= gateway.limits.retry_after
+    gateway.clock.service = gateway.due
+    gateway.ring()
+    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+
+
+def test_what_a_session_ends_without_does_not_count(gateway: Gateway) -> None:
+    for _ in range(30):
+        come(gateway, VALVE)
+        if not states(gateway):
+            send(gateway, "open")
+        assert [one.id for one in handed(gateway, VALVE)] == [f"{EPOCH}-1-a"]
+        assert gateway.count("SELECT attempts FROM outbox") == 1
+        gateway.leave(VALVE)
+    assert gateway.count("SELECT attempts FROM outbox") == 0
+
+
+def test_a_restart_counts_no_attempt_and_asks_again_when_the_device_is_back(
+    gateway: Gateway,
+) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.crash()
+    gateway.ring()
+    come(gateway, VALVE)
+    assert [one.id for one in handed(gateway, VALVE)] == [offer.id]
+    assert gateway.count("SELECT attempts FROM outbox") == 1
+    gateway.send(VALVE, received(offer))
+    gateway.crash()
+    gateway.clock.service += 86400
+    gateway.ring()
+    come(gateway, VALVE)
+    assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+    assert gateway.count("SELECT attempts FROM outbox") == 1
+
+
+def test_what_has_fallen_due_after_a_restart_is_not_due_for_ever(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.crash()
+    gateway.clock.service += 60
+    gateway.ring()
+    assert gateway.due is not None
+    assert gateway.due > gateway.clock.service
+
+
+# Which session.
+
+
+def test_what_is_only_offered_goes_to_another_session_when_its_own_ends(gateway: Gateway) -> None:
+    come(gateway, VALVE, priority=5)
+    come(gateway, OTHER)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.leave(VALVE)
+    (moved,) = handed(gateway, OTHER)
+    assert (moved.id, moved.to, moved.text) == (offer.id, OTHER, "open")
+
+
+def test_what_was_received_waits_for_its_session_and_holds_back_nobody(gateway: Gateway) -> None:
+    come(gateway, VALVE, priority=5)
+    come(gateway, OTHER)
+    send(gateway, "first")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.leave(VALVE)
+    assert handed(gateway, OTHER) == []
+    send(gateway, "second", "m2")
+    assert [one.text for one in handed(gateway, OTHER)] == ["second"]
+    come(gateway, VALVE, priority=5)
+    (release,) = handed(gateway, VALVE)
+    assert (release.step, release.msg_id) == ("deliver", f"{EPOCH}-1")
+
+
+def test_the_best_session_that_takes_quality_of_service_is_chosen(gateway: Gateway) -> None:
+    come(gateway, OTHER, qos="", priority=9)
+    come(gateway, VALVE, priority=1)
+    send(gateway, "open")
+    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+    assert gateway.sends(OTHER) == []
+
+
+@pytest.mark.parametrize("how", ["negative", "detached", "not available"])
+def test_a_session_that_may_not_have_it_is_sent_nothing(gateway: Gateway, how: str) -> None:
+    if how == "not available":
+        gateway.bind(VALVE)
+    else:
+        come(gateway, VALVE, priority=-1 if how == "negative" else 0)
+    if how == "detached":
+        generation = gateway.generation(VALVE)
+        gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    send(gateway, "open")
+    assert gateway.sends(VALVE) == []
+    assert states(gateway) == ["queued"]
+
+
+def test_a_session_of_which_it_is_not_known_is_asked(gateway: Gateway) -> None:
+    come(gateway, VALVE, qos=None)
+    send(gateway, "open")
+    (asked,) = gateway.elements(VALVE)
+    assert asked.find("{http://jabber.org/protocol/disco#info}query") is not None
+    answer = (
+        f"<iq type='result' id='{asked.get('id')}' to='{DOMAIN}'>"
+        "<query xmlns='http://jabber.org/protocol/disco#info'>"
+        "<feature var='urn:nf:iot:qos:1.0'/></query></iq>"
+    )
+    gateway.send(VALVE, answer)
+    (offer,) = handed(gateway, VALVE)
+    assert (offer.step, offer.namespace) == ("assured", "urn:nf:iot:qos:1.0")
+
+
+def test_who_knows_no_quality_of_service_waits_unless_its_account_allows_less(
+    gateway: Gateway,
+) -> None:
+    come(gateway, VALVE, qos="")
+    send(gateway, "first")
+    send(gateway, "second", "m2")
+    assert gateway.sends(VALVE) == []
+    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    gateway.tx(gateway.router.changed)
+    (send_,) = gateway.sends(VALVE)
+    message = read_element(send_.stanza)
+    assert (message.tag, message.get("from"), message.get("to")) == (
+        f"{CLIENT}message", PUMP, VALVE_BARE,
+    )  # fmt: skip
+    assert message.findtext(f"{CLIENT}body") == "first"
+    assert message.find("{urn:xmpp:delay}delay") is not None
+    assert states(gateway) == ["plain", "queued"]
+    generation = gateway.generation(VALVE)
+    assert send_.receipt is not None
+    receipts = [send_.receipt]
+    gateway.tx(lambda tx: gateway.lifecycle.confirm(tx, generation, receipts))
+    (second,) = gateway.elements(VALVE)
+    assert second.findtext(f"{CLIENT}body") == "second"
+    assert states(gateway) == []
+
+
+def test_a_plain_message_that_a_session_ends_without_is_sent_again(gateway: Gateway) -> None:
+    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    come(gateway, VALVE, qos="")
+    inherited = "<message xmlns='urn:xmpp:qos'><body>open</body></message>"
+    gateway.send(PUMP, acknowledged(inherited, VALVE_BARE))
+    assert len(gateway.sends(VALVE)) == 1
+    gateway.leave(VALVE)
+    assert states(gateway) == ["plain"]
+    come(gateway, VALVE)
+    (message,) = gateway.elements(VALVE)
+    assert message.tag == f"{CLIENT}message", "once plain, it remains so"
+    assert message.findtext(f"{CLIENT}body") == "open"
+    assert states(gateway) == []
+
+
+# Answers that are none.
+
+
+def test_nobody_else_answers_for_a_device(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(CAM, received(offer))
+    assert states(gateway) == ["offered"]
+    assert [stanza.get("id") for stanza in gateway.elements(PUMP)] == [offer.id], "passed on"
+    other = offer._replace(sender=CAM)
+    gateway.send(VALVE, received(other))
+    assert states(gateway) == ["offered"]
+    assert [stanza.get("id") for stanza in gateway.elements(CAM)] == [offer.id]
+    older = offer._replace(id=offer.id.replace(EPOCH, "01JZ0000000000000000000001"))
+    gateway.send(VALVE, received(older))
+    assert states(gateway) == ["offered"]
+
+
+def test_an_answer_that_comes_twice_changes_nothing(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    for _ in range(2):
+        gateway.send(VALVE, received(offer))
+    gateway.send(VALVE, refusal(offer, "cancel", "conflict"))
+    assert states(gateway) == ["released"]
+    (release,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refusal(release, "wait", "resource-constraint"))
+    gateway.send(VALVE, refusal(release, "cancel", "item-not-found"))
+    assert states(gateway) == ["released"], "an error counts when its answer is waited for"
+    gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+
+
+@pytest.mark.parametrize("payload", ["", "<received xmlns='urn:xmpp:qos' msgId='other'/>", "<x/>"])
+def test_a_result_that_does_not_say_received_is_a_final_error(
+    gateway: Gateway, payload: str
+) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, f"<iq type='result' id='{offer.id}' to='{PUMP}'>{payload}</iq>")
+    assert states(gateway) == []
+    assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
+
+
+# How it ends.
+
+
+@pytest.mark.parametrize(("type_", "condition"), [("cancel", "not-allowed"), ("auth", "forbidden"),
+                                                  ("modify", "bad-request")])  # fmt: skip
+def test_a_final_error_to_an_offer_ends_it_and_what_is_behind_goes_on(
+    gateway: Gateway, type_: str, condition: str
+) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    send(gateway, "behind", "m2")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refusal(offer, type_, condition))
+    assert reports(gateway) == [("assured", "m1", type_, condition)]
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.recipient, letter.destination) == ("failed", "valve", VALVE_BARE)
+    assert (letter.sender, letter.msg_id, letter.session) == (PUMP, "m1", None)
+    assert [one.text for one in handed(gateway, VALVE)] == ["behind"]
+
+
+def test_a_final_error_to_a_release_leaves_it_in_doubt(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.session) == ("in doubt", VALVE)
+
+
+@pytest.mark.parametrize("sends", [1, 2])
+def test_an_acknowledged_message_that_was_sent_before_is_in_doubt(
+    gateway: Gateway, sends: int
+) -> None:
+    come(gateway, VALVE)
+    gateway.send(PUMP, acknowledged(body("open"), VALVE_BARE))
+    if sends == 2:
+        gateway.leave(VALVE)
+        come(gateway, VALVE)
+    sent = handed(gateway, VALVE)[-1]
+    gateway.send(VALVE, refusal(sent, "cancel", "not-allowed"))
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert letter.state == ("failed" if sends == 1 else "in doubt")
+    assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
+
+
+def test_what_nobody_comes_for_expires_and_its_sender_is_told(gateway: Gateway) -> None:
+    send(gateway, "open")
+    gateway.clock.service += gateway.limits.outbox_ttl
+    gateway.ring()
+    assert states(gateway) == []
+    assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
+    assert gateway.tx(lambda tx: dead.listed(tx, 0, 10))[0].state == "failed"
+
+
+def test_a_released_message_that_expires_is_in_doubt_and_a_received_one_has_failed(
+    gateway: Gateway,
+) -> None:
+    come(gateway, VALVE)
+    for number in range(2):
+        send(gateway, f"{number}", f"m{number}")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, received(handed(gateway, VALVE)[1]))
+    assert states(gateway) == ["released", "received"]
+    gateway.leave(VALVE)
+    gateway.clock.service += gateway.limits.outbox_ttl
+    gateway.ring()
+    found = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert [letter.state for letter in found] == ["in doubt", "failed"]
+
+
+@pytest.mark.parametrize("with_a_session", [True, False])
+def test_what_is_for_a_removed_account_is_dead(gateway: Gateway, with_a_session: bool) -> None:
+    if with_a_session:
+        come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
+    gateway.tx(gateway.router.changed)
+    assert states(gateway) == []
+    assert reports(gateway) == [("assured", "m1", "cancel", "service-unavailable")]
+    assert gateway.count("SELECT reason FROM dead").endswith("its device was removed")
+
+
+def test_a_sender_who_is_away_finds_the_report_when_it_comes(gateway: Gateway) -> None:
+    send(gateway, "open")
+    gateway.leave(PUMP)
+    gateway.clock.service += gateway.limits.outbox_ttl
+    gateway.ring()
+    come(gateway, PUMP)
+    (report,) = gateway.elements(PUMP)
+    assert (report.get("type"), report[0].get("msgId")) == ("error", "m1")
+    assert (report.get("from"), report.get("to")) == (VALVE_BARE, PUMP)
+
+
+def test_another_session_of_the_sender_is_told_where_its_own_is_not_there(
+    gateway: Gateway,
+) -> None:
+    send(gateway, "open")
+    gateway.leave(PUMP)
+    come(gateway, "pump1@gw.example/person")
+    gateway.clock.service += gateway.limits.outbox_ttl
+    gateway.ring()
+    assert reports(gateway, "pump1@gw.example/person")[0][:2] == ("assured", "m1")
+
+
+# Requeued by the operator.
+
+
+def test_a_failed_message_is_requeued_as_a_new_one(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refusal(offer, "cancel", "not-allowed"))
+    number = gateway.tx(lambda tx: dead.requeue(tx, 1, may_repeat=False))
+    assert number == 2
+    gateway.tx(gateway.router.changed)
+    (again,) = handed(gateway, VALVE)
+    assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
+    assert gateway.tx(lambda tx: dead.listed(tx, 0, 10)) == []
+    assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
+
+
+def test_one_in_doubt_is_released_again_and_nothing_more(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
+    assert gateway.tx(lambda tx: dead.requeue(tx, 1, may_repeat=False)) == 1
+    gateway.tx(gateway.router.changed)
+    (release,) = handed(gateway, VALVE)
+    assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", QOS, f"{EPOCH}-1")
+    gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+
+
+# Who may, and how much.
+
+
+@pytest.mark.parametrize("how", ["assured", "acknowledged"])
+@pytest.mark.parametrize(
+    ("sender", "to", "error"),
+    [
+        (PUMP, "nobody@gw.example", "service-unavailable"),
+        (APART, "nobody@gw.example", "not-allowed"),
+        (APART, VALVE_BARE, "not-allowed"),
+        (PUMP, "pubsub.gw.example", "service-unavailable"),
+        (PUMP, "pubsub.gw.example/plant/temp", "item-not-found"),
+        (PUMP, "valve@elsewhere.example", "remote-server-not-found"),
+    ],
+)
+def test_an_answer_tells_nothing_to_who_may_not_know(
+    gateway: Gateway, how: str, sender: str, to: str, error: str
+) -> None:
+    xml = assured("m1", body("x"), to) if how == "assured" else acknowledged(body("x"), to)
+    reply = gateway.send(sender, xml)
+    assert reply is not None
+    assert reply.error == ("cancel", error)
+    assert reply.text in ("", "nobody is reached at this address", "there is no such node",
+                          "this gateway serves its own domain alone")  # fmt: skip
+    assert states(gateway) == []
+    assert gateway.count("SELECT count(*) FROM held") == 0
+
+
+def test_who_is_in_the_roster_of_a_device_may_hand_over_without_trust(gateway: Gateway) -> None:
+    know(gateway, "valve", "apart@gw.example")
+    come(gateway, VALVE)
+    send(gateway, "open", sender=APART)
+    assert [one.sender for one in handed(gateway, VALVE)] == [APART]
+
+
+def test_a_message_whose_account_is_gone_when_it_is_released_is_dead(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", body("open"), VALVE_BARE))
+    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
+    reply = gateway.send(PUMP, deliver("m1", VALVE_BARE))
+    assert reply is not None
+    assert reply.error == ("cancel", "service-unavailable")
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.recipient) == ("refused", "valve")
+
+
+def test_a_message_that_forges_a_delay_of_the_gateway_is_dead(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    forged = (
+        "<message xmlns='jabber:client'><delay xmlns='urn:xmpp:&#100;elay' from='GW.example'"
+        " stamp='2020-01-01T00:00:00Z'/></message>"
+    )
+    reply = gateway.send(PUMP, acknowledged(forged, VALVE_BARE))
+    assert reply is not None
+    assert reply.type == "result"
+    assert gateway.sends(VALVE) == []
+    assert "delay" in gateway.count("SELECT reason FROM dead")
+
+
+def test_an_account_holds_so_many_and_what_is_held_counts(build: Build) -> None:
+    gateway = build(outbox_messages_per_account=8)
+    for number in range(6):
+        send(gateway, "x", f"m{number}")
+    assert gateway.send(PUMP, assured("m6", body("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
+    reply = gateway.send(PUMP, assured("m7", body("x"), VALVE_BARE))
+    assert reply is not None
+    assert reply.error == ("wait", "resource-constraint"), "an eighth is for others"
+    assert reply.text == "outbox_messages_per_account is 7"
+    assert gateway.send(CAM, assured("m0", body("x"), VALVE_BARE)).error is None  # type: ignore[union-attr]
+    reply = gateway.send(CAM, acknowledged(body("x"), VALVE_BARE))
+    assert reply is not None
+    assert reply.text == "outbox_messages_per_account is 8"
+    reply = gateway.send(PUMP, deliver("m6", VALVE_BARE))
+    assert reply is not None
+    assert reply.error is None, "its room was charged when it was offered"
+    assert gateway.tx(outbox.total).messages == 8
+    names = {event.name for event in gateway.events("system")}
+    assert names == {"outbox_messages_per_account"}
+
+
+def test_a_source_has_so_many_in_all_outboxes(build: Build) -> None:
+    gateway = build(outbox_messages_per_source=2)
+    send(gateway, "x", "m0")
+    gateway.send(PUMP, assured("m1", body("x"), "cam@gw.example"))
+    reply = gateway.send(PUMP, acknowledged(body("x"), VALVE_BARE))
+    assert reply is not None
+    assert reply.text == "outbox_messages_per_source is 2"
