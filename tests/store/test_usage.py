@@ -1,0 +1,50 @@
+"""What is used of each bound: read by indexes, so that bodies are left where they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.store import usage
+from tests.helpers import waiting
+from tests.helpers.store import Gateway, new_database
+
+WITH_BODIES = {"outbox": "o", "offline": "o", "held": "held", "segments": "segments"}
+"""Tables of which a figure may cost as much as their bodies, and what the queries call them."""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("sql", [*usage._EACH.values(), usage._SEGMENTS])
+def test_rows_with_bodies_are_read_by_an_index(gateway: Gateway, sql: str) -> None:
+    values = ("waiting",) if "?" in sql else ()
+    plan = [row[3] for row in gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+    names = {*WITH_BODIES, *WITH_BODIES.values()}
+    steps = [step for step in plan if (found := re.match(r"(?:SCAN|SEARCH) (\w+)", step))
+             and found[1] in names]  # fmt: skip
+    assert all("INDEX" in step for step in steps), plan
+
+
+def test_each_query_is_of_limits_that_exist(gateway: Gateway) -> None:
+    found = gateway.tx(usage.limits)
+    named = {name for names in (*usage._TOTALS, *usage._EACH) for name in names}
+    assert found.keys() == named | {"refusal_sources", "backlog_bytes", "recent_bytes"}
+    assert {used.figure for used in found.values()} == {0}
+
+
+def test_what_a_removed_device_left_counts_in_the_total_alone(gateway: Gateway) -> None:
+    gateway.add("valve")
+    gateway.tx(lambda tx: waiting.queue(tx, "pump1@gw.example", "m1", "valve", 70))
+    assert gateway.tx(usage.limits)["outbox_bytes_per_account"] == (70, "valve")
+    gateway.connection.execute("DELETE FROM accounts")
+    found = gateway.tx(usage.limits)
+    assert found["outbox_bytes_per_account"] == (0, None)
+    assert found["outbox_bytes"] == (70, None)
