@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from edge.handlers import returned
+from edge.handlers import crowded, returned
 from edge.store import sessions, under_way
 
 if TYPE_CHECKING:
@@ -77,10 +77,13 @@ class Lifecycle:
     def leave(self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes]) -> None:
         """End a session; what its peer never got goes back where it came from.
 
-        `unconfirmed` are the stanzas that have no row, in order.
+        `unconfirmed` are the stanzas that have no row, in order; those that units before in this
+        transaction have for it come behind them.
         """
-        self._end(tx, generation)
-        self.give_back(tx, unconfirmed)
+        rows = self._go(tx, generation)
+        rest = [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
+        self.give_back(tx, [*unconfirmed, *rest])
+        self._tell(self._lost, tx, None, rows)
 
     def part(self, tx: Transaction, generation: int) -> list[bytes]:
         """End a session, and give back only what is a row.
@@ -93,8 +96,12 @@ class Lifecycle:
 
     def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Deal with stanzas that a session ended without, in order."""
-        for stanza in stanzas:
-            returned.take_back(self._house, tx, stanza)
+        returned.take_all_back(self._house, tx, stanzas)
+
+    def turn_back(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
+        """Deal with stanzas that a session has no room for, in order; returns how many."""
+        crowded.turn_back(self._house, tx, generation, stanzas)
+        return len(stanzas)
 
     def refuse(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Tell who sent stanzas that a session ended without that there is no room for them."""
@@ -102,12 +109,16 @@ class Lifecycle:
             returned.refuse(tx, stanza)
 
     def _end(self, tx: Transaction, generation: int) -> None:
+        self._tell(self._lost, tx, None, self._go(tx, generation))
+
+    def _go(self, tx: Transaction, generation: int) -> list[tuple[str, int]]:
+        """End a session; returns the rows that it had and never confirmed."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for leave in self._leaves:
                 leave(self._house, tx, sender)
             sessions.end(tx, generation)
-        self._tell(self._lost, tx, None, under_way.take_back(tx, generation))
+        return under_way.take_back(tx, generation)
 
     def _tell(
         self,

@@ -36,6 +36,10 @@ PAGE: Final = 32
 HALF: Final = 2
 """A page takes at most one part in so many of what a session may leave unacknowledged."""
 
+RETURNED: Final = 2
+"""How many times the limit of one account may be stored where a session had a message and ended
+without it: who sent it may have gone by then."""
+
 DELAYED: Final = clark(DELAY, "delay")
 
 _CHAT_STATE: Final = f"{{{CHAT_STATES}}}"
@@ -57,7 +61,14 @@ def worth_storing(names: Sequence[str]) -> bool:
 
 
 def store(
-    house: House, tx: Transaction, account: str, stanza: bytes, sender: str, *, delayed: bool
+    house: House,
+    tx: Transaction,
+    account: str,
+    stanza: bytes,
+    sender: str,
+    *,
+    delayed: bool,
+    returned: bool = False,
 ) -> Over | None:
     """Store a message for an account that is there; returns the limit that it exceeds, if it does.
 
@@ -68,11 +79,12 @@ def store(
         stanza: the message, addressed and stamped with its sender.
         sender: the full JID of its sender.
         delayed: it carries the stamp of its delay already.
+        returned: a session had it and ended without it: it was taken before what is stored.
     """
     if not delayed:
         stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
     size = offline.charge(stanza, sender)
-    over = quota.over_offline(size, offline.usage(tx, account, sender), _limits(house))
+    over = quota.over_offline(size, offline.usage(tx, account, sender), _limits(house, returned))
     over = over or space.refuses(tx, size, house.limits)
     if over is None:
         offline.add(tx, account, stanza, sender)
@@ -80,10 +92,11 @@ def store(
     return over
 
 
-def _limits(house: House) -> quota.Stored:
+def _limits(house: House, returned: bool) -> quota.Stored:
     limits = house.limits
+    times = RETURNED if returned else 1
     return quota.Stored(
-        Usage(limits.offline_messages, limits.offline_bytes),
+        Usage(limits.offline_messages * times, limits.offline_bytes * times),
         Usage(limits.offline_messages_per_source, limits.offline_bytes_per_source),
         Usage(limits.offline_total_messages, limits.offline_total_bytes),
     )

@@ -25,7 +25,8 @@ NOBODY_THERE: Final = "nobody_there"
 class Letter(NamedTuple):
     """A message for an account: addressed, stamped with its sender (a full JID).
 
-    `lasting` tells whether it is worth storing, `delayed` whether it has the stamp of a delay.
+    `lasting` tells whether it is worth storing, `delayed` whether it has the stamp of a delay,
+    `returned` whether a session had it and ended without it.
     """
 
     stanza: bytes
@@ -34,6 +35,7 @@ class Letter(NamedTuple):
     kind: Kind
     lasting: bool
     delayed: bool = False
+    returned: bool = False
 
 
 class Refusal(NamedTuple):
@@ -75,7 +77,13 @@ def _store(house: House, tx: Transaction, letter: Letter) -> Refusal | None:
     if not offline.offered(house.xmpp):
         return Refusal(NOBODY_THERE, StanzaError("service-unavailable"))
     over = offline.store(
-        house, tx, letter.account, letter.stanza, letter.sender, delayed=letter.delayed
+        house,
+        tx,
+        letter.account,
+        letter.stanza,
+        letter.sender,
+        delayed=letter.delayed,
+        returned=letter.returned,
     )
     if over is None:
         return None

@@ -13,45 +13,64 @@ from edge.handlers import offline
 from edge.handlers.post import Letter, post
 from edge.handlers.refusals import log_source
 from edge.rules import routing
-from edge.rules.routing import Kind
+from edge.rules.routing import Kind, Outcome, Route
 from edge.store import accounts, sessions
+from edge.store import offline as stored
 from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import CLIENT, clark
 from edge.wire.stanza import parse_fragment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from xml.etree.ElementTree import Element
 
     from edge.handlers.feature import House
     from edge.store.database import Transaction
 
-_MESSAGE = clark(CLIENT, "message")
-_IQ = clark(CLIENT, "iq")
+MESSAGE = clark(CLIENT, "message")
+IQ = clark(CLIENT, "iq")
 
 
-def take_back(house: House, tx: Transaction, stanza: bytes) -> None:
-    """Deal with one stanza (raw, stamped) as if its recipient had not been there."""
+def take_all_back(house: House, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+    """Deal with the stanzas (raw, stamped) of one session, in order, as if it had not been there.
+
+    What is stored for its account came later than these, which the session had first: it is put
+    behind them, but for what another session has already.
+    """
+    line: dict[str, int] = {}
+    for stanza in stanzas:
+        _take_back(house, tx, stanza, line)
+    for account, last in line.items():
+        if 0 < last < stored.last(tx, account):
+            stored.put_behind(tx, account, last)
+        offline.flush_best(house, tx, account)
+
+
+def _take_back(house: House, tx: Transaction, stanza: bytes, line: dict[str, int]) -> None:
+    """Deal with one; `line` names the last message that was stored for an account before them."""
     tree = parse_fragment(stanza)
     from_, to = tree.get("from"), tree.get("to")
     if from_ is None or to is None:
         return
-    if tree.tag == _IQ and tree.get("type") in ("get", "set"):
-        _tell(tx, tree, StanzaError("recipient-unavailable"))
-    elif tree.tag == _MESSAGE and routing.kind(tree.get("type")) is not Kind.ERROR:
-        _route(house, tx, tree, stanza)
+    if tree.tag == IQ and tree.get("type") in ("get", "set"):
+        tell(tx, tree, StanzaError("recipient-unavailable"))
+    elif tree.tag == MESSAGE and routing.kind(tree.get("type")) is not Kind.ERROR:
+        _route(house, tx, tree, stanza, line)
 
 
 def refuse(tx: Transaction, stanza: bytes) -> None:
     """Tell who sent a stanza (raw, stamped) that it cannot be kept; nothing is written."""
     tree = parse_fragment(stanza)
-    if tree.tag == _IQ and tree.get("type") in ("get", "set"):
-        _tell(tx, tree, StanzaError("recipient-unavailable"))
-    elif tree.tag == _MESSAGE and routing.kind(tree.get("type")) is not Kind.ERROR:
-        _tell(tx, tree, StanzaError("resource-constraint", "the gateway's disk has no room"))
+    if tree.tag == IQ and tree.get("type") in ("get", "set"):
+        tell(tx, tree, StanzaError("recipient-unavailable"))
+    elif tree.tag == MESSAGE and routing.kind(tree.get("type")) is not Kind.ERROR:
+        tell(tx, tree, StanzaError("resource-constraint", "the gateway's disk has no room"))
 
 
-def _route(house: House, tx: Transaction, tree: Element, stanza: bytes) -> None:
+def _route(
+    house: House, tx: Transaction, tree: Element, stanza: bytes, line: dict[str, int]
+) -> None:
     address, sender = jid.parse(tree.attrib["to"]), tree.attrib["from"]
     kind = routing.kind(tree.get("type"))
     exists = accounts.usable(tx, address.local)
@@ -60,18 +79,24 @@ def _route(house: House, tx: Transaction, tree: Element, stanza: bytes) -> None:
         child.tag == offline.DELAYED and child.get("from") == house.domain for child in tree
     )
     lasting = offline.worth_storing([child.tag for child in tree])
-    refusal = post(house, tx, Letter(stanza, sender, address.local, kind, lasting, delayed), route)
+    letter = Letter(stanza, sender, address.local, kind, lasting, delayed, returned=True)
+    if address.local not in line:
+        line[address.local] = stored.last(tx, address.local)
+    waits = line[address.local] and lasting and offline.offered(house.xmpp)
+    if route.outcome is Outcome.BEST and waits:
+        route = Route(Outcome.STORE)  # and not sent before all of them are in line
+    refusal = post(house, tx, letter, route)
     if refusal is not None:
         log_source(house, tx, jid.parse(sender).bare, refusal.rule, refusal.figure)
         if refusal.error is not None:
-            _tell(tx, tree, refusal.error)
+            tell(tx, tree, refusal.error)
 
 
-def _tell(tx: Transaction, tree: Element, error: StanzaError) -> None:
+def tell(tx: Transaction, tree: Element, error: StanzaError) -> None:
     """Send whoever sent a stanza an error for it, if that session is there still."""
     sender = sessions.at(tx, tree.get("from", ""))
     if sender is None:
         return
-    name = "iq" if tree.tag == _IQ else "message"
+    name = "iq" if tree.tag == IQ else "message"
     attrs = {"type": "error", "id": tree.get("id"), "to": sender.full, "from": tree.get("to")}
     tx.send(sender.generation, serialize.tag(name, attrs, serialize.stanza_error(error)))

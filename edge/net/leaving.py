@@ -54,8 +54,7 @@ class Leaving:
         self._waits = False
 
         def unit(tx: Transaction) -> int:
-            rest = life.part(tx, generation)
-            life.give_back(tx, [*self._stanzas, *late, *rest])
+            life.leave(tx, generation, [*self._stanzas, *late])
             return len(late)
 
         def answer(outcome: int | StoreError) -> None:

@@ -26,6 +26,10 @@ REMEMBERED: Final = 256
 """Sessions that are over of which it is known how many stanzas they had handled: a peer that wants
 to resume one learns which of its stanzas not to send again."""
 
+RESERVED: Final = 4
+"""One part in so many of what may wait for acknowledgement is not for what sessions send to each
+other."""
+
 
 class Connected(Protocol):
     """What the registry can ask of a connection."""
@@ -249,6 +253,12 @@ class Registry:
         for other in [other for other in bound if other.full == session.full]:
             if other is not session:
                 other.replaced()
+
+    def has_room(self, size: int) -> bool:
+        """Tell whether so many bytes more may wait for acknowledgement that one session sends to
+        another: a part of all is for answers and rows."""
+        most = self._limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
+        return self.unacknowledged + size <= most
 
     def relieve(self) -> None:
         """End the session that holds most of what is not acknowledged: there is too much of it."""

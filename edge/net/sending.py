@@ -1,8 +1,10 @@
 """What a session sends: answers, and what others have for it, until its peer has got them.
 
 With stream management (XEP-0198), all of it is kept until it is acknowledged, within bounds, also
-while there is no connection. Without, what others sent is kept until it is written. A session that
-goes over a bound is ended: to drop a stanza would be to lose it.
+while there is no connection. Without, what others sent is kept until it is written. What another
+session sends and there is no room for goes back (`surplus`), while the session goes on: nobody ends
+another's. A session whose own answers go over a bound is ended: to drop one would be to lose it.
+Rows always fit: who hands them over bounds them.
 
 When a session begins and ends is told in `net.session`.
 """
@@ -11,8 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from edge.net.unsent import Unsent
-from edge.store.database import STAYS
+from edge.net.surplus import Surplus
+from edge.net.unsent import Relayed, Unsent
+from edge.rules.shares import Room, Shares
+from edge.store.database import STAYS, Receipt
+from edge.wire import origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,23 +26,24 @@ if TYPE_CHECKING:
     from edge.net.channel import Channel
     from edge.net.connection import Connection
     from edge.net.shared import Shared
-    from edge.store.database import Receipt
+    from edge.net.unsent import Token
     from edge.wire.management import Management
 
 KEPT: Final = 128
 """Bytes that a stanza which is kept costs beside its own: objects, and its place in a queue."""
 
 BACKLOG: Final = 4
-"""What others sent to a peer that does not read, in units of `limits.send_buffer`: its answers fill
-one, and then it is not read; what others send has no such brake."""
+"""What the gateway itself sent to a peer that does not read, in units of `limits.send_buffer`: its
+answers fill one, and then it is not read; what else there is has no such brake."""
 
 
 class Sending:
     """What a session of `full` sends, on its connection while it has one."""
 
     __slots__ = (
-        "_asked", "_shared", "_to_confirm", "_unsent", "_urgent", "account", "bare", "connection",
-        "full", "generation", "held", "late", "management", "on_late", "over", "tracking",
+        "_asked", "_shared", "_shares", "_surplus", "_to_confirm", "_unsent", "_urgent", "account",
+        "bare", "connection", "full", "generation", "held", "late", "management", "on_late", "over",
+        "tracking",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, account: str, full: str) -> None:
@@ -48,10 +54,13 @@ class Sending:
         self.bare = full.partition("/")[0]
         self.connection: Connection | None = None
         self.over = False
-        self.management: Management[Receipt | None] | None = None
+        self.management: Management[Token] | None = None
         self.held = 0  # bytes of what is not acknowledged, as they are counted for all sessions
         self.tracking = False  # the connection's writing has to be followed
         self._unsent = Unsent()
+        limits = shared.settings.limits
+        self._shares = Shares(Room(limits.unacknowledged_stanzas, limits.unacknowledged_bytes))
+        self._surplus: Surplus | None = None  # made when something does not fit
         self._asked: float | None = None  # when, for an acknowledgement that has not come
         self._urgent = False  # a row waits for an acknowledgement that was not asked for
         self._to_confirm: list[Receipt] = []
@@ -66,47 +75,73 @@ class Sending:
             self._write(answer)
 
     def deliver(self, stanza: bytes, receipt: Receipt | None) -> None:
-        """Send what another unit of work has for this session.
-
-        What does not fit ends the session, and goes back with the rest.
-        """
+        """Send what another unit of work has for this session; what does not fit goes back."""
         if self.over:
             if receipt is None:
                 self.late.append(stanza)
                 self.on_late()
-        elif self.management is not None:
-            self._urgent = self._urgent or receipt not in (None, STAYS)
-            if self._keep(stanza, receipt):
+            return
+        source = b"" if receipt is not None else origin.source(stanza)
+        if b"@" not in source:  # a row's, or the gateway's own
+            self._hand_over(stanza, receipt)
+        elif self._has_room(source, stanza):
+            relayed = Relayed(source, len(stanza))
+            self._shares.add(*relayed)
+            self._hand_over(stanza, relayed)
+        else:
+            if self._surplus is None:
+                self._surplus = Surplus(self._shared, self)
+            self._surplus.take(stanza)
+
+    def _has_room(self, source: bytes, stanza: bytes) -> bool:
+        """Tell whether a stanza that another sends fits, and none waits that was before it."""
+        if self._surplus is not None and self._surplus.is_before(stanza):
+            return False
+        size = len(stanza)
+        if self.management is not None:
+            return self._shares.fits(source, size) and self._shared.registry.has_room(size + KEPT)
+        if not self._shares.fits(source, size) and self.connection is not None:
+            self.connection.flush()  # what is written by now has left
+        return self._shares.fits(source, size)
+
+    def _hand_over(self, stanza: bytes, token: Token) -> None:
+        if self.management is not None:
+            self._urgent = self._urgent or (isinstance(token, Receipt) and token != STAYS)
+            if self._keep(stanza, token):
                 self._write(stanza)
         else:
             self.tracking = True
-            self._unsent.add(stanza, receipt)
+            self._unsent.add(stanza, token)
             self._write(stanza)
             self._see_backlog()
 
     def _see_backlog(self) -> None:
-        """End the session if too much of what others sent is not read, after all."""
+        """End the session if too much of what the gateway sent is not read, after all."""
         most = BACKLOG * self._shared.settings.limits.send_buffer
-        if self._unsent.bytes > most and self.connection is not None:
+        if self._unsent.own > most and self.connection is not None:
             self.connection.flush()
-            if self._unsent.bytes > most:
+            if self._unsent.own > most:
                 self._overflow("too much is not read")
 
     def _write(self, stanza: bytes) -> None:
         if self.connection is not None:
             self.connection.send(stanza)
 
-    def _keep(self, stanza: bytes, receipt: Receipt | None) -> bool:
+    def _keep(self, stanza: bytes, token: Token) -> bool:
         """Keep a stanza until it is acknowledged; false if that was too much."""
         assert self.management is not None  # noqa: S101
-        registry, size = self._shared.registry, len(stanza) + KEPT
-        self.held += size
-        registry.unacknowledged += size
-        if not self.management.send(stanza, receipt):
+        registry = self._shared.registry
+        self.hold(len(stanza) + KEPT)
+        if not self.management.send(stanza, token):
             self._overflow("too much is not acknowledged")
         elif registry.unacknowledged > self._shared.settings.limits.unacknowledged_total_bytes:
             registry.relieve()
         return not self.over
+
+    def hold(self, size: int) -> None:
+        """Count bytes that are kept, of all sessions, or if negative that are kept no more."""
+        self.held += size
+        self._shared.registry.unacknowledged += size
 
     def flushing(self, out: list[bytes]) -> None:
         """Add to what is about to be written the question whether it arrived, if it is time."""
@@ -136,9 +171,7 @@ class Sending:
                 self._look_for_acknowledgement(self.connection, self.management)
         return bool(self._unsent.bytes or self._to_confirm or self._asked is not None)
 
-    def _look_for_acknowledgement(
-        self, connection: Connection, managed: Management[Receipt | None]
-    ) -> None:
+    def _look_for_acknowledgement(self, connection: Connection, managed: Management[Token]) -> None:
         """Ask for it, or end: who is there has as long to acknowledge as who has to come back."""
         limits = self._shared.settings.limits
         if self._asked is None:
@@ -147,18 +180,30 @@ class Sending:
             end, text = self._shared.registry.end, "nothing is acknowledged"
             end(self.generation, "connection-timeout", text)
 
-    def _request(self, managed: Management[Receipt | None]) -> bytes:
+    def _request(self, managed: Management[Token]) -> bytes:
         self._asked = self._shared.loop.time()
         self._urgent = False
         self._shared.watch(self)
         return managed.request()
 
     def _see_unsent(self, connection: Channel) -> None:
-        self._confirm(self._unsent.left(connection.written - connection.backlog()))
+        self._has_got(self._unsent.left(connection.written - connection.backlog()))
         if self._unsent.bytes:
             self._shared.watch(self)
         else:
             self.tracking = self.management is not None
+
+    def _has_got(self, tokens: list[Token]) -> None:
+        """Note what has arrived: there is room for more."""
+        receipts = []
+        for token in tokens:
+            if isinstance(token, Relayed):
+                self._shares.remove(*token)
+            elif token is not None:
+                receipts.append(token)
+        self._confirm(receipts)
+        if tokens and self._surplus is not None:
+            self._surplus.room()
 
     def _confirm(self, receipts: list[Receipt]) -> None:
         """Tell the store which rows' stanzas have arrived; what it cannot note is told again."""
@@ -173,21 +218,21 @@ class Sending:
             confirm, generation = self._shared.lifecycle.confirm, self.generation
             self._shared.store.submit(lambda tx: confirm(tx, generation, receipts), answer)
 
-    def acknowledged(self, managed: Management[Receipt | None], h: int) -> None:
+    def acknowledged(self, managed: Management[Token], h: int) -> None:
         """Forget what the peer has handled; raises `StreamError` if it cannot have."""
         before = managed.bytes
         tokens = managed.acknowledge(h)
-        freed = before - managed.bytes + KEPT * len(tokens)
-        self.held -= freed
-        self._shared.registry.unacknowledged -= freed
+        self.hold(managed.bytes - before - KEPT * len(tokens))
         self._asked = None
-        self._confirm([token for token in tokens if token is not None])
+        self._has_got(tokens)
 
     def unconfirmed(self) -> list[bytes]:
         """Return the stanzas that the peer may not have got, and that no row keeps, in order."""
         stanzas = self._unsent.unconfirmed()
         if self.management is not None:
-            stanzas += [s.stanza for s in self.management.unacknowledged if s.token is None]
+            stanzas += [
+                s.stanza for s in self.management.unacknowledged if not isinstance(s.token, Receipt)
+            ]
         return stanzas
 
     def _overflow(self, text: str) -> None:
@@ -203,8 +248,10 @@ class Sending:
             for kept in self.management.unacknowledged:
                 self.connection.send(kept.stanza)
             self._urgent = bool(self.management.bytes)
-            for stanza, receipt in self._unsent.take_back():
-                self.deliver(stanza, receipt)
+            for stanza, token in self._unsent.take_back():
+                if isinstance(token, Relayed):
+                    self._shares.remove(*token)
+                self.deliver(stanza, token if isinstance(token, Receipt) else None)
 
     def release(self) -> None:
         """Count what is kept no more: it is about to be given back."""

@@ -119,7 +119,7 @@ class Session(Sending):
     def _done(self, stanza: Stanza, outcome: bytes | StoreError | StanzaError) -> None:
         self.in_flight_bytes -= stanza.size
         if isinstance(outcome, StoreError):
-            self._shared.tally.add(rule(outcome))
+            self._shared.tally.add(rule(outcome), source=self.bare)
             outcome = stanza_error(outcome)
         if isinstance(outcome, StanzaError):
             outcome = refusal(stanza, outcome, self.full)
@@ -169,7 +169,11 @@ class Session(Sending):
     def enable(self, wanted: EnableRequest) -> bytes:
         """Turn stream management on; returns the answer to `<enable/>`."""
         limits = self._shared.settings.limits
-        self.management = Management(limits.unacknowledged_stanzas, limits.unacknowledged_bytes)
+        self.management = Management(
+            limits.unacknowledged_stanzas,
+            limits.unacknowledged_bytes,
+            counts=lambda token: token is None,  # others' stanzas and rows have bounds of their own
+        )
         self.tracking = True
         asked = limits.resume_time if wanted.max is None else float(wanted.max)
         self._resume_time = min(asked, limits.resume_time)

@@ -8,17 +8,29 @@ connection since it began.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from edge.store.database import Receipt
+from edge.store.database import Receipt
+
+
+class Relayed(NamedTuple):
+    """What a stanza that another sends is known by: its source, a bare JID as it is written, and
+    its bytes, which count in that source's share (`rules.shares`)."""
+
+    source: bytes
+    size: int
+
+
+Token: TypeAlias = Receipt | Relayed | None
+"""What a stanza of a session is known by: the row that it came from, who sent it, or neither, for
+the gateway's own and its answers."""
 
 
 class Given(NamedTuple):
-    """A stanza that was given to the connection, and the row that it came from, if it has one."""
+    """A stanza that was given to the connection, and what it is known by."""
 
     stanza: bytes
-    receipt: Receipt | None
+    token: Token
 
 
 class Unsent:
@@ -26,19 +38,26 @@ class Unsent:
 
     Attributes:
         bytes: of those stanzas.
+        own: bytes of those of them that are the gateway's own.
     """
 
-    __slots__ = ("_flushed", "_given", "bytes")
+    __slots__ = ("_flushed", "_given", "bytes", "own")
 
     def __init__(self) -> None:
         self._given: list[Given] = []
         self._flushed: deque[tuple[int, list[Given]]] = deque()
         self.bytes = 0
+        self.own = 0
 
-    def add(self, stanza: bytes, receipt: Receipt | None) -> None:
+    def add(self, stanza: bytes, token: Token) -> None:
         """Note what is given to the connection."""
-        self._given.append(Given(stanza, receipt))
-        self.bytes += len(stanza)
+        self._given.append(Given(stanza, token))
+        self._count(token, len(stanza))
+
+    def _count(self, token: Token, size: int) -> None:
+        self.bytes += size
+        if token is None:
+            self.own += size
 
     def flushed(self, position: int) -> None:
         """Note that the connection has written all that it was given, up to `position`."""
@@ -46,26 +65,25 @@ class Unsent:
             self._flushed.append((position, self._given))
             self._given = []
 
-    def left(self, position: int) -> list[Receipt]:
-        """Forget what has left the buffers, up to `position`; returns the receipts of that."""
-        receipts: list[Receipt] = []
+    def left(self, position: int) -> list[Token]:
+        """Forget what has left the buffers, up to `position`; returns the tokens of that."""
+        tokens: list[Token] = []
         while self._flushed and self._flushed[0][0] <= position:
-            for stanza, receipt in self._flushed.popleft()[1]:
-                self.bytes -= len(stanza)
-                if receipt is not None:
-                    receipts.append(receipt)
-        return receipts
+            for stanza, token in self._flushed.popleft()[1]:
+                self._count(token, -len(stanza))
+                tokens.append(token)
+        return tokens
 
     def unconfirmed(self) -> list[bytes]:
         """Return the stanzas that have not left, and that no row keeps, in order."""
-        return [given.stanza for given in self._waiting() if given.receipt is None]
+        return [given.stanza for given in self._waiting() if not isinstance(given.token, Receipt)]
 
     def take_back(self) -> list[Given]:
         """Return all that has not left, in order, and forget it: its connection is gone."""
         found = self._waiting()
         self._flushed.clear()
         self._given = []
-        self.bytes = 0
+        self.bytes = self.own = 0
         return found
 
     def _waiting(self) -> list[Given]:

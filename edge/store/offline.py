@@ -67,6 +67,17 @@ _REMOVE: Final = "DELETE FROM main.offline WHERE id = ?"
 _ACCOUNT: Final = """
 SELECT a.name FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account WHERE o.id = ?
 """
+_LAST: Final = """
+SELECT coalesce(max(id), 0) FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
+"""
+_UP_TO: Final = """
+SELECT id FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND id <= ?
+    AND id NOT IN (SELECT id FROM temp.under_way WHERE kind = 'offline')
+ORDER BY id
+"""
+_MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offline) WHERE id = ?"
 _EXPIRED: Final = """
 DELETE FROM main.offline WHERE id IN (
     SELECT id FROM (
@@ -142,6 +153,18 @@ def accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
     """Return the names of the accounts that these messages are for, each once, in order."""
     found = (tx.row(_ACCOUNT, (row,)) for row in rows)
     return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
+
+
+def last(tx: Transaction, account: str) -> int:
+    """Return the row of the message that was stored last for an account; 0 where none is."""
+    return int(tx.row(_LAST, (account,))[0])
+
+
+def put_behind(tx: Transaction, account: str, last: int) -> None:
+    """Put the messages of an account up to the row `last` behind those that follow it, but for
+    those that a session has."""
+    for row in tx.rows(_UP_TO, (account, last)):
+        tx.run(_MOVE, row)
 
 
 def expire(tx: Transaction, ttl: float) -> list[Expired]:

@@ -21,6 +21,8 @@ from edge.wire.namespaces import SM, STANZA_ERRORS, clark
 from edge.wire.serialize import tag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge.wire.stanza import Child
 
 T = TypeVar("T")
@@ -72,6 +74,7 @@ class Management(Generic[T]):
     Args:
         max_stanzas: stanzas that may wait to be acknowledged.
         max_bytes: the bytes of those.
+        counts: tells by a stanza's token whether it counts in those bounds.
         start: where both counters begin, for tests of their end.
 
     Attributes:
@@ -80,13 +83,23 @@ class Management(Generic[T]):
     """
 
     __slots__ = (
-        "_acknowledged", "_max_bytes", "_max_stanzas", "_since", "_since_bytes", "_unacknowledged",
-        "bytes", "h",
+        "_acknowledged", "_bounded", "_bounded_bytes", "_counts", "_max_bytes", "_max_stanzas",
+        "_since", "_since_bytes", "_unacknowledged", "bytes", "h",
     )  # fmt: skip
 
-    def __init__(self, max_stanzas: int, max_bytes: int, *, start: int = 0) -> None:
+    def __init__(
+        self,
+        max_stanzas: int,
+        max_bytes: int,
+        *,
+        counts: Callable[[T], bool] = lambda _token: True,
+        start: int = 0,
+    ) -> None:
         self._max_stanzas = max_stanzas
         self._max_bytes = max_bytes
+        self._counts = counts
+        self._bounded = 0  # stanzas that count in the bounds
+        self._bounded_bytes = 0
         self._acknowledged = start
         self._unacknowledged: deque[Unacknowledged[T]] = deque()
         self._since = 0  # stanzas sent since the last request
@@ -110,14 +123,17 @@ class Management(Generic[T]):
         """Remember a stanza that is being sent, until it is acknowledged.
 
         Returns:
-            Whether all that is remembered is within bounds. If not, the stanza is remembered all
-            the same, and the caller ends the session.
+            Whether what is remembered, and counts, is within bounds. If not, the stanza is
+            remembered all the same, and the caller ends the session.
         """
         self._unacknowledged.append(Unacknowledged(stanza, token))
         self.bytes += len(stanza)
         self._since += 1
         self._since_bytes += len(stanza)
-        return len(self._unacknowledged) <= self._max_stanzas and self.bytes <= self._max_bytes
+        if self._counts(token):
+            self._bounded += 1
+            self._bounded_bytes += len(stanza)
+        return self._bounded <= self._max_stanzas and self._bounded_bytes <= self._max_bytes
 
     def acknowledge(self, h: int) -> list[T]:
         """Forget what the peer has handled.
@@ -142,7 +158,11 @@ class Management(Generic[T]):
             )
         done = [self._unacknowledged.popleft() for _ in range(count)]
         self._acknowledged = h
-        self.bytes -= sum(len(item.stanza) for item in done)
+        for stanza, token in done:
+            self.bytes -= len(stanza)
+            if self._counts(token):
+                self._bounded -= 1
+                self._bounded_bytes -= len(stanza)
         return [item.token for item in done]
 
     def wants_request(self) -> bool:

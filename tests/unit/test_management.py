@@ -172,3 +172,17 @@ def test_acknowledgements() -> None:
     for wrong in ("<a/>", "<a h=''/>", "<a h='-1'/>", "<a h='4294967296'/>", "<a h=' 1'/>"):
         with pytest.raises(StreamError, match="bad-format"):
             management.read_ack(element(wrong))
+
+
+def test_only_what_counts_is_bounded() -> None:
+    it: Management[bool] = Management(2, 8, counts=lambda token: token)
+    for _ in range(5):
+        assert it.send(b"<stanza/>", token=False)
+    assert it.send(b"<a/>", token=True)
+    assert it.send(b"<b/>", token=True)
+    assert not it.send(b"<c/>", token=True)
+    assert it.acknowledge(6) == [False] * 5 + [True]
+    assert not it.send(b"<d/>", token=True), "two of them are there still"
+    assert it.acknowledge(8) == [True, True]
+    assert it.send(b"<e/>", token=True)
+    assert it.bytes == 8

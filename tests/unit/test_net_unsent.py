@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edge.net.unsent import Unsent
+from edge.net.unsent import Relayed, Unsent
 from edge.store.database import Receipt
 
 ROW = Receipt("kind", 1)
@@ -13,6 +13,7 @@ def test_a_stanza_has_left_when_all_of_its_turn_has() -> None:
     unsent = Unsent()
     unsent.add(b"<a/>", ROW)
     unsent.add(b"<b/>", None)
+    assert unsent.own == 4
     assert unsent.left(100) == [], "it was not written yet"
     unsent.flushed(50)
     unsent.flushed(60)
@@ -20,15 +21,15 @@ def test_a_stanza_has_left_when_all_of_its_turn_has() -> None:
     unsent.flushed(90)
     assert unsent.bytes == 12
     assert unsent.left(49) == []
-    assert unsent.left(50) == [ROW]
-    assert unsent.bytes == 4
+    assert unsent.left(50) == [ROW, None]
+    assert (unsent.bytes, unsent.own) == (4, 0)
     assert unsent.left(90) == [OTHER]
     assert unsent.bytes == 0
 
 
 def test_what_has_not_left_is_given_back_in_order_but_for_rows() -> None:
     unsent = Unsent()
-    unsent.add(b"<a/>", None)
+    unsent.add(b"<a/>", Relayed(b"pump@gw.example", 4))
     unsent.add(b"<b/>", ROW)
     unsent.flushed(10)
     unsent.add(b"<c/>", None)

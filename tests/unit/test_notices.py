@@ -225,9 +225,9 @@ def test_where_nobody_is_reached_it_is_logged_and_not_told(tmp_path: Path, who: 
 
 def test_a_notice_that_a_session_ended_without_makes_no_other(tmp_path: Path) -> None:
     telling = Telling(tmp_path, limits=Limits(offline_messages=1))
-    telling.note(WARNING, WARNING)
+    telling.note(WARNING, WARNING, WARNING)
     unread = [send.stanza for send in telling.sends(VALVE)]
-    assert len(unread) == 2
+    assert len(unread) == 3
     telling.leave(VALVE, *unread)
     assert refused(telling) == [(DOMAIN, "offline_messages")]
     assert telling.count("SELECT count(*) FROM offline") == 1
