@@ -58,10 +58,13 @@ def make(folder: Gateway, running: Process, tmp_path: Path) -> Callable[..., Dev
     return device
 
 
+def examples() -> list[str]:
+    """The programs of the document: one that sends, one that receives."""
+    return re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+
+
 def test_the_documented_example_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
-    found = re.search(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    (tmp_path / "example.py").write_text(found[1], "utf-8")
+    (tmp_path / "example.py").write_text(examples()[0], "utf-8")
     words = [f"pump1@{DOMAIN}/fw", PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca)]
     done = subprocess.run(
         [sys.executable, str(tmp_path / "example.py"), *words, str(tmp_path / "outbox")],

@@ -1,0 +1,204 @@
+"""Devices to devices over the real gateway: each level, what is announced, and faults between."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.actuator import Actuator, Ran, command
+from firmware_sim.connection import Connection, Endpoint
+from firmware_sim.courier import Moment
+from firmware_sim.device import Device
+from firmware_sim.limits import Policy, Reconnect
+from firmware_sim.link import FaultyLink
+from firmware_sim.receiving import Received, Receiving
+from firmware_sim.sender import State
+from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.integration.test_firmware_gateway import examples
+
+POLICY = Policy(retry_base=0.3, retry_cap=1.0)
+RECONNECT = Reconnect(base=0.05, cap=0.2, stable=0.1)
+PUMP, VALVE = f"pump@{DOMAIN}/fw", f"valve@{DOMAIN}/fw"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
+    return Gateway(tmp_path_factory.mktemp("gateway") / "gw", "pump", "valve", **UNPACED)
+
+
+@pytest.fixture(scope="module")
+def running(folder: Gateway) -> Iterator[Process]:
+    with folder.run() as process:
+        yield process
+
+
+class Site:
+    """A pump that sends, a valve that counts, and where they are."""
+
+    def __init__(self, port: int, ca_file: Path, place: Path) -> None:
+        self.port = port
+        self._ca_file = ca_file
+        self._place = place
+        self.shown: list[Received] = []
+        self.returned: list[Received] = []
+        self._came = asyncio.Event()
+
+    def show(self, message: Received) -> None:
+        self.shown.append(message)
+        self._came.set()
+
+    async def until_shown(self, count: int) -> None:
+        """Wait until so many messages were handed over."""
+        async with asyncio.timeout(30):
+            while len(self.shown) < count:
+                self._came.clear()
+                await self._came.wait()
+
+    def pump(self, port: int = 0, observe: Callable[[Moment, int], None] | None = None) -> Device:
+        return self._device(PUMP, port, None, observe)
+
+    def valve(self, port: int = 0) -> Device:
+        receive = Receiving(
+            self._place / "inbox",
+            Actuator().run,
+            afterwards=self.show,
+            on_returned=self.returned.append,
+            schema=Actuator.SCHEMA,
+        )
+        return self._device(VALVE, port, receive, None)
+
+    def _device(
+        self,
+        jid: str,
+        port: int,
+        receive: Receiving | None,
+        observe: Callable[[Moment, int], None] | None,
+    ) -> Device:
+        return Device(
+            jid,
+            PASSWORD,
+            outbox_path=self._place / jid.partition("@")[0],
+            ca_file=self._ca_file,
+            host="127.0.0.1",
+            port=port or self.port,
+            policy=POLICY,
+            reconnect=RECONNECT,
+            receive=receive,
+            observe=observe,
+        )
+
+
+@pytest.fixture
+def site(folder: Gateway, running: Process, tmp_path: Path) -> Site:
+    return Site(port_of(running), folder.ca, tmp_path)
+
+
+async def there(*devices: Device) -> None:
+    async with asyncio.timeout(20):
+        for device in devices:
+            while not device.online:
+                await device.changed()
+
+
+def ran(device: Device) -> list[Ran]:
+    return Actuator.ran(device.inbox.database)
+
+
+def test_the_documented_receiver_runs(folder: Gateway, running: Process, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(examples()[1], "utf-8")
+    words = [VALVE, PASSWORD, "127.0.0.1", str(port_of(running)), str(folder.ca), str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "example.py"), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.splitlines()
+    assert sorted(shown[:3]) == [f"{qos} {VALVE}" for qos in (0, 1, 2)]
+    assert shown[3:] == ["3 pulses"]
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_commands_run_once_and_in_order_at_each_level(site: Site, level: int) -> None:
+    async with site.pump() as pump, site.valve() as valve:
+        await there(pump, valve)
+        for number in range(30):
+            await pump.send(command(f"c{number}", "open"), to=VALVE, qos=level)
+        await pump.flush(30)
+        await site.until_shown(30)
+        rows = ran(valve)
+        assert pump.counts()[State.DONE] == (30 if level else 0)
+    assert [row.command for row in rows] == [f"c{number}" for number in range(30)]
+    assert {(row.times, row.qos, row.sender) for row in rows} == {(1, level, PUMP)}
+    assert [message.number for message in site.shown] == [row.first for row in rows]
+
+
+async def test_what_receives_says_so_to_who_asks(site: Site, folder: Gateway) -> None:
+    async with site.valve() as valve:
+        await there(valve)
+        connection = Connection(Endpoint(PUMP, PASSWORD, "127.0.0.1", site.port, folder.ca))
+        await connection.open(30)
+        assert await connection.qos.supported(VALVE, timeout=30)
+        await connection.close()
+
+
+async def test_what_is_sent_to_one_that_is_gone_fails_and_is_told(site: Site) -> None:
+    async with site.pump() as pump:
+        await pump.send(command("c", "open"), to=VALVE)
+        await pump.flush(30)
+        (record,) = pump.records(State.FAILED)
+        assert record.reason.startswith("cancel/service-unavailable")
+
+
+@pytest.mark.parametrize("moment", [Moment.OFFERED, Moment.RECEIVED, Moment.RELEASED])
+@pytest.mark.parametrize("how", ["cut", "reset", "lost", "half-closed", "killed"])
+async def test_a_receiver_that_fails_at_any_moment_runs_each_command_once(
+    site: Site, moment: Moment, how: str
+) -> None:
+    """By its full JID nobody keeps it for the receiver: what meets its absence fails, or may have.
+
+    But nothing runs twice, and what is believed done, or failed, is so.
+    """
+    hit = asyncio.Event()
+
+    def observe(at: Moment, number: int) -> None:
+        if at is moment and number == 3:
+            hit.set()
+
+    async with FaultyLink("127.0.0.1", site.port) as link, site.pump(observe=observe) as pump:
+        valve = site.valve(link.port)
+        await valve.start()
+        await there(pump, valve)
+        for number in range(5):
+            await pump.send(command(f"c{number}", "open"), to=VALVE)
+        async with asyncio.timeout(30):
+            await hit.wait()
+        if how == "killed":
+            await valve.kill()
+            valve = site.valve(link.port)
+            await valve.start()
+        elif how == "half-closed":
+            link.half_close(answers=True)
+        elif how == "lost":
+            link.lose(answers=True)
+            await pump.send(command("lost", "open"), to=VALVE, qos=0)
+            link.cut()
+        else:
+            link.cut(reset=how == "reset")
+        await there(valve)
+        await pump.flush(60)
+        rows = {row.command: row.times for row in ran(valve)}
+        states = {f"c{each.number - 1}": each.state for each in pump.records()}
+        await valve.close()
+    assert set(rows.values()) <= {1}
+    for name, state in states.items():
+        assert state is not State.DONE or name in rows
+        assert state is not State.FAILED or name not in rows
