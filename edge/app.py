@@ -138,7 +138,6 @@ class App:
         path = self._folder / database.FILE_NAME
         start = timekeeping.begun(path, self._machine.read())
         clock = Clock(start.saved.service, self._machine)
-        first = clock()
         bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
         store = await Store.open(path, clock, bounds, limits.database_bytes)
         stack.push_async_callback(store.close)
@@ -159,12 +158,7 @@ class App:
         store.on_flush = sealer.wake
         stack.push_async_callback(self._end, store, sealer, backlog, tally, clock.run)
         stack.push_async_callback(front.stop, STOP_TIME)
-        interval = settings.uplink.heartbeat
-        self._drive(
-            stack, upkeep.heartbeats(store, interval, tally, clock.run, limits), "heartbeats"
-        )
-        self._drive(stack, timekeeping.save_soon(store, clock.run, interval), "first saves")
-        self._drive(stack, timekeeping.watch(store, clock, first), "clock")
+        self._keep_time(stack, store, clock, start, tally)
         places = await self._unless_stopped(front.start())
         if places is None:
             return
@@ -178,6 +172,15 @@ class App:
         gc.set_threshold(GARBAGE)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
+
+    def _keep_time(
+        self, stack: AsyncExitStack, store: Store, clock: Clock, start: Start, tally: Tally
+    ) -> None:
+        interval, limits = self._settings.uplink.heartbeat, self._settings.limits
+        beat = upkeep.heartbeats(store, interval, tally, clock.run, limits)
+        self._drive(stack, beat, "heartbeats")
+        for name, work in timekeeping.work(store, clock, start, interval):
+            self._drive(stack, work, name)
 
     def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
         """Make what the outside sees; it connects itself to the store when it starts."""

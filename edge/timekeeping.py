@@ -18,7 +18,7 @@ from edge.store import database, events, meta, service
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from pathlib import Path
 
     from edge.net.clock import Clock
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 LOOK: Final = 5.0
 """Seconds between two looks at the wall clock: two readings and no transaction."""
+
+AGAIN: Final = 60.0
+"""Seconds after which a time off that could not be counted is tried again."""
 
 FIRST_SAVE: Final = 1.0
 """Seconds after a start until its time is saved; then doubling, until heartbeats do it. So a
@@ -64,6 +67,19 @@ def event(start: Start, heartbeat: float) -> NewEvent:
     return NewEvent("system", name="start", value=heartbeat, unit="s", level=level, tags=tags)
 
 
+def work(
+    store: Store, clock: Clock, start: Start, heartbeat: float
+) -> list[tuple[str, Coroutine[None, None, None]]]:
+    """Return what is to be done meanwhile, beside heartbeats, with names for the tasks."""
+    found = [
+        ("first saves", save_soon(store, clock.run, heartbeat)),
+        ("clock", watch(store, clock, clock())),
+    ]
+    if start.saved.before is not None:
+        found.append(("time off", settle(store, clock)))
+    return found
+
+
 async def save_soon(
     store: Store,
     run: Run,
@@ -90,8 +106,7 @@ async def watch(
 ) -> None:
     """Log when the wall clock is set, becomes synchronised, or is not any more.
 
-    `last` is the moment at which it was looked at before. With the first synchronised moment, a
-    time off that was not known is counted.
+    `last` is the moment at which it was looked at before.
     """
     while True:
         await sleep(LOOK)
@@ -101,6 +116,21 @@ async def watch(
             with suppress(StoreError):  # a full disk: it is noticed again
                 await store.run(partial(_tell, found=found, run=clock.run))
                 last = now
+
+
+async def settle(
+    store: Store, clock: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Count a time off that was not known at the start, at the first trusted moment."""
+    while True:
+        wait = LOOK
+        if clock().synchronised:
+            try:
+                if await store.run(partial(service.settle, run=clock.run)):
+                    return
+            except StoreError:  # a full disk: to try writes as much as there is room for
+                wait = AGAIN
+        await sleep(wait)
 
 
 def noticed(last: Now, now: Now) -> list[NewEvent]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from edge.rules.clock import Known, Run, Saved, advance
+from edge.rules.clock import Known, Off, Run, Saved, advance
 from edge.store import events, meta
 from edge.store.events import NewEvent
 
@@ -44,13 +44,28 @@ def save(tx: Transaction, state: Saved) -> None:
 def keep(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save how far a run has come; `clean` at its end.
 
-    A time off that becomes known by this is counted, in the same transaction: so it is counted
-    once, and what it makes due is asked for.
+    It is little: what waits for a trusted moment waits on.
+    """
+    state = saved(tx)
+    now = tx.now if state.before is None else tx.now._replace(synchronised=False)
+    state, _ = advance(state, run, now)
+    save(tx, state._replace(clean=clean))
+
+
+def settle(tx: Transaction, run: Run) -> bool:
+    """Count a time off that has become known, and what it makes due; tells whether that is done.
+
+    It is not done where the wall clock is not trusted. It is counted in the transaction that saves:
+    so once. It may write much.
     """
     state, off = advance(saved(tx), run, tx.now)
-    save(tx, state._replace(clean=clean))
-    if off is None:
-        return
+    save(tx, state)
+    if off is not None:
+        _count(tx, off)
+    return state.before is None
+
+
+def _count(tx: Transaction, off: Off) -> None:
     counted = off.known is Known.WALL
     if counted and off.seconds > 0:
         age(tx, off.before, off.seconds)

@@ -85,11 +85,15 @@ class Time(RuleBasedStateMachine):
         return Transaction(self.db, self.clock())
 
     def keep(self) -> None:
+        service.keep(self.tx, self.clock.run)
+
+    @rule()
+    def settle(self) -> None:
         tx = self.tx
         pending = service.saved(tx).before is not None
-        service.keep(tx, self.clock.run)
+        settled = service.settle(tx, self.clock.run)
         tx.finish()
-        self.settled += pending and service.saved(tx).before is None
+        self.settled += pending and settled
 
     @rule(seconds=st.one_of(st.floats(0, 10), st.floats(0, 400)))
     def run(self, seconds: float) -> None:
@@ -161,7 +165,7 @@ class Time(RuleBasedStateMachine):
 
     @rule()
     def what_came_when_time_was_known_is_as_old_as_it_is_when_it_is_known(self) -> None:
-        self.keep()
+        self.settle()
         if self.clock().synchronised:
             for message in self.messages:
                 if message.sure:

@@ -94,16 +94,19 @@ def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Conn
     )
     store(db, 1010.0)
     tx = at(db, 1020.0, 0.0, trusted=False)
-    service.keep(tx, RUN)
-    assert (tx.due, noted(db)) == (None, [])
+    assert not service.settle(tx, RUN)
+    service.keep(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
+    assert service.saved(tx) == Saved(1025.0, "two", 1025.0, Trusted(900.0, WALL), 1000.0)
+    assert (tx.due, noted(db)) == (None, []), "not yet"
     tx = at(db, 1030.0, DAY + 130.0, trusted=True)
-    service.keep(tx, RUN)
+    assert service.settle(tx, RUN)
     tx.finish()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
     assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
     assert tx.due == 1030.0, "something may be due by that"
     expected = Saved(1030.0, "two", 1030.0, Trusted(1030.0, tx.now.wall))
     assert service.saved(tx) == expected
+    assert service.settle(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
     service.keep(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
     assert stored(db)["held"] == (1000.0 - DAY, 1010.0), "once"
     assert service.saved(tx).clean
@@ -114,7 +117,7 @@ def test_an_implausible_time_off_is_told_and_makes_nothing_older(db: sqlite3.Con
     state = Saved(1000.0, "two", 1000.0, Trusted(1000.0, WALL), 1000.0)
     service.save(at(db, 0.0, trusted=False), state)
     tx = at(db, 1000.0, 20 * 365 * DAY, trusted=True)
-    service.keep(tx, RUN)
+    assert service.settle(tx, RUN)
     tx.finish()
     assert stored(db)["held"] == (1000.0,)
     assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]

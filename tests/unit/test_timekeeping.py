@@ -14,11 +14,11 @@ from edge import timekeeping, upkeep
 from edge.limits import Limits
 from edge.net.clock import Clock
 from edge.net.tally import Tally
-from edge.rules.clock import Known, Saved, Start
+from edge.rules.clock import Known, Saved, Start, Trusted, begin
 from edge.store import database, service
 from edge.store.commit import Store
 from edge.store.events import NewEvent
-from tests.helpers.machine import World
+from tests.helpers.machine import EPOCH, World
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.store import BOUNDS, new_database
 
@@ -165,6 +165,47 @@ def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
     world.true = 8.5
     start = timekeeping.begun(path, world.machine.read())
     assert (start.saved.service, start.off, start.known) == (8.5, 8.5, Known.UPTIME)
+
+
+async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> None:
+    world = World()
+    async with keeping(path, world) as kept:
+        before = Saved(0.0, "boot-0", 0.0, Trusted(0.0, round(EPOCH * 1000)))
+        with closing(database.connect(path)) as db, database.single(db, kept.clock()) as tx:
+            service.save(tx, begin(before, 0.0, world.machine.read()).saved)
+        work = timekeeping.settle(kept.store, kept.clock, kept.time.sleep)
+        task = asyncio.create_task(work)
+        assert await kept.pass_time(5.0) == timekeeping.LOOK
+        assert kept.events() == []
+        with closing(database.connect(path)) as db:
+            db.execute(
+                "CREATE TRIGGER full BEFORE INSERT ON events"
+                " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
+            )
+            world.synchronised, world.error = True, 3600.0
+            await kept.pass_time(5.0)
+            nap = await kept.time.nap()
+            assert nap.seconds == timekeeping.AGAIN
+            db.execute("DROP TRIGGER full")
+            assert kept.saved().before == 0.0
+        nap.end()
+        async with asyncio.timeout(10):
+            await task
+        assert kept.events() == [("time_off", 3600.0, "s", "Informational", 1)]
+        assert kept.saved().before is None
+
+
+async def test_a_time_off_is_waited_for_only_where_there_is_one(path: Path) -> None:
+    async with keeping(path, World()) as kept:
+        for state, names in (
+            (Saved(), ["first saves", "clock"]),
+            (Saved(before=1.0), ["first saves", "clock", "time off"]),
+        ):
+            start = Start(state, 0.0, Known.UPTIME, "clean")
+            found = timekeeping.work(kept.store, kept.clock, start, 60.0)
+            assert [name for name, _ in found] == names
+            for _, work in found:
+                work.close()
 
 
 @pytest.mark.parametrize(
