@@ -1,0 +1,103 @@
+"""The verdict of an attack: each fault is found, and none where there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from firmware_sim.attack_verdict import MIB, Attacked, AttackVerdict, Refusals, Times, ceiling
+from firmware_sim.attackers.__main__ import ALL, named
+from firmware_sim.sender import State
+from firmware_sim.verdict import judge
+
+HONEST = judge(1, {("a", 1): State.DONE}, [("a", 1)])
+FLOOD = Attacked("flood", 100, 90, 1, {"rate": 95}, 95)
+GOOD = AttackVerdict(
+    idle=30 * MIB,
+    peak=60 * MIB,
+    ceiling=100 * MIB,
+    quiet=Times(100, 0.005, 0.010, 0.020),
+    busy=Times(100, 0.010, 0.030, 0.050),
+    times=3.0,
+    honest=HONEST,
+    attacks=(FLOOD,),
+    survived=True,
+)
+
+
+def test_nothing_wrong_passes() -> None:
+    assert GOOD.faults == []
+    assert GOOD.passed
+    assert GOOD.lines()[-1] == "verdict         passed"
+    assert "p99 is 3.00 times the quiet one, of 3 allowed" in GOOD.lines()
+    found = GOOD.as_json()
+    assert found["memory_mib"] == {"idle": 30.0, "peak": 60.0, "ceiling": 100.0}
+    assert found["attack_ms"] == {"answers": 100, "p50": 10.0, "p99": 30.0, "most": 50.0}
+    assert found["attacks"][0]["told"] is True
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"peak": 101 * MIB}, "memory grew past the ceiling"),
+        ({"busy": Times(100, 0.0, 0.031, 0.1)}, "p99 is more than 3 times the quiet one"),
+        ({"quiet": Times.of([])}, "p99 is more than 3 times the quiet one"),
+        ({"honest": judge(1, {("a", 1): State.DONE}, [])}, "an honest device lost something"),
+        ({"survived": False}, "the gateway died, or complained"),
+        ({"attacks": (FLOOD._replace(logged={}),)}, "not in the log: flood"),
+        ({"attacks": (FLOOD._replace(total=90),)}, "not in the log: flood"),
+    ],
+)
+def test_each_fault_is_named(changes: dict[str, Any], fault: str) -> None:
+    found = dataclasses.replace(GOOD, **changes)
+    assert found.faults == [fault]
+    assert not found.passed
+    assert found.as_json()["passed"] is False
+    assert f"  fault: {fault}" in found.lines()
+    assert found.lines()[-1].endswith("NOT passed")
+
+
+def test_refusals_are_counted_by_source_and_rule() -> None:
+    event = {"kind": "limit", "source": "a@gw", "name": "rate", "value": 3.0}
+    refusals = Refusals.of(
+        [
+            event,
+            {**event, "value": 1.0},
+            {**event, "name": "other"},
+            {**event, "kind": "log"},
+            {**event, "source": None},
+        ]
+    )
+    assert refusals.by("a@gw", ("rate", "none")) == {"rate": 4}
+    assert refusals.total("a@gw") == 7
+    assert refusals.total("") == 3
+
+
+def test_times_are_of_the_nearest_rank() -> None:
+    assert Times.of(n / 100 for n in range(100, 0, -1)) == Times(100, 0.5, 0.99, 1.0)
+    assert Times.of([2.0]) == Times(1, 2.0, 2.0, 2.0)
+
+
+def test_the_ceiling_follows_the_configuration() -> None:
+    limits = {
+        "sessions": 1000,
+        "sessions_per_account": 8,
+        "unauthenticated": 200,
+        "unacknowledged_total_bytes": 16 * MIB,
+        "waiting_bytes": 8 * MIB,
+    }
+    few, many = ceiling(limits, 40 * MIB, 1), ceiling(limits, 40 * MIB, 1_000_000)
+    assert 72 * MIB < few < many < 72 * MIB + 1200 * 128 * 1024
+    assert ceiling({**limits, "waiting_bytes": 9 * MIB}, 40 * MIB, 1) == few + 2 * MIB
+
+
+def test_each_attack_has_a_source_of_its_own() -> None:
+    sources = [attack.source("gw") for attack in ALL]
+    assert len(set(sources)) == len(ALL)
+    assert "tiny-stanzas@gw" in sources
+    assert "127.0.0.3" in sources
+    assert named(("tiny stanzas",)) == tuple(a for a in ALL if a.name == "tiny stanzas")
+    with pytest.raises(ValueError, match="no such attacks: dancing"):
+        named(("dancing",))

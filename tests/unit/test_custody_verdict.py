@@ -1,0 +1,162 @@
+"""The verdict of a custody run: each way in which a message can break its level's promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from firmware_sim.custody_plan import Plan, Planned, Way
+from firmware_sim.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran, judge
+from firmware_sim.sender import State
+from firmware_sim.verdict import SHOWN
+
+A = "a@gw/fw"
+DONE, FAILED, DOUBT = State.DONE, State.FAILED, State.IN_DOUBT
+
+
+def verdict(
+    planned: Planned,
+    believed: State | None = DONE,
+    *ran: Ran,
+    told: bool | None = None,
+    waiting: int = 0,
+) -> CustodyVerdict:
+    """Judge one message, number 1 of a."""
+    key = (A, 1)
+    evidence = Evidence(
+        believed={} if believed is None else {key: believed},
+        ran=ran,
+        told={} if told is None else {key: told},
+        waiting=waiting,
+        absent=frozenset({"gone"}),
+    )
+    return judge([(key, planned)], evidence)
+
+
+def to(level: int, way: Way = Way.ACCOUNT, recipient: str = "b") -> Planned:
+    return Planned(level, way, recipient)
+
+
+def ran(where: str = "b", times: int = 1, number: int = 1) -> Ran:
+    return Ran((A, number), where, times)
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "row"),
+    [
+        (verdict(to(2), DONE, ran()), 2, "ran"),
+        (verdict(to(1), DONE, ran(times=3)), 1, "again"),
+        (verdict(to(1), DONE, told=True), 1, "dead"),
+        (verdict(to(2), DONE, told=False), 2, "dead"),
+        (verdict(to(2), DONE, ran(), told=False), 2, "dead"),
+        (verdict(to(2, recipient="gone"), DONE, waiting=1), 2, "waiting"),
+        (verdict(to(2, Way.SESSION), FAILED), 2, "failed"),
+        (verdict(to(2, Way.SESSION), DOUBT), 2, "in doubt"),
+        (verdict(to(2, Way.SESSION), DOUBT, ran()), 2, "in doubt"),
+        (verdict(to(2, Way.GATEWAY, GATEWAY), DONE, ran(GATEWAY)), 2, "ran"),
+        (verdict(to(0), DONE), 0, "lost"),
+        (verdict(to(0), FAILED), 0, "failed"),
+        (verdict(to(0), DONE, ran()), 0, "ran"),
+    ],
+)
+def test_what_its_level_promises_is_exact(found: CustodyVerdict, level: int, row: str) -> None:
+    assert found.faults == {}
+    assert found.exact
+    assert found.counts[row][level] >= 1
+    assert found.counts["planned"][level] == 1
+    assert found.lines()[-1] == "verdict          exact"
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        (verdict(to(2), DONE, ran(times=2)), "assured, and ran more than once"),
+        (verdict(to(2), DONE), "missing: its sender believes it delivered, and nobody has it"),
+        (verdict(to(1), DONE), "missing: its sender believes it delivered, and nobody has it"),
+        (verdict(to(1), None), "never taken by its sender"),
+        (verdict(to(2), State.QUEUED), "still with its sender"),
+        (verdict(to(2), State.RELEASED), "still with its sender"),
+        (verdict(to(2), FAILED), "failed, though the gateway takes custody"),
+        (verdict(to(1), DOUBT), "in doubt, though the gateway takes custody"),
+        (
+            verdict(to(1, Way.SESSION), FAILED, ran()),
+            "ran, though its sender was told that it failed",
+        ),
+        (
+            verdict(to(2), DONE, ran(), told=True),
+            "ran, though the gateway is certain that it did not",
+        ),
+        (verdict(to(2), DONE, ran("c")), "ran where it was not sent to"),
+        (verdict(to(0), DONE, ran("c")), "ran where it was not sent to"),
+        (verdict(to(2), DONE, ran(), ran(number=9)), "ran, and was never planned"),
+    ],
+)
+def test_what_breaks_a_promise_is_named(found: CustodyVerdict, fault: str) -> None:
+    assert fault in found.faults
+    assert not found.exact
+    assert found.lines()[-1].endswith("NOT exact")
+    assert found.as_json()["faults"][fault] == 1
+
+
+def test_what_waits_has_to_be_what_is_expected() -> None:
+    assert not verdict(to(2, recipient="gone"), DONE, waiting=0).exact
+    assert not verdict(to(2), DONE, ran(), waiting=1).exact
+    assert verdict(to(0, recipient="gone"), DONE, waiting=0).exact
+
+
+def _in_order(*numbers: int, way: Way = Way.ACCOUNT, level: int = 1) -> CustodyVerdict:
+    keys = [(A, number) for number in (1, 2, 3)]
+    evidence = Evidence(
+        dict.fromkeys(keys, DONE), [ran(number=n) for n in numbers], {}, 0, frozenset()
+    )
+    return judge([(key, to(level, way)) for key in keys], evidence)
+
+
+def test_the_order_of_one_sender_to_one_account_is_judged_by_first_runs() -> None:
+    assert _in_order(1, 2, 3).exact
+    assert _in_order(1, 2, 1, 3).exact  # a repetition of the first, at level 1
+    assert _in_order(1, 3, 2).faults["out of order"] == [f"{A} n=2 level 1 account b after n=3"]
+    assert _in_order(1, 3, 2, way=Way.SESSION).exact  # sessions come and go
+    assert _in_order(1, 3, 2, level=0).exact
+
+
+def test_examples_are_bounded_and_all_are_counted() -> None:
+    keys = [(A, number) for number in range(1, 101)]
+    found = judge(
+        [(key, to(2)) for key in keys], Evidence(dict.fromkeys(keys, DONE), [], {}, 0, frozenset())
+    )
+    (rows,) = found.faults.values()
+    assert len(rows) == 100
+    assert len(found.lines()) < 2 * SHOWN
+    assert [len(shown) for shown in found.as_json()["examples"].values()] == [SHOWN]
+
+
+# The plan.
+
+
+def test_a_plan_is_the_same_for_the_same_seed() -> None:
+    plan = Plan(seed=7, domain="gw", devices=20, messages=500)
+    assert dict(plan.all()) == dict(Plan(7, "gw", 20, 500).all())
+    assert dict(plan.all()) != dict(Plan(8, "gw", 20, 500).all())
+
+
+def test_a_plan_has_all_levels_ways_and_sorts_of_devices() -> None:
+    plan = Plan(seed=1, domain="gw", devices=40, messages=2_001)
+    rows = dict(plan.all())
+    assert len(rows) == 2_001 == sum(plan.count(name) for name in plan.names)
+    assert {row.level for row in rows.values()} == {0, 1, 2}
+    assert {row.way for row in rows.values()} == set(Way)
+    assert len(plan.absent) == len(plan.slow) == 2
+    assert not set(plan.absent) & set(plan.slow)
+    senders = {plan.name(source) for source, _ in rows}
+    assert senders == set(plan.present)
+    to_absent = [row for row in rows.values() if row.recipient in plan.absent]
+    assert {row.way for row in to_absent} == {Way.ACCOUNT}
+    assert all(plan.name(key[0]) != row.recipient for key, row in rows.items())
+
+
+def test_an_address_is_of_its_way() -> None:
+    plan = Plan(seed=1, domain="gw", devices=2, messages=1)
+    assert plan.absent == plan.slow == ()
+    assert plan.address(to(1)) == "b@gw"
+    assert plan.address(to(1, Way.SESSION)) == "b@gw/fw"
+    assert plan.address(to(1, Way.GATEWAY, "")) == "gw"
