@@ -162,16 +162,20 @@ class Keeper:
 
     def _crowded(self, connection: sqlite3.Connection) -> bool:
         """Tell whether the WAL takes what the file leaves, and cannot be taken back."""
-        if _size(self._wal) + MARGIN <= WAL_SHARE or self._fits(connection):
+        if self._fits(connection):
             return False
         with suppress(sqlite3.Error):
             _without_waiting(connection, lambda: _checkpoint(connection, _TRUNCATE))
         return not self._fits(connection)
 
     def _fits(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether one more transaction does: with a short WAL it always does."""
+        wal = _size(self._wal) + MARGIN
+        if wal <= WAL_SHARE:
+            return True
         (pages,) = connection.execute(_PAGES).fetchone()
         file = max(pages * PAGE_BYTES, _size(self._file))
-        return cast("bool", file + _size(self._wal) + MARGIN <= self._max_bytes)
+        return cast("bool", file + wal <= self._max_bytes)
 
 
 def _checkpoint(connection: sqlite3.Connection, how: str) -> None:

@@ -1,0 +1,188 @@
+"""The disk is full: new messages are asked to wait, the rest goes on, and nobody has to restart.
+
+First others leave less than the gateway's reserve: what it has is still delivered and deleted. Then
+they leave nothing at all: it can still be asked.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from edge.store import database
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import CLIENT, Client, condition, log_message
+
+MIB: Final = 1024 * 1024
+DISK: Final = 16 * MIB
+SMALL: Final = {
+    "database_bytes": 64 * MIB,
+    "database_reserve": MIB,
+    "held_bytes": 8 * MIB,
+    "outbox_bytes": 8 * MIB,
+    "offline_total_bytes": 8 * MIB,
+    "dead_bytes": MIB,
+    "backlog_bytes": MIB,
+    "recent_bytes": 0,
+}
+PING: Final = "<ping xmlns='urn:xmpp:ping'/>"
+DISCO: Final = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
+ROSTER: Final = "<query xmlns='jabber:iq:roster'/>"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small disk of its own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", place]
+    mounted = subprocess.run(["mount", *options], capture_output=True, timeout=30, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], timeout=30, check=True)
+
+
+@pytest.fixture
+def gateway(disk: Path) -> Gateway:
+    return Gateway(disk / "gateway", "writer", "pump", "absent", require_tls=False, **SMALL)
+
+
+@pytest.fixture
+def process(gateway: Gateway) -> Iterator[Process]:
+    with gateway.run() as process:
+        yield process
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
+
+
+class Others:
+    """What others keep on the same disk."""
+
+    def __init__(self, disk: Path) -> None:
+        self._file = disk / "others"
+
+    def leave(self, left: int) -> None:
+        """Take all but so many bytes."""
+        size = 0
+        with self._file.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    size += file.write(bytes(4096))
+            except OSError:
+                pass
+            file.truncate(max(0, size - left))
+
+    def go(self) -> None:
+        """Take nothing."""
+        self._file.unlink()
+
+
+@pytest.fixture
+def others(disk: Path) -> Others:
+    return Others(disk)
+
+
+async def bound(process: Process, user: str) -> Client:
+    client = await Client.connect(port_of(process))
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    await client.bind("fw")
+    return client
+
+
+async def ask(client: Client) -> None:
+    """Ask for what takes no room."""
+    for payload, to in ((PING, "gw.example"), (DISCO, "gw.example"), (ROSTER, None)):
+        assert (await client.iq("get", payload, to)).get("type") == "result"
+
+
+async def post(client: Client, text: str) -> str | None:
+    """Send a plain message to the device that is away; returns the condition of an error."""
+    client.send(f"<message id='m' to='absent@gw.example'><body>{text}</body></message>")
+    client.send(f"<iq type='get' id='end' to='gw.example'>{PING}</iq>")
+    found = None
+    while (answer := await client.element()).get("id") != "end":
+        found = condition(answer)
+    return found
+
+
+async def test_the_reserve_is_for_what_is_there(
+    gateway: Gateway, process: Process, others: Others
+) -> None:
+    async with await bound(process, "writer") as writer:
+        for number in range(3):
+            assert await writer.assured(f"early{number}", log_message(number)) == "received"
+        assert await post(writer, "early") is None
+        others.leave(2 * MIB)
+        assert await writer.assured("late", log_message(9)) == "resource-constraint"
+        payload = f"<acknowledged xmlns='urn:xmpp:qos'>{log_message(9)}</acknowledged>"
+        refused = await writer.iq("set", payload)
+        assert condition(refused) == "resource-constraint"
+        assert "database_reserve is 1048576" in "".join(refused.itertext())
+        assert await post(writer, "late") == "service-unavailable"
+        await ask(writer)
+        for number in range(3):
+            assert await writer.deliver(f"early{number}") == "delivered"
+        async with await bound(process, "absent") as absent:
+            absent.send("<presence/>")
+            while (stanza := await absent.element()).tag != f"{CLIENT}message":
+                pass
+            assert stanza.findtext(f"{CLIENT}body") == "early"
+            await ask(absent)
+        logged = list(gateway.events())
+        assert [e["tags"]["n"] for e in logged if e["lane"] == "logs"] == ["0", "1", "2"]
+        rules = {e["name"] for e in logged if e["kind"] == "limit"}
+        assert rules == {"database_reserve"}
+        others.go()
+        assert await writer.assured("late", log_message(9)) == "received"
+        assert await writer.deliver("late") == "delivered"
+
+
+async def test_a_disk_without_a_byte_left_is_told_and_outlived(
+    gateway: Gateway, process: Process, others: Others
+) -> None:
+    async with await bound(process, "writer") as writer:
+        assert await writer.assured("early", log_message(1)) == "received"
+        others.leave(0)
+        told = set()
+        for number in range(30):
+            told.add(await writer.assured(f"late{number}", log_message(9)))
+        assert told == {"resource-constraint"}
+        await ask(writer)
+        assert (await writer.deliver("early")) in {"delivered", "resource-constraint"}
+        async with await bound(process, "pump") as pump:
+            await ask(pump)
+        list(gateway.events())
+        others.go()
+        assert await writer.assured("late", log_message(2)) == "received"
+        assert await writer.deliver("late") == "delivered"
+        assert await writer.deliver("early") == "delivered", "also when it is repeated"
+    logged = [e["tags"]["n"] for e in gateway.events("logs")]
+    assert sorted(logged) == ["1", "2"]
+
+
+async def test_a_disk_that_fills_while_messages_come_loses_none_that_was_answered(
+    gateway: Gateway, process: Process, others: Others
+) -> None:
+    """Also what was answered while there was less and less room."""
+    async with await bound(process, "writer") as writer:
+        answered = []
+        for number in range(24):
+            others.leave(max(0, 18 - number) * MIB // 2)
+            if await writer.assured(str(number), log_message(number)) != "received":
+                break
+            answered.append(number)
+        assert 3 < len(answered) < 24
+        others.go()
+        for number in answered:
+            assert await writer.deliver(str(number)) == "delivered"
+    logged = [int(e["tags"]["n"]) for e in gateway.events("logs")]
+    assert logged == answered
+    path = gateway.folder / database.FILE_NAME
+    assert path.stat().st_size < DISK
