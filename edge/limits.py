@@ -266,9 +266,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             gt=0,
         ),
     ] = 15.0
-    retry_most: Annotated[
-        float, option("and at most after this,", "seconds of service", gt=0)
-    ] = HOUR
+    retry_most: Annotated[float, option("and at most after this,", "seconds of service", gt=0)] = (
+        HOUR
+    )
     retry_attempts: Annotated[
         int, option("and so often; then the message has failed.", "attempts", ge=1)
     ] = 10
