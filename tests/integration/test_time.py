@@ -28,7 +28,7 @@ SPEED = 30
 @pytest.fixture
 def gateway(tmp_path: Path) -> Gateway:
     made = Gateway(tmp_path / "gateway", "pump1", require_tls=False, heartbeat=1)
-    made.configure(held_ttl=60.0)
+    made.configure(held_ttl=120.0)
     return made
 
 
@@ -86,7 +86,7 @@ async def test_a_message_expires_in_a_gateway_that_is_never_up_for_its_ttl(
             process.kill9()
         if not held(gateway):
             break
-    assert 3 <= boots < 20
+    assert 2 <= boots < 20, "no run was as long as that"
     assert "expired" in system(gateway)
 
 
