@@ -13,13 +13,16 @@ from msgspec.structs import replace
 
 from edge import config
 from edge.errors import ConfigError
+from edge.handlers import notices
 from edge.handlers.router import Router
 from edge.limits import Limits
 from edge.net.component import link as link_module
 from edge.net.component import traffic as traffic_module
 from edge.net.component.front import Component
 from edge.net.tally import Tally
-from edge.store import accounts, sessions
+from edge.options import Log
+from edge.store import accounts, events, sessions
+from edge.store.events import NewEvent
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
 
@@ -63,7 +66,7 @@ class Site:
         self.faults: list[BaseException] = []
         self.tally = Tally()
         self.store = store
-        router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
+        self.router = router = Router(DOMAIN, limits, settings.xmpp, accounts=False)
         self.component = Component(
             folder, settings, store, router, self.tally, self.told.put_nowait, self.faults.append
         )
@@ -282,6 +285,26 @@ async def test_a_lost_link_ends_all_sessions_and_is_made_again(tmp_path: Path) -
         assert "attached to" in await site.heard()
         assert (await again.element()).get("type") == "probe"
         assert (await again.ask(ping(2))).get("id") == "p2"
+
+
+async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_path: Path) -> None:
+    event = NewEvent("system", name="heat", level="Error")
+
+    def note(tx: Transaction) -> None:
+        events.append(tx, events.SYSTEM, event)
+
+    async with attached(tmp_path) as (site, link, _server):
+        assert (await link.element()).get("type") == "probe"
+        house = site.router.house
+        site.store.at_end = notices.teller(house, Log(notify=["olga@users.example"]))
+        await site.store.run(note)
+        message = await link.element()
+        assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)
+        assert message[1].get("id") == "heat"
+        link.leave()
+        await site.heard()
+        await site.store.run(note)
+        assert site.tally.take()["component_unsent"] >= 1
 
 
 async def test_a_server_that_does_not_read_is_cut_off(

@@ -210,6 +210,45 @@ def test_there_may_be_several_addresses_or_none() -> None:
     assert settings.component == Address("::1", 5347)
 
 
+COMPONENT = (
+    "[xmpp]\nlisten = ''\nlisten_tls = ''\ncomponent = '[::1]:5347'\ncomponent_secret = 's'\n"
+)
+
+
+@pytest.mark.parametrize(
+    "jid",
+    [
+        "", "olga", "gw.example", "@gw.example", "olga@", "olga@other.example", "Olga@gw.example",
+        "olga@gw.example/phone", "ol ga@gw.example", "olga@x@gw.example", "olga@GW.example",
+    ],
+)  # fmt: skip
+def test_who_is_told_of_events_has_an_account_here(jid: str) -> None:
+    assert (
+        len(
+            parse(
+                f"{DOMAIN}[log]\nnotify = ['olga@gw.example', 'jürg.o+x@gw.example']\n"
+            ).log.notify
+        )
+        == 2
+    )
+    with pytest.raises(ConfigError, match=rf"log\.notify: '{jid}'"):
+        parse(f"{DOMAIN}[log]\nnotify = ['olga@gw.example', '{jid}']\n")
+
+
+@pytest.mark.parametrize("jid", ["olga@gw.example", "olga@", "olga", "olga@-.example", "o/@x.y"])
+def test_a_component_tells_those_who_have_an_account_elsewhere(jid: str) -> None:
+    assert parse(f"{DOMAIN}{COMPONENT}[log]\nnotify = ['olga@users.example']\n").log.notify
+    with pytest.raises(ConfigError, match=rf"log\.notify: '{jid}'"):
+        parse(f"{DOMAIN}{COMPONENT}[log]\nnotify = ['{jid}']\n")
+
+
+def test_the_example_of_being_told_is_a_configuration() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    _, _, rest = text[text.index("### Being told") :].partition("```toml\n")
+    log = parse(DOMAIN + rest.partition("```")[0]).log
+    assert (log.notify, log.notify_level) == (["olga@gw.example"], Log().notify_level)
+
+
 def test_a_part_is_not_larger_than_its_whole() -> None:
     with pytest.raises(
         ConfigError, match=r"offline_messages must not be above limits\.offline_tot"

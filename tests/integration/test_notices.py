@@ -1,0 +1,118 @@
+"""People are told what the gateway logs, over real sockets; and devices what they can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+from edge.handlers import capabilities, notices
+from edge.options import Log
+from edge.store import events, sessions
+from edge.store.database import Transaction
+from edge.store.events import NewEvent
+from edge.wire.namespaces import DISCO_INFO, EVENTLOG, QOS
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.in_process import in_process
+from tests.helpers.xmpp import CLIENT, Client, condition, log_in
+
+LOG = f"{{{EVENTLOG}}}log"
+OLGA = "olga@gw.example"
+
+
+def told(message: Element) -> Element:
+    log = message.find(LOG)
+    assert log is not None
+    return log
+
+
+def counted(log: Element) -> str | None:
+    return next(tag.get("value") for tag in log if tag.get("name") == "count")
+
+
+async def refused(port: int, gateway: Gateway, times: int) -> None:
+    """Have a device refused that may not use the gateway's services."""
+    async with await log_in(port, gateway.ca, "cam1", PASSWORD) as client:
+        for number in range(times):
+            client.send(f"<message id='m{number}' to='gw.example'><body>x</body></message>")
+            assert condition(await client.element()) == "not-acceptable"
+
+
+async def test_people_are_told_at_once_or_when_they_come(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "cam1", "olga", notify=[OLGA], refusal_window=0.5)
+    with gateway.run() as process:
+        port = port_of(process)
+        await refused(port, gateway, 1)
+        async with await log_in(port, gateway.ca, "olga", PASSWORD) as olga:
+            olga.send("<presence/>")
+            (first,) = await messages(olga, 1)
+            assert first.find("{urn:xmpp:delay}delay") is not None
+            assert told(first).get("id") == "unreadable"
+            assert told(first).get("subject") == "cam1@gw.example"
+            await refused(port, gateway, 5)
+            found = await until_told(olga, 5)
+            assert {log.get("id") for log in found} == {"unreadable"}
+        assert process.terminate() == 0
+    limits = [e for e in gateway.events("system") if e["kind"] == "limit"]
+    assert {(e["name"], e["source"]) for e in limits} == {("unreadable", "cam1@gw.example")}
+    assert sum(e["value"] for e in limits) == 6
+
+
+async def until_told(client: Client, count: int) -> list[Element]:
+    """Read what a person is told until it tells of so many refusals."""
+    found: list[Element] = []
+    while sum(int(counted(log) or 0) for log in found) < count:
+        found += [told(message) for message in await messages(client, 1)]
+    return found
+
+
+async def messages(client: Client, count: int) -> list[Element]:
+    found: list[Element] = []
+    while len(found) < count:
+        stanza = await client.stanza()
+        if stanza.tag == f"{CLIENT}message":
+            found.append(stanza)
+    return found
+
+
+async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "olga") as front:
+        front.store.at_end = notices.teller(front.router.house, Log(notify=[OLGA]))
+        event = NewEvent("system", name="heat", level="Error")
+
+        def failing(tx: Transaction) -> None:
+            events.append(tx, events.SYSTEM, event)
+            raise KeyError
+
+        async with await front.bound("olga") as olga:
+            olga.send("<presence/>")
+            await olga.stanza()
+            faults: list[object] = []
+            front.store.submit(failing, faults.append)
+            front.store.submit(lambda tx: events.append(tx, events.SYSTEM, event), faults.append)
+            (message,) = await messages(olga, 1)
+            assert told(message).get("id") == "heat"
+            assert (await olga.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
+            assert [fault is None for fault in faults] == [False, True]
+
+
+async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "cam1") as front, await front.bound("cam1") as cam1:
+        cam1.send("<presence/>")
+        await cam1.stanza()
+
+        def learn(tx: Transaction) -> None:
+            session = sessions.at(tx, cam1.full)
+            assert session is not None
+            capabilities.learn(front.router.house, tx, session)
+
+        await front.store.run(learn)
+        asked = await cam1.stanza()
+        assert asked[0].tag == f"{{{DISCO_INFO}}}query"
+        cam1.send(
+            f"<iq type='result' id='{asked.get('id')}' to='{asked.get('from')}'>"
+            f"<query xmlns='{DISCO_INFO}'><feature var='{QOS}'/></query></iq>"
+        )
+        assert (await cam1.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
+        session = await front.store.run(lambda tx: sessions.at(tx, cam1.full))
+        assert session is not None
+        assert session.qos == QOS
