@@ -15,7 +15,7 @@ import pytest
 
 from firmware_sim.device import Device
 from firmware_sim.errors import DeviceStopped, InboxError, MessageRefused, NotSent
-from firmware_sim.inbox import Tally
+from firmware_sim.inbox import Inbox, Tally
 from firmware_sim.limits import InboxLimits, OutboxLimits, Policy, Reconnect
 from firmware_sim.receiving import Received, Receiving
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
@@ -513,6 +513,23 @@ async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..
         assert sent > 2
         for writer in it.peer._writers:
             writer.transport.resume_reading()
+
+
+async def test_an_inbox_that_cannot_be_opened_leaves_the_outbox_free(
+    talk: Callable[..., Any], tmp_path: Path
+) -> None:
+    Inbox.open(tmp_path / "other", "other@gw.example/fw").close()
+    async with talk() as it:
+        await it.device.close()
+        receive = it.device._receive
+        it.device._receive = Receiving(tmp_path / "other", it.application.act)
+        with pytest.raises(InboxError, match="belongs to other"):
+            await it.device.start()
+        with pytest.raises(DeviceStopped):
+            await it.device.send("<message/>")
+        it.device._receive = receive
+        await it.start()
+        assert error_of(await it.acknowledged()) == "result"
 
 
 @pytest.fixture(autouse=True)

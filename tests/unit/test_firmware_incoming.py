@@ -1,0 +1,96 @@
+"""What comes in, as it is read, and answers, as they are written: for any text whatever."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firmware_sim.connection import Connection, Endpoint
+from firmware_sim.incoming import RECEIVER, Incoming, read_message, read_request
+from firmware_sim.qos import NAMESPACES, Step
+from firmware_sim.receiver import Reply
+from tests.helpers.scripted_peer import Certificate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN = "valve1@gw.example/fw"
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), max_codepoint=0xFFFD))
+STEPS = st.sampled_from(Step)
+
+
+def request(step: Step, namespace: str, **attributes: str) -> tuple[ET.Element, ET.Element]:
+    iq = ET.Element("{jabber:client}iq", {"type": "set", **attributes})
+    payload = ET.SubElement(iq, f"{{{namespace}}}{step.value}")
+    return iq, payload
+
+
+@given(STEPS, st.sampled_from(NAMESPACES), TEXT, TEXT, TEXT, TEXT)
+def test_any_request_is_read_and_answered_in_its_namespace(
+    step: Step, namespace: str, id_: str, sender: str, msg_id: str, body: str
+) -> None:
+    iq, payload = request(step, namespace, id=id_, **{"from": sender})
+    payload.set("msgId", msg_id)
+    message = ET.SubElement(payload, "{jabber:client}message", {"to": "x", "from": "y"})
+    ET.SubElement(message, "{jabber:client}body").text = body
+    incoming = read_request(iq, OWN, 256)
+    fits = step is Step.ACKNOWLEDGED or 0 < len(msg_id.encode()) <= 256
+    assert bool(incoming.malformed) == (not fits)
+    for reply in Reply:
+        answer = ET.fromstring(incoming.answer(reply))  # noqa: S314 - our own
+        assert answer.get("id") == id_
+        assert answer.get("to", "") == sender
+        assert answer.get("type") == ("error" if reply.error else "result")
+        if reply is Reply.RECEIVED and fits and step is Step.ASSURED:
+            (received,) = answer
+            assert received.tag == f"{{{namespace}}}received"
+            assert received.get("msgId") == msg_id
+    if fits and step is not Step.DELIVER:
+        root = ET.fromstring(incoming.text)  # noqa: S314 - our own
+        assert (root.get("from"), root.get("to")) == (sender, OWN)
+        assert (root[0].text or "") == body
+
+
+def test_the_recipient_of_an_embedded_message_is_that_of_the_stanza() -> None:
+    iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1", to="valve1@gw.example")
+    ET.SubElement(payload, "{jabber:client}message")
+    assert 'to="valve1@gw.example"' in read_request(iq, OWN, 256).text
+
+
+def test_a_character_that_no_parser_lets_through_is_malformed() -> None:
+    iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
+    message = ET.SubElement(payload, "{jabber:client}message")
+    message.text = "\x01"
+    assert "XML forbids" in read_request(iq, OWN, 256).malformed
+    assert read_message(message) == Incoming(None, "", "", malformed="a character that XML forbids")
+
+
+def test_a_tail_is_no_part_of_a_message() -> None:
+    iq, payload = request(Step.ACKNOWLEDGED, NAMESPACES[0], id="1")
+    message = ET.SubElement(payload, "{jabber:client}message")
+    message.tail = "\n  "
+    assert read_request(iq, OWN, 256).text.endswith("/>")
+    message.tail = "\n  "
+    assert read_message(message).text.endswith("/>")
+
+
+async def test_the_plugin_can_be_taken_off_a_client(tmp_path: Path) -> None:
+    certificate = Certificate.make(tmp_path)
+    taken: list[Incoming] = []
+    endpoint = Endpoint(OWN, "secret", "127.0.0.1", 1, certificate.ca_file)
+    connection = Connection(endpoint, lambda _receiver, incoming: taken.append(incoming))
+    plugin = connection._client.plugin[RECEIVER]
+    plugin.session_bind(None)
+    connection._client.plugin.disable(RECEIVER)
+    plugin.on_incoming(plugin, Incoming(None, "", ""))
+    assert taken == []
+    discovery = connection._client.plugin["xep_0030"]
+    info = await discovery.get_info(local=True)
+    assert not set(NAMESPACES) & set(info["features"])
+    assert plugin.unsent == 0
+    connection.announce(0)
+    connection.read(go_on=True)
+    connection.abort("over")
