@@ -13,7 +13,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import commits, exchanges, machine, memory, parse, ratio, reconnect, report
+from benchmarks import (
+    commits,
+    exchanges,
+    machine,
+    memory,
+    parse,
+    ratio,
+    reconnect,
+    relay,
+    report,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +38,7 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "parse": parse.measure,
     "commit": commits.measure,
     "exchanges": exchanges.measure,
+    "relay": relay.measure,
     "bare": ratio.measure,
     "memory": memory.measure,
     "reconnect": reconnect.measure,

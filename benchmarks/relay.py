@@ -1,0 +1,57 @@
+"""Messages from device to device through the gateway's custody, assured on both hops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import load, relay_load, server
+from benchmarks.exchanges import saturated
+from benchmarks.report import Settings, Topic, milliseconds, number, table
+
+if TYPE_CHECKING:
+    from benchmarks.load import Measured
+
+PAIRS: Final = (1, 25, 250)
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure pairs of devices, and as many devices as a pair has with the gateway's event log."""
+    folder = settings.folder / "relay"
+    server.prepare(folder, 2 * max(PAIRS))
+    with server.gateway(folder) as gateway:
+        found = [(pairs, *_run(settings, gateway, pairs)) for pairs in PAIRS]
+    blocks = (
+        "A message is offered to the gateway as assured, for the bare JID of another device, which"
+        " gets it as assured: eight stanzas and four durable steps. Each pair has one message under"
+        " way; its time is from the offer to the recipient's being told to deliver. In the last"
+        " columns, from the same run: exchanges with the gateway itself on as many connections as"
+        " there are pairs, and how many of those a relayed message costs.",
+        table(
+            (
+                *("pairs", "messages/s", "median, ms", "99 %, ms", "event loop", "database"),
+                *("saturated", "exchanges/s", "exchanges a message"),
+            ),
+            [_row(*each) for each in found],
+        ),
+    )
+    return Topic("relay", "From device to device, assured on both hops", blocks)
+
+
+def _run(settings: Settings, gateway: server.Server, pairs: int) -> tuple[Measured, Measured]:
+    at = (gateway.address.host, gateway.address.port, pairs)
+    times = (settings.choose(2.0, 0.2), settings.choose(6.0, 0.5), gateway.pid)
+    return relay_load.run(relay_load.Plan(*at, *times)), load.run(load.Plan(*at, *times))
+
+
+def _row(pairs: int, relayed: Measured, exchanged: Measured) -> tuple[object, ...]:
+    used = (relayed.server_main, relayed.server_others)
+    return (
+        pairs,
+        number(relayed.rate),
+        milliseconds(relayed.median),
+        milliseconds(relayed.slow),
+        *(f"{100 * seconds / relayed.seconds:.0f}" for seconds in used),
+        saturated(relayed),
+        number(exchanged.rate),
+        number(exchanged.rate / relayed.rate) if relayed.rate else "-",
+    )

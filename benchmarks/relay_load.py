@@ -1,0 +1,224 @@
+"""The load generator of the relay: pairs of devices, one message of each pair under way at a time.
+
+A sender has a message assured to the bare JID of its recipient; the gateway takes custody of it,
+hands it on as assured, and the recipient answers `received` and the `deliver`. The next message of
+a pair begins when the recipient was told to deliver the one before. Raw sockets and epoll, as in
+`load`; what it measures goes to standard output as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import secrets
+import select
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import machine, payload, peer, usage
+from benchmarks.load import DRAIN_TIME, MARGIN, PERCENT, READ_BYTES, LoadError, Measured
+
+if TYPE_CHECKING:
+    import socket
+
+_IQ: Final = re.compile(rb"<iq\b[^>]*?(?:/>|>.*?</iq>)", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(rb" (id|from|msgId|node)='([^']*)'")
+_FEATURES: Final = b"".join(
+    b"<feature var='%b'/>" % name
+    for name in (b"http://jabber.org/protocol/disco#info", b"urn:xmpp:qos")
+)
+_INFO: Final = (
+    b"<iq type='result' id='%b' to='%b'><query xmlns='http://jabber.org/protocol/disco#info'%b>"
+    b"<identity category='client' type='bot'/>%b</query></iq>"
+)
+_RECEIVED: Final = (
+    b"<iq type='result' id='%b' to='%b'><received xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
+)
+_DONE: Final = b"<iq type='result' id='%b' to='%b'/>"
+_ASSURED: Final = (
+    b"<iq type='set' id='%b' to='%b@gw.example'><assured xmlns='urn:xmpp:qos' msgId='%b'>"
+    b"<message xmlns='jabber:client'><set xmlns='urn:xmpp:iot:control'>"
+    b"<int name='Light' value='80'/></set></message></assured></iq>"
+)
+_DELIVER: Final = (
+    b"<iq type='set' id='%b' to='%b@gw.example'><deliver xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: pairs of devices, seconds of warming up and of measuring, and whom to watch."""
+
+    host: str
+    port: int
+    pairs: int
+    warm_up: float
+    seconds: float
+    server: int
+
+
+class Pair:
+    """A sender, its recipient, and the message that is under way between them."""
+
+    def __init__(self, number: int, run: int, sender: socket.socket, to: socket.socket) -> None:
+        self._number = number
+        self._run = run
+        self._count = 0
+        self._recipient = peer.device(2 * number + 1).encode()
+        self._sockets = (sender, to)
+        self._partial = [b"", b""]
+        self._handed_over = self._delivered = False
+        self.began = 0.0
+        to.sendall(b"<presence/>")
+
+    def filenos(self) -> tuple[int, int]:
+        """Return the numbers of the sender's socket and the recipient's."""
+        return self._sockets[0].fileno(), self._sockets[1].fileno()
+
+    def begin(self) -> None:
+        """Offer the next message to the gateway."""
+        self._count += 1
+        self._key = payload.msg_id(self._run, self._number, self._count)
+        self._handed_over = self._delivered = False
+        self.began = time.perf_counter()
+        self._send(0, _ASSURED % (b"a%d" % self._count, self._recipient, self._key))
+
+    def read(self, side: int) -> bool:
+        """Take what came to the sender (0) or the recipient (1); tell whether a message is over."""
+        data = self._sockets[side].recv(READ_BYTES)
+        if not data:
+            raise LoadError("the server closed a connection")
+        rest = self._partial[side] + data
+        end = 0
+        for match in _IQ.finditer(rest):
+            end = match.end()
+            (self._to_recipient if side else self._to_sender)(match[0])
+        self._partial[side] = rest[end:]
+        over = self._handed_over and self._delivered
+        if over:
+            self._handed_over = False
+        return over
+
+    def _to_sender(self, iq: bytes) -> None:
+        if b" type='result'" not in iq:
+            raise LoadError(f"the gateway refused a message: {iq!r}")
+        if b"<received " in iq:
+            self._send(0, _DELIVER % (b"d%d" % self._count, self._recipient, self._key))
+        else:
+            self._handed_over = True
+
+    def _to_recipient(self, iq: bytes) -> None:
+        given = dict(_ATTRIBUTE.findall(iq))
+        id_, from_ = given[b"id"], given.get(b"from", b"gw.example")
+        if b"disco#info" in iq:
+            node = b" node='%b'" % given[b"node"] if b"node" in given else b""
+            self._send(1, _INFO % (id_, from_, node, _FEATURES))
+        elif b":assured " in iq:
+            self._send(1, _RECEIVED % (id_, from_, given[b"msgId"]))
+        elif b"<deliver " in iq:
+            self._delivered = True
+            self._send(1, _DONE % (id_, from_))
+
+    def _send(self, side: int, data: bytes) -> None:
+        if self._sockets[side].send(data) != len(data):
+            raise LoadError("a socket took a part of a stanza")
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for connection in self._sockets:
+            connection.close()
+
+
+class Load:
+    """All pairs, and what is counted of them."""
+
+    def __init__(self, pairs: list[Pair]) -> None:
+        self._sides = {n: (pair, side) for pair in pairs for side, n in enumerate(pair.filenos())}
+        self._poll = select.epoll()
+        for number in self._sides:
+            self._poll.register(number, select.EPOLLIN)
+        self._going = True
+        self._busy = len(pairs)
+        self.times: list[float] = []
+        for pair in pairs:
+            pair.begin()
+
+    def run(self, seconds: float) -> None:
+        """Keep messages going for a time."""
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            self._turn(left)
+
+    def drain(self) -> None:
+        """Let what is under way arrive, and begin no more."""
+        self._going = False
+        end = time.perf_counter() + DRAIN_TIME
+        while self._busy:
+            if (left := end - time.perf_counter()) <= 0:
+                raise LoadError(f"{self._busy} messages did not arrive")
+            self._turn(left)
+
+    def _turn(self, seconds: float) -> None:
+        for number, _event in self._poll.poll(seconds):
+            pair, side = self._sides[number]
+            if not pair.read(side):
+                continue
+            self.times.append(time.perf_counter() - pair.began)
+            if self._going:
+                pair.begin()
+            else:
+                self._busy -= 1
+
+
+def measure(plan: Plan) -> Measured:
+    """Do what is planned, in this process."""
+    target, run = peer.Target(plan.host, plan.port), secrets.randbits(32)
+    pairs: list[Pair] = []
+    try:
+        for number in range(plan.pairs):
+            sockets = [peer.login(target, 2 * number + side, None) for side in (0, 1)]
+            pairs.append(Pair(number, run, *sockets))
+        load = Load(pairs)
+        load.run(plan.warm_up)
+        load.times.clear()
+        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
+        began = time.perf_counter()
+        load.run(plan.seconds)
+        seconds, own = time.perf_counter() - began, time.process_time() - own
+        used = usage.processor(plan.server).since(before)
+        everything = machine.busy() - everything
+        times = load.times[:]
+        load.drain()
+    finally:
+        for pair in pairs:
+            pair.close()
+    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
+    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
+    return Measured(len(times), seconds, 0, *used, own, everything, median, slow)
+
+
+def run(plan: Plan) -> Measured:
+    """Do what is planned in a process of its own; raises `LoadError`."""
+    command = [sys.executable, "-m", "benchmarks.relay_load", json.dumps(asdict(plan))]
+    limit = plan.warm_up + plan.seconds + DRAIN_TIME + MARGIN
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+    if done.returncode:
+        raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")
+    return Measured(**json.loads(done.stdout))
+
+
+def main() -> None:
+    """Read a plan from the command line and print what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay_load")
+    parser.add_argument("plan", help="a JSON object with the fields of Plan")
+    plan = Plan(**json.loads(parser.parse_args().plan))
+    print(json.dumps(asdict(measure(plan))))
+
+
+if __name__ == "__main__":
+    main()
