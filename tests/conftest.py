@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
 
-class _Files(LoadFileScheduling):
+class _Files(LoadFileScheduling):  # type: ignore[misc] # it has no types
     """Gives each file to one worker, and all tests of Spark to one: a session of it is dear."""
 
     def _split_scope(self, nodeid: str) -> str:
