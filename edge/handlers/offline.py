@@ -85,7 +85,8 @@ def store(
         stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
     size = offline.charge(stanza, sender)
     over = quota.over_offline(size, offline.usage(tx, account, sender), _limits(house, returned))
-    over = over or space.refuses(tx, size, house.limits)
+    if not returned:  # that one was admitted when it came: it may use the reserve
+        over = over or space.refuses(tx, size, house.limits)
     if over is None:
         offline.add(tx, account, stanza, sender)
         tx.wake_at(tx.now.service + house.limits.offline_ttl)

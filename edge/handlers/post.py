@@ -87,5 +87,6 @@ def _store(house: House, tx: Transaction, letter: Letter) -> Refusal | None:
     )
     if over is None:
         return None
+    condition = "service-unavailable" if over.rule.startswith("offline") else "resource-constraint"
     text = f"{over.rule} is {over.figure}"
-    return Refusal(over.rule, StanzaError("service-unavailable", text, type="wait"), over.figure)
+    return Refusal(over.rule, StanzaError(condition, text, type="wait"), over.figure)

@@ -22,13 +22,18 @@ KIB = 1024
 MIB = 1024 * KIB
 DEVICES = ("cam1", "cam2", "cam3", "cam4", "writer")
 SMALL = {
-    "database_bytes": 8 * MIB,
+    "database_bytes": 12 * MIB,
+    "database_reserve": MIB,
+    "outbox_bytes": 64 * KIB,
+    "outbox_bytes_per_account": 64 * KIB,
+    "outbox_bytes_per_source": 64 * KIB,
     "backlog_bytes": MIB,
     "recent_bytes": 0,
     "held_bytes": 64 * KIB,
     "held_bytes_per_source": 64 * KIB,
     "dead_bytes": 64 * KIB,
     "offline_total_bytes": MIB,
+    "offline_bytes_per_source": MIB,
     "unacknowledged_bytes": 64 * KIB,
     "unacknowledged_total_bytes": 128 * KIB,
 }
@@ -53,7 +58,7 @@ def full(gateway: Gateway) -> Iterator[None]:
     path = gateway.folder / database.FILE_NAME
     with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
         other.execute("CREATE TABLE filler (bytes BLOB)")
-        other.execute("INSERT INTO filler VALUES (zeroblob(?))", (9 * MIB,))
+        other.execute("INSERT INTO filler VALUES (zeroblob(?))", (13 * MIB,))
         yield
         other.execute("DROP TABLE filler")
         other.execute("PRAGMA incremental_vacuum").fetchall()

@@ -125,7 +125,7 @@ async def test_the_reserve_is_for_what_is_there(
         refused = await writer.iq("set", payload)
         assert condition(refused) == "resource-constraint"
         assert "database_reserve is 1048576" in "".join(refused.itertext())
-        assert await post(writer, "late") == "service-unavailable"
+        assert await post(writer, "late") == "resource-constraint"
         await ask(writer)
         for number in range(3):
             assert await writer.deliver(f"early{number}") == "delivered"
