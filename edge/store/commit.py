@@ -324,12 +324,9 @@ class Store:
         sent = 0
         for unit in units:
             outcome = unit(tx)
-            if not tx.sends:
-                outcomes.append((outcome, NOTHING))
-                continue
-            outcomes.append((outcome, tx.taken()))
-            sent += _bytes(outcomes[-1][1])
-            if sent >= SENT_BYTES:
+            sends = tx.taken() if tx.sends else NOTHING
+            outcomes.append((outcome, sends))
+            if sends and (sent := sent + _bytes(sends)) >= SENT_BYTES:
                 break
         return outcomes
 
