@@ -53,7 +53,7 @@ async def record(store: Store, tally: Tally, event: NewEvent, run: Run, limits: 
 
     def unit(tx: Transaction) -> None:
         for (source, rule), times in sources.items():
-            refusals.refuse(tx, source, rule, None, window, most, times)
+            refusals.refuse(tx, source, rule, _figure(limits, rule), window, most, times)
         if event.name == STOP:
             refusals.close_all(tx)
         for rule, times in counts.items():

@@ -38,7 +38,7 @@ class Refused:
 
         def answer(outcome: StoreError | None) -> None:
             if isinstance(outcome, StoreError):
-                self._tally.add(rule)
+                self._tally.add(rule, source=source)
 
         house = self._house
         self._store.submit(lambda tx: refusals.log_source(house, tx, source, rule, figure), answer)
