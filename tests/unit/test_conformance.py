@@ -1,0 +1,55 @@
+"""The conformance tables of docs/protocol.md: each row names tests, and those are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
+TABLES = {
+    "Quality of service: conformance": ("1 2.1 2.2 2.3 3 4.1 4.2 4.3 4.4 4.5 5.1 5.2 8"),
+}
+"""The tables, and the sections of each specification that demand something."""
+
+
+class Row(NamedTuple):
+    """A row: the section, what it demands, what is done, and the tests (file, function)."""
+
+    section: str
+    demand: str
+    decision: str
+    tests: list[tuple[str, str]]
+
+
+def rows(title: str) -> list[Row]:
+    """Read the table under a heading."""
+    text = DOCUMENT[DOCUMENT.index(f"## {title}\n") :]
+    lines = [line for line in text[2 : text.find("\n## ", 3)].splitlines() if line.startswith("| ")]
+    found = []
+    for line in lines[2:]:
+        section, demand, decision, shown = (cell.strip() for cell in line.strip("| ").split(" | "))
+        tests = re.findall(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", shown)
+        found.append(Row(section, demand, decision, [(file, name) for name, file in tests]))
+    return found
+
+
+ROWS = [row for title in TABLES for row in rows(title)]
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_every_section_that_demands_something_has_rows(title: str) -> None:
+    assert {row.section for row in rows(title)} == set(TABLES[title].split())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row.section} {row.demand[:40]}" for row in ROWS])
+def test_every_row_names_tests_that_are_there(row: Row) -> None:
+    assert row.demand
+    assert row.decision
+    assert row.tests, "no test shows it"
+    for file, name in row.tests:
+        source = (ROOT / file).read_text("utf-8")
+        assert re.search(rf"^(async )?def {name}\(|^{name} = ", source, re.MULTILINE), name
