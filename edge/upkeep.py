@@ -42,6 +42,19 @@ _TOLD: Final = "certificates_told"
 """When certificates that run out were told of last, in ms since 1970 UTC."""
 
 
+_OPTIONS: Final = {
+    "connections": "unauthenticated",
+    "authentication_limit": "authenticate_failures",
+}
+"""Rules that have a limit under another name than their own."""
+
+
+def _figure(limits: Limits, rule: str) -> int | None:
+    """Return the limit that a rule stands for, if it does."""
+    figure = getattr(limits, _OPTIONS.get(rule, rule), None)
+    return None if figure is None else round(figure)
+
+
 async def record(store: Store, tally: Tally, event: NewEvent, run: Run, limits: Limits) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 

@@ -92,6 +92,26 @@ async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
         assert (await told(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
 
 
+@pytest.mark.parametrize(
+    ("rule", "limit"),
+    [
+        ("connections", {"limit": "200"}),
+        ("authentication_limit", {"limit": "20"}),
+        ("authenticate_time", {"limit": "30"}),
+        ("database_bytes", {"limit": str(LIMITS.database_bytes)}),
+        ("authentication", {}),
+        ("not-well-formed", {}),
+    ],
+)
+async def test_a_refusal_names_its_figure(tmp_path: Path, rule: str, limit: dict[str, str]) -> None:
+    counted = Tally()
+    counted.add(rule, source="192.0.2.1")
+    async with opened(new_database(tmp_path)) as store:
+        await beat(store, counted)
+        (row, _beat) = await store.run(lambda tx: read(tx, SYSTEM, 0, 10, 2**20))
+        assert row.tags == limit
+
+
 async def test_what_cannot_be_told_is_counted_still(tmp_path: Path) -> None:
     counted = Tally()
     counted.add("tls", source="192.0.2.1")
