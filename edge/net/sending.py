@@ -41,9 +41,9 @@ class Sending:
     """What a session of `full` sends, on its connection while it has one."""
 
     __slots__ = (
-        "_asked", "_shared", "_shares", "_surplus", "_to_confirm", "_unsent", "_urgent", "account",
-        "bare", "connection", "full", "generation", "held", "late", "management", "on_late", "over",
-        "tracking",
+        "_asked", "_left", "_left_at", "_shared", "_shares", "_surplus", "_to_confirm", "_unsent",
+        "_urgent", "account", "bare", "connection", "full", "generation", "held", "late",
+        "management", "on_late", "over", "tracking",
     )  # fmt: skip
 
     def __init__(self, shared: Shared, account: str, full: str) -> None:
@@ -62,6 +62,8 @@ class Sending:
         self._shares = Shares(Room(limits.unacknowledged_stanzas, limits.unacknowledged_bytes))
         self._surplus: Surplus | None = None  # made when something does not fit
         self._asked: float | None = None  # when, for an acknowledgement that has not come
+        self._left = -1  # how far what was written has left the buffers, in bytes,
+        self._left_at = 0.0  # and since when
         self._urgent = False  # a row waits for an acknowledgement that was not asked for
         self._to_confirm: list[Receipt] = []
         self.late: list[bytes] = []  # came since the session is over
@@ -167,9 +169,20 @@ class Sending:
         if self.connection is not None:
             if self._unsent.bytes:
                 self._see_unsent(self.connection)
+                self._look_for_progress(self.connection)
             if self.management is not None and self.management.bytes:
                 self._look_for_acknowledgement(self.connection, self.management)
         return bool(self._unsent.bytes or self._to_confirm or self._asked is not None)
+
+    def _look_for_progress(self, connection: Connection) -> None:
+        """End if nothing of what others sent leaves, be it too little to stop reading for."""
+        now, left = self._shared.loop.time(), connection.written - connection.backlog()
+        if not self._unsent.bytes:
+            self._left = -1
+        elif left != self._left:
+            self._left, self._left_at = left, now
+        elif now - self._left_at > self._shared.settings.limits.stalled_time:
+            self._shared.registry.end(self.generation, "connection-timeout", "nothing is read")
 
     def _look_for_acknowledgement(self, connection: Connection, managed: Management[Token]) -> None:
         """Ask for it, or end: who is there has as long to acknowledge as who has to come back."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge.admin import devices
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, SM, STANZAS, Client, condition
 
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -191,33 +191,47 @@ async def received(client: Client, count: int) -> list[str]:
     return found
 
 
-async def test_who_acknowledges_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
-    deaf = await bound(port, "silent", "deaf")
-    await deaf.enable()
-    async with deaf, await bound(port, "cam2") as sender:
-        sender.send(letters(17, 10, "silent@gw.example/deaf"))
-        assert await deaf.closed() == "resource-constraint"
-        async with await bound(port, "silent", "next") as successor:
-            successor.send("<presence/>")
-            assert await received(successor, 17) == [f"c{n}" for n in range(17)]
+async def test_what_does_not_fit_is_told_and_the_session_goes_on(port: int) -> None:
+    """Of 16 stanzas that may be unacknowledged, one source has a quarter."""
+    slow = await bound(port, "silent", "slow")
+    await slow.enable()
+    async with slow, await bound(port, "cam2") as sender:
+        sender.send(letters(17, 10, "silent@gw.example/slow"))
+        told = [await sender.element() for _ in range(13)]
+        assert [stanza.get("id") for stanza in told] == [f"c{n}" for n in range(4, 17)]
+        assert {condition(stanza) for stanza in told} == {"resource-constraint"}
+        assert await received(slow, 4) == [f"c{n}" for n in range(4)]
+        slow.acknowledge(4)
+        assert await slow.handled() == 0
+        sender.send(letters(1, 10, "silent@gw.example/slow"))
+        assert await received(slow, 1) == ["c0"]
 
 
-async def test_who_reads_nothing_is_ended_and_what_it_was_sent_is_kept(port: int) -> None:
+async def until_answered(client: Client) -> None:
+    """Ask, and read until the answer has come."""
+    client.send(f"<iq type='get' id='asked' to='gw.example'>{PING}</iq>")
+    while (await client.element()).get("id") != "asked":
+        pass
+
+
+async def test_who_reads_nothing_is_cut_off_and_what_it_was_sent_is_kept(tmp_path: Path) -> None:
     """Without stream management, what the kernel has taken counts as read: the rest comes back."""
-    deaf = await bound(port, "deaf", "deaf")
-    deaf.deafen()
-    async with await bound(port, "cam2") as sender, await bound(port, "deaf", "other") as other:
-        await show_itself(other)
-        sent = 0
-        reader = asyncio.create_task(received(other, 1))
-        while not reader.done():
-            sender.send(letters(10, 9000, "deaf@gw.example/deaf"))
-            await sender.writer.drain()
-            await sender.iq("get", PING)
-            sent += 10
-            assert sent < 4000, "the kernel's buffers are not that large"
-        assert await reader
-    deaf.cut()
+    options = {"stalled_time": 0.5, "send_buffer": 4096, **UNPACED}
+    async with running(tmp_path, **options) as port:
+        deaf = await bound(port, "cam1", "deaf")
+        deaf.deafen()
+        async with await bound(port, "cam2") as sender, await bound(port, "cam1", "other") as other:
+            await show_itself(other)
+            sent = 0
+            reader = asyncio.create_task(received(other, 1))
+            while not reader.done():
+                sender.send(letters(10, 9000, "cam1@gw.example/deaf"))
+                await sender.writer.drain()
+                await until_answered(sender)
+                sent += 10
+                assert sent < 20_000, "it was kept for ever"
+            assert await reader
+        deaf.cut()
 
 
 async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
@@ -231,7 +245,8 @@ async def test_all_that_is_not_acknowledged_has_a_bound_and_the_largest_goes(
             await small.enable()
             await large.enable()
             sender.send(letters(20, 1000, "cam1@gw.example/small"))
-            sender.send(letters(120, 1000, "cam1@gw.example/large"))
+            await until_answered(sender)
+            large.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 120)
             assert await large.closed() == "resource-constraint"
             assert await received(small, 20) == [f"c{n}" for n in range(20)]
             small.acknowledge(20)

@@ -230,7 +230,7 @@ def test_a_notice_that_a_session_ended_without_makes_no_other(tmp_path: Path) ->
     assert len(unread) == 3
     telling.leave(VALVE, *unread)
     assert refused(telling) == [(DOMAIN, "offline_messages")]
-    assert telling.count("SELECT count(*) FROM offline") == 1
+    assert telling.count("SELECT count(*) FROM offline") == 2
 
 
 # Not more than so many.

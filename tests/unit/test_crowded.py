@@ -1,0 +1,193 @@
+"""What a session has no room for: each kind of stanza, back while the session goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.handlers.post import Letter, post
+from edge.limits import Limits
+from edge.options import Xmpp
+from edge.rules import routing
+from edge.rules.routing import Kind, Outcome, Route
+from edge.store import sessions
+from edge.store.database import Transaction
+from tests.helpers.people import (
+    PUMP,
+    VALVE,
+    VALVE_BARE,
+    appear,
+    bodies,
+    provision,
+    received,
+)
+from tests.helpers.store import Gateway, new_database
+
+LIMIT = Limits().unacknowledged_bytes
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), Limits(offline_messages=3))
+    provision(made)
+    appear(made, VALVE)
+    yield made
+    made.close()
+
+
+def message(body: str = "x", to: str = VALVE_BARE, type_: str = "chat") -> bytes:
+    return (
+        f"<message from='{PUMP}' id='m{body}' type='{type_}' to='{to}'><body>{body}</body>"
+        "</message>"
+    ).encode()
+
+
+def turn_back(gateway: Gateway, *stanzas: bytes) -> None:
+    generation = gateway.generation(VALVE)
+    assert gateway.tx(lambda tx: gateway.lifecycle.turn_back(tx, generation, stanzas)) == len(
+        stanzas
+    )
+
+
+def rules(gateway: Gateway) -> list[tuple[str | None, str | None]]:
+    return [(event.source, event.name) for event in gateway.events("system")]
+
+
+def told(gateway: Gateway) -> list[tuple[str | None, str]]:
+    """Return the ids of what the sender was told an error for, and the conditions."""
+    return [
+        (stanza.get("id"), stanza.find("{jabber:client}error")[0].tag.partition("}")[2])  # type: ignore[index]
+        for stanza in received(gateway, PUMP)
+    ]
+
+
+@pytest.mark.parametrize("type_", ["chat", "normal"])
+def test_a_message_for_the_account_is_stored_and_sent_behind_what_is_there(
+    gateway: Gateway, type_: str
+) -> None:
+    turn_back(gateway, message("a", type_=type_), message("b", type_=type_))
+    assert gateway.count("SELECT count(*) FROM offline") == 2
+    sends = gateway.sends(VALVE)
+    assert all(send.receipt is not None for send in sends), "as rows, which always fit"
+    assert [b">a<" in sends[0].stanza, b">b<" in sends[1].stanza] == [True, True]
+    assert told(gateway) == rules(gateway) == []
+
+
+def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
+    turn_back(gateway, message("a"))
+    letter = Letter(message("b"), PUMP, "valve", Kind.CHAT, lasting=True)
+
+    def send(tx: Transaction) -> None:
+        route = routing.message(Kind.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
+        assert route.outcome is Outcome.BEST
+        assert post(gateway.router.house, tx, letter, route) is None
+
+    gateway.tx(send)
+    assert bodies(received(gateway, VALVE)) == ["a"], "one page at a time"
+    assert bodies(received(gateway, VALVE)) == ["b"]
+
+
+def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -> None:
+    """And what they have that is no message for it goes on to the session."""
+    generation = gateway.generation(VALVE)
+    passed = b"<iq type='result' id='i' from='pump1@gw.example/fw' to='valve@gw.example/fw'/>"
+    private = message("p", to=VALVE)
+
+    def together(tx: Transaction) -> None:
+        for stanza in (message("b"), passed, private):
+            tx.send(generation, stanza)
+        tx.taken()
+        gateway.lifecycle.turn_back(tx, generation, [message("a")])
+
+    gateway.tx(together)
+    rows = gateway.connection.execute("SELECT stanza FROM offline ORDER BY id").fetchall()
+    assert [b">a<" in rows[0][0], b">b<" in rows[1][0]] == [True, True]
+    assert [send.stanza for send in gateway.sends(VALVE) if send.receipt is None] == [
+        passed,
+        private,
+    ]
+
+
+@pytest.mark.parametrize(
+    "stanza",
+    [
+        message("x", to=VALVE),
+        message("x", type_="headline"),
+        message("x", to=VALVE, type_="groupchat"),
+        f"<iq from='{PUMP}' id='mx' type='get' to='{VALVE}'><x xmlns='urn:x'/></iq>".encode(),
+        f"<iq from='{PUMP}' id='mx' type='set' to='{VALVE}'><x xmlns='urn:x'/></iq>".encode(),
+    ],
+    ids=["to a session", "headline", "groupchat", "get", "set"],
+)
+def test_who_sent_what_is_not_stored_is_told(gateway: Gateway, stanza: bytes) -> None:
+    turn_back(gateway, stanza)
+    assert told(gateway) == [("mx", "resource-constraint")]
+    assert rules(gateway) == [("pump1@gw.example", "send_buffer")]
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+
+
+@pytest.mark.parametrize(
+    "stanza",
+    [
+        message("x", type_="error"),
+        f"<iq from='{PUMP}' id='mx' type='result' to='{VALVE}'/>".encode(),
+        f"<presence from='{PUMP}' to='{VALVE}'/>".encode(),
+    ],
+    ids=["error", "result", "presence"],
+)
+def test_what_is_never_answered_is_not_lost_unseen(gateway: Gateway, stanza: bytes) -> None:
+    turn_back(gateway, stanza)
+    assert told(gateway) == []
+    assert rules(gateway) == [("pump1@gw.example", "send_buffer")]
+
+
+def test_what_cannot_be_stored_is_told(gateway: Gateway) -> None:
+    turn_back(gateway, *(message(str(number)) for number in range(5)))
+    assert told(gateway) == [("m3", "service-unavailable"), ("m4", "service-unavailable")]
+    assert rules(gateway) == [("pump1@gw.example", "offline_messages")]
+
+
+def test_where_nothing_is_stored_the_sender_is_told(tmp_path: Path) -> None:
+    gateway = Gateway(new_database(tmp_path), xmpp=Xmpp(offline="refuse"))
+    provision(gateway)
+    appear(gateway, VALVE)
+    turn_back(gateway, message("a"))
+    assert told(gateway) == [("ma", "resource-constraint")]
+    gateway.close()
+
+
+def test_where_the_session_is_over_it_is_as_if_it_had_had_it(gateway: Gateway) -> None:
+    generation = gateway.generation(VALVE)
+    gateway.leave(VALVE)
+    gateway.tx(lambda tx: gateway.lifecycle.turn_back(tx, generation, [message("a", to=VALVE)]))
+    assert gateway.count("SELECT count(*) FROM offline") == 1
+
+
+def test_what_the_session_had_first_stays_first_when_it_ends(gateway: Gateway) -> None:
+    """What it had in its buffer comes before what did not fit into it, also for another session."""
+    turn_back(gateway, message("b"), message("c"))
+    gateway.sends(VALVE)
+    second = "valve@gw.example/second"
+    appear(gateway, second)
+    gateway.leave(VALVE, message("a"))
+    assert bodies(received(gateway, second)) == ["a", "b", "c"]
+
+
+def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> None:
+    second = "valve@gw.example/second"
+    turn_back(gateway, message("b"))
+    appear(gateway, second)
+    (row,) = (send.receipt.row for send in gateway.sends(VALVE) if send.receipt is not None)
+    gateway.leave(second, message("a", to=second))
+    rows = gateway.connection.execute("SELECT id, stanza FROM offline ORDER BY id").fetchall()
+    assert rows[0][0] == row
+    assert [b">b<" in rows[0][1], b">a<" in rows[1][1]] == [True, True]
+
+
+def test_a_route_to_store_needs_nobody(gateway: Gateway) -> None:
+    """`post` takes the route that is asked for, whoever is there."""
+    letter = Letter(message("a"), PUMP, "valve", Kind.CHAT, lasting=True)
+    gateway.tx(lambda tx: post(gateway.router.house, tx, letter, Route(Outcome.STORE)))
+    assert gateway.count("SELECT count(*) FROM offline") == 1
