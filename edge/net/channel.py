@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from edge.net import tls
+from edge.net.keepalive import bound_unread
 
 if TYPE_CHECKING:
     from edge.net.session import Session
@@ -108,7 +109,9 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def _adopt(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._reading = True
-        transport.set_write_buffer_limits(high=self._shared.settings.limits.send_buffer)
+        most = self._shared.settings.limits.send_buffer
+        transport.set_write_buffer_limits(high=most)
+        bound_unread(transport, most)
 
     @abstractmethod
     def _secured(self, fingerprint: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""Letting the kernel find out that a peer is gone: silent, or deaf to what it is sent."""
+"""What the kernel does: find out that a peer is gone, or deaf, and keep little that is unread."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
         (socket.TCP_USER_TIMEOUT, UNANSWERED),
     ):
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def bound_unread(transport: asyncio.BaseTransport, size: int) -> None:
+    """Bound what the kernel keeps for a peer that does not read: of its own accord, some MiB.
+
+    `size` is in bytes; Linux keeps up to twice as many, its own book-keeping included.
+    """
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
