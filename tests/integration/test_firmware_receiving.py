@@ -206,6 +206,7 @@ async def test_each_level_is_handed_over(talk: Callable[..., Any]) -> None:
         await it.assured()
         await it.deliver()
         counts = it.device.inbox.counts()
+        assert {reply.get("id") for reply in it.peer.replies} == {"q1", "q2", "q3", "q4"}
     assert [(m.number, m.qos, m.id) for m in it.application.got] == [
         (1, 1, "m1"),
         (2, 1, "m1"),
@@ -318,6 +319,7 @@ async def test_a_failing_application_undoes_its_work_and_is_asked_again(
         assert error_of(await it.deliver()) == "wait/internal-server-error"
         assert (it.did(), it.application.after) == ([], [])
         assert it.device.inbox.counts()[Tally.FAILED] == 4
+        assert "p" not in {reply.get("id") for reply in it.peer.replies}
         it.application.fails = None
         assert error_of(await it.deliver()) == "result"
         assert it.did() == [(1, "m1")]
