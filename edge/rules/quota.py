@@ -75,15 +75,22 @@ def plan(
 
     `oldest` is called where the source is at its own limit: its held messages, oldest first. Those
     older than `grace` seconds make room, as many as it takes; where that is not enough, none goes.
+    To replace its own, it may use what is reserved for those who hold few: nobody loses by that.
     """
     rows: list[int] = []
+    before = total
     for candidate in oldest() if over_source(size, source, limits) else ():
         if over_source(size, source, limits) is None or candidate.age <= grace:
             break
         rows.append(candidate.row)
         source = Usage(source.messages - 1, source.bytes - candidate.bytes)
         total = Usage(total.messages - 1, total.bytes - candidate.bytes)
-    over = over_source(size, source, limits) or over_total(size, source, total, limits)
+    messages, room = _open_to(source, limits.total)
+    if total.messages < before.messages:
+        messages = limits.total.messages
+    if total.bytes + size <= before.bytes:
+        room = limits.total.bytes
+    over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
     return Plan(over) if over else Plan(None, tuple(rows))
 
 
@@ -96,16 +103,15 @@ def over_source(size: int, source: Usage, limits: Limits) -> Over | None:
     return None
 
 
-def over_total(size: int, source: Usage, total: Usage, limits: Limits) -> Over | None:
+def over_total(size: int, total: Usage, room: Usage) -> Over | None:
     """Tell which of the limits of all sources a further message would exceed.
 
-    A source that holds few messages may use what is reserved for such.
+    `room` is what of them is open to its source.
     """
-    messages, room = _open_to(source, limits.total)
-    if total.messages + 1 > messages:
-        return Over("held_messages", messages)
-    if total.bytes + size > room:
-        return Over("held_bytes", room)
+    if total.messages + 1 > room.messages:
+        return Over("held_messages", room.messages)
+    if total.bytes + size > room.bytes:
+        return Over("held_bytes", room.bytes)
     return None
 
 

@@ -84,6 +84,18 @@ def test_where_room_cannot_be_made_none_goes() -> None:
     assert decide(1, mine, Usage(12, 0), full_house) == Plan(Over("held_messages", 15))
 
 
+def test_who_replaces_its_own_is_not_kept_from_it_by_the_others() -> None:
+    """Sources have filled all that is open to those who hold many."""
+    mine, limits = held(*[(10, 9e9)] * 6), Limits(Usage(6, 1000), Usage(40, 400))
+    assert decide(10, mine, Usage(34, 0), limits) == Plan(None, (1,))
+    assert decide(11, mine, Usage(34, 0), limits) == Plan(None, (1,))
+    assert decide(10, mine, Usage(30, 340), limits) == Plan(None, (1,))
+    assert decide(11, mine, Usage(30, 340), limits) == Plan(Over("held_bytes", 350))
+    assert decide(10, mine[1:], Usage(34, 0), limits) == Plan(Over("held_messages", 35))
+    young = held(*[(10, 0.0)] * 6)
+    assert decide(10, young, Usage(34, 0), limits) == Plan(Over("held_messages_per_source", 6))
+
+
 def test_no_more_messages_are_looked_at_than_it_takes() -> None:
     def candidates() -> Iterator[Oldest]:
         yield Oldest(1, 10, 9e9)

@@ -1,0 +1,160 @@
+"""Messages whose senders never come back for them: they lock nobody out, and go in time.
+
+Sources that fill their limit and vanish; a device that reboots in the midst of each exchange and
+has no outbox to go on from. Source: XEP QoS, "Memory attacks".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.limits import Limits
+from edge.rules.quota import FEW
+from tests.helpers.store import Gateway, Reply, assured, deliver, log, new_database
+
+HONEST = "honest@gw.example/fw"
+ABSENT = "absent@gw.example"
+TEXT = "<message xmlns='jabber:client'><body>open</body></message>"
+MINUTE = 60.0
+HOURS = 180 * MINUTE
+LIMITS = Limits(
+    held_messages=64,
+    held_messages_per_source=8,
+    held_grace=30 * MINUTE,
+    held_ttl=24 * 60 * MINUTE,
+    outbox_messages_per_account=32,
+    offline_total_messages=64,
+    offline_messages=16,
+    offline_messages_per_source=24,
+)
+
+Make = Callable[..., Gateway]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path), LIMITS)
+    for name in ("honest", "absent", "amnesiac", *orphans()):
+        made.add(name)
+    yield made
+    made.close()
+
+
+def orphans() -> list[str]:
+    """Name as many as fill what is open to those who hold many; the last finds few places left."""
+    return [f"orphan{number}" for number in range(8)]
+
+
+def outcome(reply: Reply | None) -> str:
+    assert reply is not None
+    return "/".join(reply.error) if reply.error else reply.type
+
+
+def offer(gateway: Gateway, name: str, msg_id: str, to: str = "gw.example") -> str:
+    return outcome(gateway.send(f"{name}@gw.example/fw", assured(msg_id, log("x"), to)))
+
+
+def exchange(gateway: Gateway, msg_id: str, to: str = "gw.example", message: str = "") -> None:
+    """Have the honest device send a message to its end."""
+    message = message or log("x")
+    assert outcome(gateway.send(HONEST, assured(msg_id, message, to))) == "result"
+    assert outcome(gateway.send(HONEST, deliver(msg_id, to))) == "result"
+
+
+def held(gateway: Gateway) -> int:
+    return int(gateway.count("SELECT count(*) FROM held"))
+
+
+def fill(gateway: Gateway, count: int = 8, to: str = "gw.example") -> int:
+    """Have sources offer all that they may, and vanish; returns how many messages stay."""
+    taken = 0
+    for name in orphans()[:count]:
+        for number in range(LIMITS.held_messages_per_source + 1):
+            taken += offer(gateway, name, f"m{number}", to) == "result"
+        gateway.leave(f"{name}@gw.example/fw")
+    return taken
+
+
+def test_sources_that_fill_their_limit_and_vanish_lock_nobody_out(gateway: Gateway) -> None:
+    taken = fill(gateway)
+    assert 7 / 8 * LIMITS.held_messages <= taken < LIMITS.held_messages
+    for number in range(50):
+        exchange(gateway, f"h{number}")
+    for number in range(FEW):
+        assert offer(gateway, "honest", f"open{number}") == "result"
+    assert held(gateway) == taken + FEW
+
+
+def test_what_they_left_makes_room_for_themselves_after_the_grace(gateway: Gateway) -> None:
+    fill(gateway)
+    name = orphans()[0]
+    assert offer(gateway, name, "again") == "wait/resource-constraint"
+    gateway.clock.service += LIMITS.held_grace + 1
+    for number in range(LIMITS.held_messages_per_source):
+        assert offer(gateway, name, f"again{number}") == "result"
+    assert outcome(gateway.send(f"{name}@gw.example/fw", deliver("again0"))) == "result"
+    assert len(gateway.events("system", "evicted")) == LIMITS.held_messages_per_source
+
+
+def test_what_they_left_is_gone_after_its_time(gateway: Gateway) -> None:
+    taken = fill(gateway)
+    gateway.clock.service += LIMITS.held_ttl + 1
+    gateway.ring()
+    assert held(gateway) == 0
+    assert len(gateway.events("system", "expired")) == taken
+    for number in range(LIMITS.held_messages_per_source):
+        assert offer(gateway, "honest", f"h{number}") == "result"
+
+
+@pytest.mark.parametrize("interval", [MINUTE, 10 * MINUTE])
+def test_a_device_that_reboots_in_each_exchange_locks_out_neither_others_nor_itself(
+    gateway: Gateway, interval: float
+) -> None:
+    """It offers a message, reboots, has forgotten it, and offers another: for ever."""
+    most = LIMITS.held_messages_per_source
+    end, last, refused, taken = gateway.clock.service + HOURS, 0.0, 0, 0
+    number = 0
+    while gateway.clock.service < end:
+        number += 1
+        if offer(gateway, "amnesiac", f"boot{number}") == "result":
+            taken, last = taken + 1, gateway.clock.service
+        else:
+            refused += 1
+            assert gateway.clock.service - last <= LIMITS.held_grace + interval
+        gateway.leave("amnesiac@gw.example/fw")
+        exchange(gateway, f"h{number}")
+        assert held(gateway) <= most
+        gateway.clock.service += interval
+    assert taken > HOURS / max(interval, LIMITS.held_grace / most) * 0.9
+    assert (refused > 0) is (interval * most < LIMITS.held_grace)
+    told = gateway.events("system", "evicted")
+    assert len(told) == taken - held(gateway)
+    assert {event.source for event in told} == {"amnesiac@gw.example/fw"}
+
+
+def test_what_is_held_for_a_device_locks_nobody_out_of_its_line(gateway: Gateway) -> None:
+    fill(gateway, 4, ABSENT)
+    for number in range(FEW):
+        exchange(gateway, f"h{number}", ABSENT, TEXT)
+    gateway.clock.service += LIMITS.held_ttl + 1
+    gateway.ring()
+    exchange(gateway, "later", ABSENT, TEXT)
+
+
+def test_who_stores_for_everybody_is_stopped_before_the_others_are(gateway: Gateway) -> None:
+    """What one account stores for all the others together is bounded."""
+
+    def store(full: str, to: str) -> str:
+        reply = gateway.send(full, f"<message id='m' to='{to}@gw.example'><body>x</body></message>")
+        return "stored" if reply is None else outcome(reply)
+
+    told = [store("amnesiac@gw.example/fw", name) for name in orphans() for _ in range(5)]
+    most = LIMITS.offline_messages_per_source
+    assert told == ["stored"] * most + ["wait/service-unavailable"] * (len(told) - most)
+    (refusal,) = [event for event in gateway.events("system") if event.kind == "limit"]
+    assert refusal.name == "offline_messages_per_source"
+    assert refusal.source == "amnesiac@gw.example"
+    assert [store(HONEST, name) for name in orphans()] == ["stored"] * 8
