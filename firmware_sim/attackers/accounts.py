@@ -31,6 +31,7 @@ _HUGE: Final = "x" * 200_000  # above it
 _STATUS: Final = "x" * 6_000  # above the largest presence
 _CONTACTS: Final = 1_000  # that are put into one roster, over and over
 _RESOURCES: Final = 64  # sessions that are asked for
+_UNREAD: Final = 4096  # bytes that wait for a reader that never reads, beside what waits here
 _PAUSE_S: Final = 0.1  # between two of those
 
 
@@ -137,7 +138,7 @@ async def sessions(target: Target, counts: Counts, name: str) -> None:
 
 async def slow_reader(target: Target, counts: Counts, name: str) -> None:
     """Let a device that never reads be flooded with messages to its account."""
-    deaf = await Client.bound(target, counts, VICTIM, "deaf")
+    deaf = await Client.bound(target, counts, VICTIM, "deaf", _UNREAD)
     try:
         deaf.send("<presence/>")
         deaf.deafen()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -79,21 +80,33 @@ class Client:
     _tail: bytes = field(default=b"")
 
     @classmethod
-    async def connect(cls, target: Target, counts: Counts) -> Self:
-        """Connect; nothing is sent."""
-        local = (target.source, 0) if target.source else None
-        async with asyncio.timeout(STEP_S):
-            opened = await asyncio.open_connection(target.host, target.port, local_addr=local)
-        return cls(target, counts, *opened)
+    async def connect(cls, target: Target, counts: Counts, buffer: int = 0) -> Self:
+        """Connect; nothing is sent. `buffer` is how many bytes the system may keep unread."""
+        tcp = socket.socket(socket.AF_INET6 if ":" in target.host else socket.AF_INET)
+        try:
+            tcp.setblocking(False)
+            if buffer:
+                tcp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            if target.source:
+                tcp.bind((target.source, 0))
+            async with asyncio.timeout(STEP_S):
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(tcp, (target.host, target.port))
+                return cls(target, counts, *await asyncio.open_connection(sock=tcp))
+        except BaseException:
+            tcp.close()
+            raise
 
     @classmethod
-    async def bound(cls, target: Target, counts: Counts, name: str, resource: str) -> Self:
-        """Connect, log in and bind.
+    async def bound(
+        cls, target: Target, counts: Counts, name: str, resource: str, buffer: int = 0
+    ) -> Self:
+        """Connect, log in and bind; `buffer` as for `connect`.
 
         Raises:
             Closed: it did not come to a session. A refusal to bind is counted.
         """
-        client = await cls.connect(target, counts)
+        client = await cls.connect(target, counts, buffer)
         try:
             await client.secure()
             if not await client.log_in(Credentials(name, target.password)):

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from firmware_sim.attackers.attack import Attack
 
-_WINDOW_S: Final = 5.0  # in which refusals are folded: short, so that all are told at the end
-_OPTIONS: Final = {"refusal_window": _WINDOW_S, "heartbeat": 1.0}
 _WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
@@ -131,7 +129,7 @@ async def attack(
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
     tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
     accounts = _accounts(names, attacks, password)
-    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, _OPTIONS)
+    gateway = await OwnGateway.make(settings.folder / "gateway", accounts, {})
     try:
         return await _attack(settings, attacks, run, gateway, password, tell)
     finally:
@@ -169,9 +167,8 @@ async def _attack(
     finally:
         watch.cancel()
         await asyncio.gather(*(device.device.close() for device in devices))
-    await asyncio.sleep(_WINDOW_S + 2.0)
     peak = max(gateway.peak(), *peaks)
-    survived = gateway.running and await gateway.stop() == 0
+    survived = gateway.running and await gateway.stop() == 0  # a stop tells all refusals
     survived = survived and "Traceback" not in gateway.complaints
     took = [row for device in devices for row in device.clock.took]
     lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)

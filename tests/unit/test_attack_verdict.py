@@ -61,15 +61,8 @@ def test_each_fault_is_named(changes: dict[str, Any], fault: str) -> None:
 
 def test_refusals_are_counted_by_source_and_rule() -> None:
     event = {"kind": "limit", "source": "a@gw", "name": "rate", "value": 3.0}
-    refusals = Refusals.of(
-        [
-            event,
-            {**event, "value": 1.0},
-            {**event, "name": "other"},
-            {**event, "kind": "log"},
-            {**event, "source": None},
-        ]
-    )
+    others = [{**event, "name": "other"}, {**event, "source": None}, {**event, "kind": "log"}]
+    refusals = Refusals.of([event, {**event, "value": 1.0}, *others])
     assert refusals.by("a@gw", ("rate", "none")) == {"rate": 4}
     assert refusals.total("a@gw") == 7
     assert refusals.total("") == 3

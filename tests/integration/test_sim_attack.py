@@ -1,0 +1,85 @@
+"""`fieldpost-sim run attack` as a user runs it, and the gateway of one's own that it runs on.
+
+Answer times are measured and not asserted: other tests run on the same machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from firmware_sim.__main__ import main
+from firmware_sim.attackers.__main__ import ALL
+from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.own_gateway import DOMAIN, Account, OwnGateway
+from tests.helpers.simulator import simulate
+from tests.helpers.xmpp import log_in
+
+
+def test_memory_is_bounded_and_every_refusal_is_in_the_log(
+    tmp_path: Path,
+    scale: Callable[[int, int], int],
+    record_property: Callable[[str, object], None],
+) -> None:
+    words = ["--devices", scale(3, 10), "--quiet", scale(1, 20), "--attacked", scale(6, 40)]
+    words += ["--times", 1e6, "--state", tmp_path / "run"]
+    status, found, said = simulate("attack", *words)
+    assert status == 0, json.dumps(found, indent=1) + said
+    assert found["faults"] == []
+    assert found["honest"]["exact"] is True
+    assert [row["name"] for row in found["attacks"]] == [attack.name for attack in ALL]
+    record_property("memory_mib", found["memory_mib"])
+    record_property("p99_ratio", found["p99_ratio"])
+
+
+def test_a_ceiling_that_is_too_low_fails_the_run(tmp_path: Path) -> None:
+    words = ["--devices", 1, "--quiet", 0, "--attacked", 1, "--attack", "malformed requests"]
+    words += ["--ceiling-mb", 1, "--times", 1e6, "--state", tmp_path / "run"]
+    status, found, _ = simulate("attack", *words)
+    assert status == 1
+    assert "memory grew past the ceiling" in found["faults"]
+
+
+def test_an_attack_that_is_not_known_is_wrong_usage() -> None:
+    done = CliRunner().invoke(main, ["run", "attack", "--attack", "dancing"])
+    assert done.exit_code == 2
+    assert "no such attacks: dancing" in done.output
+
+
+async def test_a_gateway_of_ones_own_is_found_again_after_a_kill(tmp_path: Path) -> None:
+    accounts = [Account("pump1", "secret"), Account("guest", "secret", trusted=False)]
+    gateway = await OwnGateway.make(tmp_path / "gateway", accounts, {"sessions": 7})
+    try:
+        for _ in range(2):
+            await gateway.start()
+            assert gateway.peak() >= gateway.resident() > 1024 * 1024
+            for name in ("pump1", "guest"):
+                client = await log_in(gateway.port, gateway.ca, name, "secret")
+                client.cut()
+            await gateway.kill()
+            assert not gateway.running
+            assert gateway.resident() == 0
+        assert gateway.starts == 2
+        assert gateway.limits["sessions"] == 7
+        await gateway.start()
+        assert await gateway.stop() == 0
+        assert await gateway.stop() == 0  # again, and it does not run
+    finally:
+        await gateway.kill()
+
+
+async def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
+    gateway = await OwnGateway.make(tmp_path / "gateway", [], {})
+    (gateway.folder / "fieldpost.toml").write_text(f"[gateway]\ndomain = {DOMAIN!r}\nodd = 1\n")
+    with pytest.raises(GatewayCommandFailed, match="odd"):
+        await gateway.start()
+    assert not gateway.running
+
+
+async def test_an_option_that_is_none_is_told(tmp_path: Path) -> None:
+    with pytest.raises(GatewayCommandFailed, match="no options dancing"):
+        await OwnGateway.make(tmp_path / "gateway", [], {"dancing": 1})
