@@ -48,6 +48,14 @@ class Site:
         self.shown: list[Received] = []
         self.returned: list[Received] = []
         self._came = asyncio.Event()
+        self.steps = 0
+        self.at_step: Callable[[int], None] = lambda _step: None
+
+    def trusts(self, _sender: str) -> bool:
+        """Trust everyone, and tell the test of each step that came."""
+        self.steps += 1
+        self.at_step(self.steps)
+        return True
 
     def show(self, message: Received) -> None:
         self.shown.append(message)
@@ -69,6 +77,7 @@ class Site:
             Actuator().run,
             afterwards=self.show,
             on_returned=self.returned.append,
+            trusts=self.trusts,
             schema=Actuator.SCHEMA,
         )
         return self._device(VALVE, port, receive, None)
@@ -202,3 +211,69 @@ async def test_a_receiver_that_fails_at_any_moment_runs_each_command_once(
     for name, state in states.items():
         assert state is not State.DONE or name in rows
         assert state is not State.FAILED or name not in rows
+
+
+BARE = f"valve@{DOMAIN}"
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+async def test_what_is_sent_to_an_account_waits_for_its_device(site: Site, level: int) -> None:
+    async with site.pump() as pump:
+        await there(pump)
+        for number in range(12):
+            await pump.send(command(f"c{number}", "open"), to=BARE, qos=level)
+        await pump.flush(30)  # the gateway answers for it
+        if not level:  # of which no answer tells that they came
+            await pump.send(command("last", "open"), to=f"pump@{DOMAIN}/nobody", qos=1)
+            await pump.flush(30)
+        async with site.valve() as valve:
+            await site.until_shown(12)
+            rows = ran(valve)
+    assert [row.command for row in rows] == [f"c{number}" for number in range(12)]
+    assert {(row.times, row.qos, row.sender) for row in rows} == {(1, level, PUMP)}
+    root = site.shown[0].xml()
+    assert (root.findtext("{urn:xmpp:delay}delay") is None) == (level > 0)
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+@pytest.mark.parametrize("how", ["cut", "half-closed", "killed"])
+async def test_custody_and_a_failing_device_run_each_command_once_and_in_order(
+    site: Site, step: int, how: str
+) -> None:
+    """Four commands, each in two steps: the device fails at one of them, with its answer."""
+    hit = asyncio.Event()
+
+    def at_step(now: int) -> None:
+        if now != step:
+            return
+        hit.set()
+        if how == "half-closed":
+            link.half_close(requests=True)
+        elif how == "cut":
+            link.cut()
+
+    async with FaultyLink("127.0.0.1", site.port) as link, site.pump() as pump:
+        site.at_step = at_step
+        valve = site.valve(link.port)
+        await valve.start()
+        await there(pump, valve)
+        for number in range(4):
+            await pump.send(command(f"c{number}", "open"), to=BARE)
+        async with asyncio.timeout(30):
+            await hit.wait()
+        if how == "killed":
+            await valve.kill()
+            valve = site.valve(link.port)
+            await valve.start()
+        await pump.flush(30)
+        await until_ran(site, valve, 4)
+        rows = ran(valve)
+        assert pump.counts()[State.DONE] == 4
+        await valve.close()
+    assert [(row.command, row.times) for row in rows] == [(f"c{n}", 1) for n in range(4)]
+
+
+async def until_ran(site: Site, valve: Device, count: int) -> None:
+    """Wait until so many commands ran; what `afterwards` tells may be lost with a device."""
+    while len(ran(valve)) < count:
+        await site.until_shown(len(site.shown) + 1)
