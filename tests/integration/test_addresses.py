@@ -1,0 +1,127 @@
+"""How many sessions one address has: so many, those that wait included, and others have theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from edge.store import sessions
+from tests.helpers.gateway import PASSWORD
+from tests.helpers.in_process import InProcess, in_process
+from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+NAMES = ("one", "two", "three", "four")
+
+
+async def known(gateway: InProcess, user: str, address: str = HERE) -> Client:
+    """Log in from an address."""
+    client = await Client.connect(gateway.port, from_=address)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(gateway: InProcess, user: str, address: str = HERE) -> Client:
+    client = await known(gateway, user, address)
+    await client.bind("fw")
+    return client
+
+
+async def refused(client: Client, resource: str = "fw") -> str | None:
+    """Try to bind; returns the condition of the refusal."""
+    bind = f"<bind xmlns='{BIND}'><resource>{resource}</resource></bind>"
+    answer = await client.iq("set", bind, to=None)
+    return None if answer.get("type") == "result" else condition(answer)
+
+
+@asynccontextmanager
+async def full(folder: Path) -> AsyncIterator[tuple[InProcess, Client, Client]]:
+    """Open a gateway whose address has its two sessions."""
+    async with (
+        in_process(folder, *NAMES, sessions_per_address=2, sessions_per_account=2) as gateway,
+        await bound(gateway, "one") as one,
+        await bound(gateway, "two") as two,
+    ):
+        yield gateway, one, two
+
+
+async def until_waiting(gateway: InProcess, client: Client) -> None:
+    """Wait until a session that lost its connection waits for it."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            session = await gateway.store.run(lambda tx: sessions.at(tx, client.full))
+            assert session is not None
+            if session.detached:
+                return
+
+
+async def test_one_address_has_so_many_sessions_and_others_have_theirs(tmp_path: Path) -> None:
+    async with full(tmp_path) as (gateway, one, _two), await known(gateway, "three") as three:
+        assert await refused(three) == "resource-constraint"
+        async with await bound(gateway, "four", ELSEWHERE) as four:
+            assert (await four.iq("get", PING)).get("type") == "result"
+            used = gateway.front.used()
+            assert (used["sessions"], used["sessions_per_address"]) == (3, 2)
+        async with await bound(gateway, "one") as again:
+            assert await one.closed() == "conflict", "it replaces one of its own"
+            assert (await again.iq("get", PING)).get("type") == "result"
+            assert await refused(three) == "resource-constraint"
+        while await refused(three) is not None:  # one has gone, in its own time
+            pass
+    told = [e for e in gateway.gateway.events("system") if e["kind"] == "limit"]
+    assert (told[0]["name"], told[0]["source"]) == ("sessions_per_address", HERE)
+    assert told[0]["tags"] == {"limit": "2"}
+
+
+async def test_one_that_waits_to_be_resumed_makes_room(tmp_path: Path) -> None:
+    async with full(tmp_path) as (gateway, one, _two):
+        token = await one.enable()
+        one.cut()
+        await until_waiting(gateway, one)
+        async with await bound(gateway, "three"), await known(gateway, "one", ELSEWHERE) as again:
+            assert (await again.resume(token, 0)).tag == f"{SM}failed"
+
+
+async def test_a_session_that_moves_counts_where_it_is(tmp_path: Path) -> None:
+    async with full(tmp_path) as (gateway, one, two):
+        token = await one.enable()
+        one.cut()
+        await until_waiting(gateway, one)
+        async with await known(gateway, "one", ELSEWHERE) as moved:
+            assert (await moved.resume(token, 0)).tag == f"{SM}resumed"
+            assert gateway.front.used()["sessions_per_address"] == 1
+            async with await bound(gateway, "three"):
+                moved.cut()
+                await until_waiting(gateway, one)
+                async with await known(gateway, "one") as back:
+                    failed = await back.resume(token, 0)
+                    assert failed.tag == f"{SM}failed", "its old address is full"
+                async with await known(gateway, "one", ELSEWHERE) as again:
+                    assert (await again.resume(token, 0)).tag == f"{SM}resumed", (
+                        "it went on waiting"
+                    )
+        assert (await two.iq("get", PING)).get("type") == "result"
+
+
+async def test_what_is_used_is_told_by_the_option_that_bounds_it(tmp_path: Path) -> None:
+    async with in_process(tmp_path, *NAMES) as gateway:
+        assert set(gateway.front.used().values()) == {0}
+        async with (
+            await bound(gateway, "one") as one,
+            await known(gateway, "two") as two,
+            await Client.connect(gateway.port, from_=ELSEWHERE) as stranger,
+        ):
+            await stranger.element()
+            await one.enable()
+            assert (await one.iq("get", PING)).get("type") == "result"
+            used = gateway.front.used()
+            assert used["sessions"] == used["sessions_per_account"] == 1
+            assert (used["unauthenticated"], used["unauthenticated_per_address"]) == (2, 1)
+            assert used["unacknowledged_bytes"] == used["unacknowledged_total_bytes"] > 0
+            two.cut()
+        limits = type(gateway.router.house.limits).__struct_fields__
+        assert set(used) - {"paused"} <= set(limits), "each is an option's"
