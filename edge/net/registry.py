@@ -260,9 +260,12 @@ class Registry:
         most = self._limits.unacknowledged_total_bytes // RESERVED * (RESERVED - 1)
         return self.unacknowledged + size <= most
 
-    def relieve(self) -> None:
-        """End the session that holds most of what is not acknowledged: there is too much of it."""
-        max(self._sessions.values(), key=_held).end("resource-constraint")
+    def relieve(self) -> str:
+        """End the session that holds most of what is not acknowledged, since there is too much of
+        it; returns whose it was, a bare JID."""
+        session = max(self._sessions.values(), key=_held)
+        session.end("resource-constraint")
+        return session.bare
 
     def replaced(self, generation: int) -> None:
         """End a session whose address another has now: it has left the store."""

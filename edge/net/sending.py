@@ -123,7 +123,7 @@ class Sending:
         if self._unsent.own > most and self.connection is not None:
             self.connection.flush()
             if self._unsent.own > most:
-                self._overflow("too much is not read")
+                self._overflow("send_buffer", "too much is not read")
 
     def _write(self, stanza: bytes) -> None:
         if self.connection is not None:
@@ -135,9 +135,9 @@ class Sending:
         registry = self._shared.registry
         self.hold(len(stanza) + KEPT)
         if not self.management.send(stanza, token):
-            self._overflow("too much is not acknowledged")
+            self._overflow("unacknowledged_bytes", "too much is not acknowledged")
         elif registry.unacknowledged > self._shared.settings.limits.unacknowledged_total_bytes:
-            registry.relieve()
+            self._shared.tally.add("unacknowledged_total_bytes", source=registry.relieve())
         return not self.over
 
     def hold(self, size: int) -> None:
@@ -248,7 +248,8 @@ class Sending:
             ]
         return stanzas
 
-    def _overflow(self, text: str) -> None:
+    def _overflow(self, rule: str, text: str) -> None:
+        self._shared.tally.add(rule, source=self.bare)
         self._shared.registry.end(self.generation, "resource-constraint", text)
 
     def send_again(self) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+import pytest
+
 from edge.handlers import capabilities, notices
 from edge.options import Log
 from edge.store import events, sessions
 from edge.store.database import Transaction
 from edge.store.events import NewEvent
 from edge.wire.namespaces import DISCO_INFO, EVENTLOG, QOS
-from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
 
@@ -116,3 +118,31 @@ async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Pat
         session = await front.store.run(lambda tx: sessions.at(tx, cam1.full))
         assert session is not None
         assert session.qos == QOS
+
+
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+async def ask_much(client: Client) -> None:
+    """Ask for more than may be unacknowledged, and acknowledge nothing."""
+    await client.enable()
+    client.send(f"<iq type='get' id='{'i' * 1000}' to='gw.example'>{PING}</iq>" * 200)
+    assert await client.closed() == "resource-constraint"
+
+
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [
+        ("unacknowledged_bytes", {}),
+        ("unacknowledged_total_bytes", {"unacknowledged_total_bytes": 131_072}),
+    ],
+)
+async def test_a_session_that_ends_for_what_it_leaves_is_told_of(
+    tmp_path: Path, rule: str, options: dict[str, int]
+) -> None:
+    async with in_process(tmp_path, "cam1", **UNPACED, **options) as front:
+        async with await front.bound("cam1") as cam1:
+            await ask_much(cam1)
+        sources = front.tally.take_sources()
+        assert sources["cam1@gw.example", rule] >= 1
+        assert {source for source, _rule in sources} == {"cam1@gw.example"}
