@@ -135,6 +135,8 @@ def test_features_register_themselves() -> None:
     handled = [key for feature in found for key in (*feature.here, *feature.anywhere)]
     assert len(handled) == len(set(handled)), "no two features handle the same"
     assert ("message", "", "") in handled
+    kinds = [kind for feature in found for kind in feature.answers]
+    assert len(kinds) == len(set(kinds)), "nor take the same answers"
 
 
 # Plain messages: quality of service 0.
