@@ -169,11 +169,13 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
     to = jid.parse(stanza.attrs["to"]).full
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        row = outbox.get(tx, asked.row) if asked.epoch == meta.epoch(tx) else None
-        if row is None or (row.session, row.sender) != (sender.full, to):
+        if asked.epoch != meta.epoch(tx):
             return other(tx, sender)
-        if handing_on.kind(row) != asked.kind:
-            return b""  # it has answered that before
+        row = outbox.get(tx, asked.row)
+        if row is not None and (row.session, row.sender) != (sender.full, to):
+            return other(tx, sender)
+        if row is None or handing_on.kind(row) != asked.kind:
+            return b""  # it was answered before
         event, error = handing_on.read(stanza, asked.kind, f"{asked.epoch}-{asked.row}")
         if row.under_way or event in (Input.RECEIVED, Input.RESULT):
             _happens(house, tx, row, event, error)

@@ -1,0 +1,386 @@
+"""Two hops, device to gateway to device, and crashes of each of the three: what arrives, how often.
+
+Senders and receivers are scripted here, with a memory that survives them; the gateway is its own
+router and store, on a file, reached through the XML. A link loses what is on its way when it is
+cut; a session that is resumed loses nothing. A crash of the gateway may come before the commit of
+what it works on, or after it and before anybody is told.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from edge.limits import Limits
+from edge.store import database, dead, meta
+from tests.helpers.custody import able, body, done, read, received, refusal
+from tests.helpers.store import (
+    DOMAIN,
+    Gateway,
+    acknowledged,
+    assured,
+    deliver,
+    new_database,
+    read_reply,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edge.store.database import Transaction
+    from tests.helpers.custody import Handed
+
+    Unit = Callable[[Transaction], bytes]
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+SENDERS: Final = ("pump", "cam")
+RECEIVER: Final = f"valve@{DOMAIN}"
+SESSIONS: Final = (f"{RECEIVER}/fw", f"{RECEIVER}/spare")
+LIMITS: Final = Limits(
+    outbox_messages_per_account=8,
+    outbox_window=3,
+    outbox_ttl=5000,
+    retry_after=10,
+    retry_most=40,
+    retry_attempts=4,
+)
+
+
+class Sender:
+    """A device that hands messages over, one after the other: what it knows, it knows for good."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.full = f"{name}@{DOMAIN}/fw"
+        self.levels: list[int] = []
+        self.done: set[int] = set()
+        self.refused: set[int] = set()
+        self.step = "assured"
+        self.waits = ""  # the id of what it waits for an answer to
+
+    @property
+    def current(self) -> int:
+        """The number of the message that it is at, from 0."""
+        return len(self.done) + len(self.refused)
+
+    def request(self) -> str | None:
+        """Return what it sends next, if anything."""
+        if self.waits or self.current >= len(self.levels):
+            return None
+        message, msg_id = body(f"{self.name} {self.current}"), f"m{self.current}"
+        if self.levels[self.current] == 1:
+            self.waits = "k"
+            return acknowledged(message, RECEIVER)
+        self.waits = f"{self.step[0]}-{msg_id}"
+        if self.step == "assured":
+            return assured(msg_id, message, RECEIVER)
+        return deliver(msg_id, RECEIVER)
+
+    def answer(self, stanza: bytes) -> None:
+        """Take an answer; all else is a message that tells of one that went nowhere."""
+        reply = read_reply(stanza)
+        if reply is None or reply.attrs.get("id") != self.waits:
+            return
+        self.waits = ""
+        if reply.error is not None:
+            if reply.error[0] == "wait":
+                return
+            self.refused.add(self.current)
+        elif reply.payload is not None:
+            self.step = "deliver"
+            return
+        else:
+            self.done.add(self.current)
+        self.step = "assured"
+
+
+class Receiver:
+    """A session of the device that is handed messages: what it holds and has done lasts."""
+
+    def __init__(self, full: str) -> None:
+        self.full = full
+        self.held: dict[str, str] = {}
+        self.released: set[str] = set()
+        self.did: list[str] = []
+
+    def take(self, one: Handed, *, full: bool) -> str:
+        """Do what it is asked, and return the answer; `full`: it has no room just now."""
+        if full:
+            return refusal(one, "wait", "resource-constraint")
+        if one.step == "acknowledged":
+            assert one.text is not None
+            self.did.append(one.text)
+            return done(one)
+        assert one.msg_id is not None
+        if one.step == "assured":
+            assert one.text is not None
+            assert one.msg_id not in self.released, "what was received is never offered again"
+            self.held[one.msg_id] = one.text
+            return received(one)
+        if one.msg_id in self.held:
+            self.did.append(self.held.pop(one.msg_id))
+            self.released.add(one.msg_id)
+        return done(one) if one.msg_id in self.released else refusal(one, "cancel", "conflict")
+
+
+class TwoHops(RuleBasedStateMachine):
+    """Two senders, a gateway, and a device with two sessions."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.gateway = Gateway(new_database(Path(self.folder.name)), LIMITS)
+        for name in (*SENDERS, "valve"):
+            self.gateway.add(name)
+        self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}
+        self.receivers = {full: Receiver(full) for full in SESSIONS}
+        self.up: deque[tuple[str, Unit]] = deque()
+        self.down: dict[str, deque[bytes]] = {
+            full: deque() for full in (*self.senders, *self.receivers)
+        }
+        self.detached: set[str] = set()
+        self.requeued: set[str] = set()
+        for full in self.senders:
+            self.gateway.bind(full)
+        self.connect(SESSIONS[0])
+
+    # The links.
+
+    def work(self) -> None:
+        """Let the senders send, and take what the gateway has sent."""
+        for full, sender in self.senders.items():
+            if self.gateway.is_bound(full) and (xml := sender.request()) is not None:
+                self.up.append((full, self.gateway.work(full, xml)))
+        for full, queue in self.down.items():
+            if self.gateway.is_bound(full):
+                queue += [
+                    send.stanza
+                    for send in self.gateway.sends(full)
+                    if not send.stanza.startswith(b"<presence")
+                ]
+
+    def cut(self, full: str) -> None:
+        """Lose what is on its way, and what its process had in memory."""
+        self.up = deque(entry for entry in self.up if entry[0] != full)
+        self.down[full].clear()
+        self.detached.discard(full)
+        if full in self.senders:
+            self.senders[full].waits = ""
+
+    @rule(full=st.sampled_from([*SESSIONS, *(f"{name}@{DOMAIN}/fw" for name in SENDERS)]))
+    def connect(self, full: str) -> None:
+        """Begin a session, after a crash or a loss; one that is there still is replaced."""
+        self.cut(full)
+        self.gateway.bind(full)
+        if full in self.receivers:
+            able(self.gateway, full, priority=SESSIONS.index(full))
+        self.work()
+
+    @rule(full=st.sampled_from(SESSIONS))
+    def leave(self, full: str) -> None:
+        if self.gateway.is_bound(full):
+            self.cut(full)
+            self.gateway.leave(full)
+            self.work()
+
+    @rule(full=st.sampled_from(SESSIONS))
+    def detach(self, full: str) -> None:
+        if self.gateway.is_bound(full):
+            self.detached.add(full)
+            generation = self.gateway.generation(full)
+            self.gateway.tx(lambda tx: self.gateway.lifecycle.detach(tx, generation))
+
+    @precondition(lambda self: self.detached)
+    @rule()
+    def resume(self) -> None:
+        generation = self.gateway.generation(self.detached.pop())
+        assert self.gateway.tx(lambda tx: self.gateway.lifecycle.resume(tx, generation))
+        self.work()
+
+    # What devices do.
+
+    @rule(name=st.sampled_from(SENDERS), levels=st.lists(st.sampled_from([1, 2, 2]), max_size=4))
+    def queue(self, name: str, levels: list[int]) -> None:
+        self.senders[f"{name}@{DOMAIN}/fw"].levels += levels
+        self.work()
+
+    @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4), room=st.integers(0, 5))
+    def hear(self, full: str, count: int, room: int) -> None:
+        """Let a receiver take some of what it was sent; now and then it has no room."""
+        for _ in range(count):
+            if self.down[full] and full not in self.detached:
+                one = read(self.down[full].popleft())
+                xml = self.receivers[full].take(one, full=room == 0)
+                self.up.append((full, self.gateway.work(full, xml)))
+
+    # What the gateway does.
+
+    def taken(self, count: int) -> list[tuple[str, Unit]]:
+        return [self.up.popleft() for _ in range(min(count, len(self.up)))]
+
+    @rule(count=st.integers(1, 6))
+    def commit(self, count: int) -> None:
+        group = self.taken(count)
+        answers = self.gateway.tx(lambda tx: [unit(tx) for _full, unit in group])
+        for (full, _unit), answer in zip(group, answers, strict=True):
+            if answer:
+                self.down[full].append(answer)
+        for full, sender in self.senders.items():
+            while self.down[full]:
+                sender.answer(self.down[full].popleft())
+        self.work()
+
+    @rule(rounds=st.integers(1, 8))
+    def talk(self, rounds: int) -> None:
+        """Let all of them go on for a while."""
+        for _ in range(rounds):
+            self.commit(6)
+            for full in SESSIONS:
+                self.hear(full, 4, 1)
+
+    @rule(seconds=st.sampled_from([5.0, 15.0, 45.0]))
+    def wait(self, seconds: float) -> None:
+        self.gateway.clock.service += seconds
+        self.gateway.ring()
+        self.work()
+
+    @rule(count=st.integers(0, 6), committed=st.booleans())
+    def crash_the_gateway(self, count: int, committed: bool) -> None:
+        group = self.taken(count)
+        connection = self.gateway.connection
+        connection.execute("BEGIN IMMEDIATE")
+        tx = database.Transaction(connection, self.gateway.clock())
+        for _full, unit in group:
+            unit(tx)
+        if committed:
+            tx.finish()
+            connection.execute("COMMIT")
+        self.gateway.crash()
+        self.gateway.sent.clear()
+        self.gateway.clock.service = max(self.gateway.tx(meta.service), 1000.0)
+        self.gateway.ring()
+        for full in self.down:
+            self.cut(full)
+        for full in self.senders:
+            self.connect(full)
+
+    @rule()
+    def let_all_expire(self) -> None:
+        self.wait(LIMITS.outbox_ttl)
+
+    @rule()
+    def requeue_what_is_in_doubt(self) -> None:
+        """As an operator does: the deliver alone is repeated."""
+        for letter in self.letters():
+            if letter.state == dead.IN_DOUBT and letter.session is not None:
+                sender = self.senders[letter.sender]
+                assert letter.msg_id is not None
+                self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
+                row = letter.row
+                self.gateway.tx(lambda tx, row=row: dead.requeue(tx, row, may_repeat=False))
+        self.gateway.tx(self.gateway.router.changed)
+        self.work()
+
+    # What must be true.
+
+    def letters(self) -> list[dead.Dead]:
+        return self.gateway.tx(lambda tx: dead.listed(tx, 0, 1000))
+
+    def texts(self, sql: str) -> list[str]:
+        rows = self.gateway.connection.execute(sql).fetchall()
+        return [
+            bytes(found).partition(b"<body>")[2].partition(b"<")[0].decode() for (found,) in rows
+        ]
+
+    @invariant()
+    def nothing_assured_is_done_twice(self) -> None:
+        did = [text for receiver in self.receivers.values() for text in receiver.did]
+        for sender in self.senders.values():
+            for number, level in enumerate(sender.levels):
+                assert level == 1 or did.count(f"{sender.name} {number}") <= 1
+
+    @invariant()
+    def nothing_that_was_taken_is_lost(self) -> None:
+        """It is done, or waits, or is dead; and what just failed was not done."""
+        did = {text for receiver in self.receivers.values() for text in receiver.did}
+        waits = set(self.texts("SELECT body FROM outbox_bodies"))
+        failed = set(self.texts("SELECT body FROM dead WHERE state = 'failed'"))
+        doubtful = set(self.texts("SELECT body FROM dead WHERE state = 'in doubt'"))
+        for sender in self.senders.values():
+            taken = {f"{sender.name} {number}" for number in sender.done}
+            assert taken <= did | waits | failed | doubtful
+        assert not failed & did
+        assert not waits & (failed | doubtful)
+
+    @invariant()
+    def order_is_kept_for_each_sender_at_each_session(self) -> None:
+        for receiver in self.receivers.values():
+            for name in SENDERS:
+                mine = [text for text in receiver.did if text.startswith(f"{name} ")]
+                numbers = [int(text.split()[1]) for text in mine if text not in self.requeued]
+                assert all(one <= other for one, other in pairwise(numbers)), receiver.did
+
+    @invariant()
+    def what_is_dead_is_reported(self) -> None:
+        for letter in self.letters():
+            name = "in_doubt" if letter.state == dead.IN_DOUBT else "dead"
+            told = self.gateway.events("system", name)
+            assert any(event.source == letter.sender for event in told)
+            if letter.msg_id is not None:
+                assert any(event.tags.get("msgId") == letter.msg_id for event in told)
+
+    @invariant()
+    def so_much_is_on_its_way_and_no_more(self) -> None:
+        sql = "SELECT count(*) FROM outbox WHERE state <> 'queued' AND session = ?"
+        for full in SESSIONS if not self.requeued else ():
+            assert self.gateway.count(sql, full) <= LIMITS.outbox_window * len(SESSIONS)
+
+    def teardown(self) -> None:
+        """With links that hold and room at the device, everything arrives or is dead."""
+        if not hasattr(self, "gateway"):
+            return
+        try:
+            self.finish()
+        finally:
+            self.gateway.close()
+            self.folder.cleanup()
+
+    def finish(self) -> None:
+        """Let everything arrive, and look at it."""
+        for full in (*SESSIONS, *self.senders):
+            self.connect(full)
+        for _ in range(200):
+            self.talk(4)
+            left = self.gateway.count("SELECT count(*) FROM outbox")
+            if not left and all(s.current == len(s.levels) for s in self.senders.values()):
+                break
+            self.wait(45.0)
+        assert not left
+        assert self.gateway.count("SELECT count(*) FROM temp.under_way") == 0
+        assert self.gateway.count("SELECT messages + bytes FROM outbox_total") == 0
+        self.nothing_that_was_taken_is_lost()
+        assert not any(sender.refused for sender in self.senders.values())
+        assert self.gateway.count("SELECT count(*) FROM held") == 0
+
+
+TestTwoHops = TwoHops.TestCase
+TestTwoHops.settings = settings(
+    max_examples=300 if LONG else 25,
+    stateful_step_count=80 if LONG else 40,
+    deadline=None,
+    print_blob=True,
+)
