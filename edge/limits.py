@@ -147,7 +147,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     unacknowledged_stanzas: Annotated[
         int,
         option(
-            "Stanzas sent to a session and not acknowledged (XEP-0198); beyond, it is ended.",
+            "Answers to a session that it has not acknowledged; beyond, it ends. Others have half.",
             "stanzas",
             ge=16,
         ),
