@@ -8,6 +8,7 @@ from xml.etree.ElementTree import Element
 import pytest
 
 from edge.handlers import capabilities, notices
+from edge.net.tally import Refusal
 from edge.options import Log
 from edge.store import events, sessions
 from edge.store.database import Transaction
@@ -144,5 +145,5 @@ async def test_a_session_that_ends_for_what_it_leaves_is_told_of(
         async with await front.bound("cam1") as cam1:
             await ask_much(cam1)
         sources = front.tally.take_sources()
-        assert sources["cam1@gw.example", rule] >= 1
+        assert sources[Refusal("cam1@gw.example", rule)] >= 1
         assert {source for source, _rule in sources} == {"cam1@gw.example"}

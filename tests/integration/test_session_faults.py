@@ -10,6 +10,7 @@ from edge.admin import devices
 from edge.errors import StoreBusy
 from edge.net import leaving as net_leaving
 from edge.net import listener as net_listener
+from edge.net.tally import Refusal
 from edge.store import database
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
@@ -61,7 +62,7 @@ async def test_what_the_store_cannot_do_is_told_and_counted(
             client.send(offer(1))
             assert (await client.stanza()).get("type") == "result"
             assert await waiting.bind("late") == "cam1@gw.example/late"
-            assert front.tally.take_sources()["cam1@gw.example", "database_busy"] == 1
+            assert front.tally.take_sources()[Refusal("cam1@gw.example", "database_busy")] == 1
 
 
 async def test_a_session_leaves_when_the_store_can_again(
