@@ -156,3 +156,15 @@ async def test_a_component_attaches_and_comes_back(tmp_path: Path) -> None:
             await asyncio.to_thread(process.wait_ready)
             assert process.host_port("component") == (HOST, server.port)
             assert process.terminate() == 0
+
+
+async def test_a_stranger_is_named_by_its_site(tmp_path: Path) -> None:
+    site = Gateway(tmp_path / "gateway", listen="[::1]:0", listen_tls="")
+    with site.run() as process:
+        host, port = process.host_port("xmpp")
+        async with await Client.connect(port, host=host) as client:
+            client.send("<!DOCTYPE x>")
+            assert await client.closed() == "restricted-xml"
+        assert process.terminate() == 0
+    told = [event for event in site.events("system") if event["kind"] == "limit"]
+    assert [(e["source"], e["name"]) for e in told] == [("::/64", "restricted-xml")]
