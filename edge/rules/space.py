@@ -36,12 +36,27 @@ class Bounds(NamedTuple):
     wal: int
 
 
+def room(space: Space, bounds: Bounds) -> int:
+    """Return how many bytes new messages may have; none may be taken if it is negative."""
+    return (
+        -1 if space.wal > bounds.wal else min(_in_database(space, bounds), _on_disk(space, bounds))
+    )
+
+
 def over(size: int, space: Space, bounds: Bounds) -> Over | None:
     """Tell which bound a new message of `size` bytes would exceed."""
     if space.wal > bounds.wal:
         return Over("wal_bytes", bounds.wal)
-    if space.live + max(space.wal, WAL_SHARE) + size > bounds.database - bounds.reserve:
+    if size > _in_database(space, bounds):
         return Over("database_bytes", bounds.database)
-    if size + max(0, WAL_SHARE - space.wal) > space.free + space.disk - bounds.reserve:
+    if size > _on_disk(space, bounds):
         return Over("database_reserve", bounds.reserve)
     return None
+
+
+def _in_database(space: Space, bounds: Bounds) -> int:
+    return bounds.database - bounds.reserve - space.live - max(space.wal, WAL_SHARE)
+
+
+def _on_disk(space: Space, bounds: Bounds) -> int:
+    return space.free + space.disk - max(0, WAL_SHARE - space.wal) - bounds.reserve

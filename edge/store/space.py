@@ -53,23 +53,29 @@ def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
 
     Where there is none, its bytes are taken from the room that the rest of the transaction finds.
     """
+    room: int | None = tx.memo.get("room")
+    if room is None:  # it is measured once in a transaction
+        room = space.room(measured(tx), _bounds(limits))
+    tx.memo["room"] = room
+    if size > room:
+        return _why(tx, size, room, limits)
+    tx.memo["room"] = room - size
+    return None
+
+
+def _bounds(limits: Limits) -> Bounds:
+    return Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
+
+
+def _why(tx: Transaction, size: int, room: int, limits: Limits) -> Over | None:
+    """Tell which bound it is, also where others in this transaction have had the room."""
     found = measured(tx)
-    bounds = Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
-    over = space.over(size, found, bounds)
-    if over is None:
-        tx.memo["space"] = found._replace(live=found.live + size, disk=found.disk - size)
-    return over
+    taken = space.room(found, _bounds(limits)) - room
+    return space.over(size + taken, found, _bounds(limits))
 
 
 def measured(tx: Transaction) -> Space:
-    """Return what the database takes: measured once in a transaction."""
-    found: Space | None = tx.memo.get("space")
-    if found is None:
-        found = tx.memo["space"] = _measure(tx)
-    return found
-
-
-def _measure(tx: Transaction) -> Space:
+    """Measure what the database takes."""
     path = tx.known.get("path")
     if path is None:
         path = tx.known["path"] = tx.row(_FILE)[0]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.rules.quota import Over
-from edge.rules.space import WAL_SHARE, Bounds, Space, over
+from edge.rules.space import WAL_SHARE, Bounds, Space, over, room
 
 MIB = 1024 * 1024
 BOUNDS = Bounds(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
@@ -44,6 +44,7 @@ SIZES = st.integers(0, 200 * MIB)
 
 @given(size=SIZES, space=st.builds(Space, SIZES, SIZES, SIZES, SIZES))
 def test_what_is_admitted_leaves_the_reserve(size: int, space: Space) -> None:
+    assert (over(size, space, BOUNDS) is None) is (size <= room(space, BOUNDS))
     if over(size, space, BOUNDS) is None:
         assert space.wal <= BOUNDS.wal
         assert space.live + space.wal + size + BOUNDS.reserve <= BOUNDS.database
