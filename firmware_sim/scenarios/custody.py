@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from firmware_sim import custody_verdict, messages
 from firmware_sim.actuator import Actuator, command
+from firmware_sim.courier import Moment
 from firmware_sim.custody_plan import Plan, Way
 from firmware_sim.custody_verdict import CustodyVerdict
 from firmware_sim.device import Device
@@ -29,6 +30,7 @@ from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
 from firmware_sim.receiving import Receiving
 from firmware_sim.scenarios.actor import Actor, waiting
 from firmware_sim.scenarios.custody_evidence import (
+    for_absent,
     gateway_folder,
     gather,
     inbox,
@@ -43,7 +45,6 @@ from firmware_sim.sender import State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from firmware_sim.courier import Moment
     from firmware_sim.verdict import Key
 
 _OPTIONS: Final = {
@@ -56,7 +57,10 @@ _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 _FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
+_TRIES: Final = 3  # to send a message of level 0, which nobody keeps
+_SESSION_S: Final = 1.0  # that each of those waits for a session
 _LOOK_S: Final = 1.0  # between two looks at what waits, and two reports
+_LOOKS: Final = 3  # that have to show the same
 _VALVE: Final = Actuator()
 
 
@@ -107,6 +111,8 @@ class _Sender:
         self.actor = Actor(HOST, gateway.port, faults, self._make)
         self.plain: dict[Key, State] = {}
         """What became of its messages of level 0: sent, or not."""
+        self.offers: Counter[int] = Counter()
+        """How often each message of the outbox was sent."""
 
     def _make(self, host: str, port: int, observe: Callable[[Moment, int], None]) -> Device:
         folder, jid = self._settings.folder, self._plan.jid(self.name)
@@ -121,8 +127,15 @@ class _Sender:
             limits=limits(self._plan),
             reconnect=_RECONNECT,
             receive=Receiving(inbox(folder, self.name), _VALVE.run, schema=_VALVE.SCHEMA),
-            observe=observe,
+            observe=self._counting(observe),
         )
+
+    def _counting(self, observe: Callable[[Moment, int], None]) -> Callable[[Moment, int], None]:
+        def counting(moment: Moment, number: int) -> None:
+            self.offers[number] += moment is Moment.OFFERED
+            observe(moment, number)
+
+        return counting
 
     async def send(self) -> None:
         """Send all messages at their times."""
@@ -147,9 +160,15 @@ class _Sender:
     async def _send_plain(self, number: int, body: str, to: str) -> None:
         key = (self._plan.jid(self.name), number)
         self.plain[key] = State.FAILED
-        with contextlib.suppress(NotSent, DeviceStopped):
-            await (await self.actor.steady()).send(body, to=to, qos=0)
-            self.plain[key] = State.DONE
+        for _ in range(_TRIES):
+            with contextlib.suppress(NotSent, DeviceStopped, TimeoutError):
+                device = await self.actor.steady()
+                if not device.online:
+                    async with asyncio.timeout(_SESSION_S):
+                        await device.changed()
+                await device.send(body, to=to, qos=0)
+                self.plain[key] = State.DONE
+                return
 
     async def _send_sure(self, number: int, body: str, to: str, level: int) -> None:
         """Send until the outbox has it: a restart leaves open whether it does, which it tells."""
@@ -205,7 +224,8 @@ async def custody(
         await asyncio.gather(*(each.actor.stop() for each in senders))
         await gateway.stop()
     believed = dict(row for each in senders for row in each.plain.items())
-    evidence = await asyncio.to_thread(gather, settings.folder, plan, run, believed)
+    offers = {each.name: each.offers for each in senders}
+    evidence = await asyncio.to_thread(gather, settings.folder, plan, run, believed, offers)
     faults = sum((each.actor.plan.happened for each in senders), Counter[Fault]())
     verdict = custody_verdict.judge(plan.all(), evidence)
     return CustodyRan(verdict, faults, gateway.starts - 1, errors)
@@ -258,16 +278,19 @@ async def _kill(settings: CustodySettings, gateway: OwnGateway) -> None:
 
 
 async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list[_Sender]) -> None:
-    """Wait until the gateway keeps no more than what is for devices that never come."""
-    plan = settings.plan
-    while True:
-        found = 0
-        for each in senders:
-            for record in (await each.actor.steady()).records(State.DONE):
-                found += plan.name(record.recipient) in plan.absent
-        if kept(await asyncio.to_thread(status, gateway.folder)) <= found:
-            return
+    """Wait until the gateway keeps no more than what is for devices that never come, and no less.
+
+    A message of level 1 that was sent twice may wait twice: so the same has to be seen some times.
+    """
+    seen = [-1]
+    while len(seen) < _LOOKS or len(set(seen[-_LOOKS:])) > 1:
         await asyncio.sleep(_LOOK_S)
+        most = 0
+        for each in senders:
+            delivered = (await each.actor.steady()).delivered()
+            most += sum(for_absent(settings.plan, delivered, each.offers))
+        found = kept(await asyncio.to_thread(status, gateway.folder))
+        seen.append(found if found <= most else -len(seen) - 1)
 
 
 async def _report(

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from firmware_sim import gateway_command, gateway_log
 from firmware_sim.actuator import Actuator
 from firmware_sim.custody_verdict import GATEWAY, Evidence, Ran
 from firmware_sim.inbox import Inbox
 from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
+from firmware_sim.outbox import Outbox, Record
 from firmware_sim.scenarios.record import EVENT
-from firmware_sim.sender import State
+from firmware_sim.sender import Level, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from firmware_sim.custody_plan import Plan
@@ -31,7 +31,13 @@ _NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"
 """Where a body has the number of its message: a command's id, or an event's tag `n`."""
 
 
-def gather(folder: Path, plan: Plan, run: str, plain: Mapping[Key, State]) -> Evidence:
+def gather(
+    folder: Path,
+    plan: Plan,
+    run: str,
+    plain: Mapping[Key, State],
+    offers: Mapping[str, Mapping[int, int]],
+) -> Evidence:
     """Gather everything.
 
     Args:
@@ -39,19 +45,24 @@ def gather(folder: Path, plan: Plan, run: str, plain: Mapping[Key, State]) -> Ev
         plan: of the run.
         run: the run's own id, a tag of its events.
         plain: what became of the messages of level 0, which no outbox has.
+        offers: how often each device sent each message, by the number in its outbox.
 
     Raises:
         FirmwareError: a file cannot be read, or a command of the gateway failed.
     """
-    believed, ran = dict(plain), list[Ran]()
+    believed, ran, repeated = dict(plain), list[Ran](), 0
     for name in plan.present:
-        believed.update(_believed(folder, plan, name))
+        with Outbox.open(outbox(folder, name), plan.jid(name), limits(plan)) as opened:
+            for record in opened.records(*State):
+                believed[plan.jid(name), int(record.label)] = record.state
+            repeated += for_absent(plan, opened.records(State.DONE), offers[name]).repeated
         ran += _ran(folder, plan, name)
     gateway = gateway_folder(folder)
     logged = gateway_log.of_run(gateway_log.from_gateway(gateway), EVENT, run)
     ran += [Ran(key, GATEWAY) for key in logged]
     told = dict(_told(gateway))
-    return Evidence(believed, ran, told, kept(status(gateway)), frozenset(plan.absent))
+    waiting, absent = kept(status(gateway)), frozenset(plan.absent)
+    return Evidence(believed, ran, told, waiting, absent, repeated)
 
 
 def gateway_folder(folder: Path) -> Path:
@@ -85,12 +96,24 @@ def kept(found: Mapping[str, Any]) -> int:
     return int(found["waiting"]["outbox"])
 
 
-def _believed(folder: Path, plan: Plan, name: str) -> Iterator[tuple[Key, State]]:
-    """Read from a device's outbox what became of its messages."""
-    jid = plan.jid(name)
-    with Outbox.open(outbox(folder, name), jid, limits(plan)) as opened:
-        for record in opened.records(*State):
-            yield (jid, int(record.label)), record.state
+class ForAbsent(NamedTuple):
+    """Messages that were taken for devices that never come, and how often any was sent again."""
+
+    messages: int
+    repeated: int
+
+
+def for_absent(plan: Plan, delivered: Iterable[Record], offers: Mapping[int, int]) -> ForAbsent:
+    """Count those among the delivered messages of an outbox; only those of level 1 come twice.
+
+    Args:
+        plan: of the run.
+        delivered: what the sender believes delivered.
+        offers: how often it sent each, by the number in the outbox.
+    """
+    found = [each for each in delivered if plan.name(each.recipient) in plan.absent]
+    once = [each.number for each in found if each.level is Level.ACKNOWLEDGED]
+    return ForAbsent(len(found), sum(offers[number] - 1 for number in once))
 
 
 def _ran(folder: Path, plan: Plan, name: str) -> Iterator[Ran]:

@@ -103,6 +103,15 @@ def test_what_waits_has_to_be_what_is_expected() -> None:
     assert verdict(to(0, recipient="gone"), DONE, waiting=0).exact
 
 
+def test_what_waits_twice_is_what_was_sent_twice_at_level_1() -> None:
+    key = (A, 1)
+    for waiting, exact in ((0, False), (1, True), (2, True), (3, False)):
+        evidence = Evidence({key: DONE}, [], {}, waiting, frozenset({"gone"}), repeated=1)
+        found = judge([(key, to(1, recipient="gone"))], evidence)
+        assert found.exact is exact
+        assert found.as_json()["waiting_repeated"] == 1
+
+
 def _in_order(*numbers: int, way: Way = Way.ACCOUNT, level: int = 1) -> CustodyVerdict:
     keys = [(A, number) for number in (1, 2, 3)]
     evidence = Evidence(
