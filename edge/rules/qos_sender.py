@@ -273,3 +273,18 @@ def _first(lines: Iterable[Line]) -> dict[str, int]:
 def _delivers(line: Line, turn: Input) -> bool:
     """Tell whether a message arrives by being sent, with no second step."""
     return line.level is Level.ACKNOWLEDGED or line.state is State.PLAIN or turn is Input.PLAIN_TURN
+
+
+def diagram(level: Level) -> str:
+    """Draw a level's table as a Mermaid state diagram; what changes nothing is left out."""
+    lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED.value}"]
+    for state, row in TABLE[level].items():
+        for event, (then, act) in row.items():
+            does = "" if act is Act.NONE else f" / {act.name.lower().replace('_', ' ')}"
+            lines.append(f"    {_word(state)} --> {_word(then)}: {event.value}{does}")
+    lines += [f"    {_word(state)} --> [*]" for state in State if state in OVER]
+    return "\n".join(lines)
+
+
+def _word(state: State) -> str:
+    return state.value.replace(" ", "_")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.rules import qos_sender
 from edge.rules.qos_receiver import ACKNOWLEDGED, OFFERED, RELEASED, Answer
 from edge.wire.states import diagram
 
@@ -32,6 +33,11 @@ def receiver_table() -> str:
 
 def test_the_negotiation_diagram_is_made_from_the_table() -> None:
     assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE
+
+
+@pytest.mark.parametrize("level", qos_sender.Level)
+def test_the_senders_diagrams_are_made_from_the_table(level: qos_sender.Level) -> None:
+    assert f"```mermaid\n{qos_sender.diagram(level)}\n```" in ARCHITECTURE
 
 
 def test_the_receivers_table_is_the_codes() -> None:

@@ -222,3 +222,10 @@ def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
         idle = not found.under_way and not found.held
         if found.state is State.RECEIVED and found.row == first and idle:
             assert found.row in chosen
+
+
+def test_the_diagram_shows_each_transition() -> None:
+    drawn = qos_sender.diagram(Level.ASSURED).splitlines()
+    assert "    released --> in_doubt: final error" in drawn
+    assert "    offered --> offered: session gone / give back" in drawn
+    assert len(drawn) == 5 + sum(len(rows) for rows in TABLE[Level.ASSURED].values())
