@@ -40,8 +40,10 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A small disk of its own."""
     place = tmp_path / "disk"
     place.mkdir()
-    options = ["-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test", place]
-    mounted = subprocess.run(["mount", *options], capture_output=True, timeout=30, check=False)
+    options = ["-t", "tmpfs", "-o", f"size={DISK}", "fieldpost-test"]
+    mounted = subprocess.run(
+        ["mount", *options, place], capture_output=True, timeout=30, check=False
+    )
     if mounted.returncode:
         pytest.skip(f"a disk cannot be mounted: {mounted.stderr.decode().strip()}")
     yield place
