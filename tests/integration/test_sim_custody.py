@@ -1,0 +1,45 @@
+"""`fieldpost-sim run custody` as a user runs it: one command, a gateway of its own, a verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from firmware_sim.__main__ import main
+from tests.helpers.simulator import simulate
+
+
+def test_everything_fails_and_each_message_keeps_the_promise_of_its_level(
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    devices, messages, kills = scale(6, 100), scale(150, 20_000), scale(2, 10)
+    words = ["--devices", devices, "--messages", messages, "--kills", kills]
+    words += ["--seconds", scale(6, 180), "--faults", 0.2 if messages < 1_000 else 0.05]
+    status, found, said = simulate("custody", *words, "--seed", seed, "--state", tmp_path / "run")
+    assert status == 0, json.dumps(found, indent=1) + said
+    assert found["exact"] is True
+    assert found["kills"] == kills
+    levels = found["levels"]
+    assert sum(levels["planned"]) == messages
+    assert all(levels["ran"][level] > 0 for level in (0, 1, 2)), levels
+    assert levels["waiting"][1] + levels["waiting"][2] == found["waiting_expected"] > 0
+
+
+def test_without_patience_what_is_not_delivered_is_named(tmp_path: Path) -> None:
+    words = ["--devices", 2, "--messages", 4, "--kills", 0, "--faults", 0.0]
+    words += ["--seconds", 0.0, "--patience", 0.0]
+    status, found, _ = simulate("custody", *words, "--state", tmp_path / "run")
+    assert status == 1
+    assert found["exact"] is False
+    assert found["faults"]
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "something").write_text("")
+    for scenario in ("custody", "attack"):
+        done = CliRunner().invoke(main, ["run", scenario, "--state", str(tmp_path)])
+        assert done.exit_code == 2
+        assert "is not empty" in done.output
