@@ -74,7 +74,33 @@ FLOODS = {
         HERE,
         f"<message to='victim@gw.example/silent'><body>{'x' * 4000}</body></message>" * 10,
     ),
+    "messages to store for who never reads": (
+        HERE,
+        f"<message type='chat' to='victim@gw.example'><body>{'x' * 4000}</body></message>" * 10,
+    ),
+    "presence to who never reads": (
+        HERE,
+        f"<presence to='victim@gw.example/silent'><status>{'x' * 3900}</status></presence>" * 10,
+    ),
+    "as many stanzas as there can be": ("", "<iq/>" * 2000),
+    "as many bytes as there can be": ("", " " * 64 * 1024),
 }
+
+TOLD = {
+    "messages to who never reads": "send_buffer",
+    "messages to store for who never reads": "offline_bytes",
+    "as many stanzas as there can be": "rate",
+    "as many bytes as there can be": "rate",
+}
+"""The rules that refuse such a flood: each is in the event log, with the account it is from."""
+
+
+def told(door: Door, rule: str) -> bool:
+    """Tell whether the event log says that a rule refused the attacker something."""
+    return any(
+        (event["kind"], event["name"], event["source"]) == ("limit", rule, "evil@gw.example")
+        for event in door.gateway.events("system")
+    )
 
 
 async def plain(door: Door, name: str, resource: str) -> Client:
@@ -119,6 +145,8 @@ async def flood(client: Client, data: bytes) -> None:
 async def flooding(door: Door, first: str, data: str, *, reads: bool) -> AsyncIterator[None]:
     async with contextlib.AsyncExitStack() as stack:
         silent = await stack.enter_async_context(await plain(door, "victim", "silent"))
+        silent.send(HERE)
+        await silent.element()
         silent.deafen()
         evil = [
             await stack.enter_async_context(await plain(door, "evil", f"r{n}"))
@@ -185,3 +213,46 @@ async def test_others_are_served_and_memory_is_bounded(
         assert slowest < PATIENCE_S
         assert logins < PATIENCE_S
         assert most - before < GROWTH_KIB, f"{most - before} KiB"
+        if name in TOLD:
+            assert await asyncio.to_thread(told, door, TOLD[name])
+
+
+STRANGE = {
+    "blanks": b" " * 64 * 1024,
+    "a header that never ends": b"<?xml version='1.0'?><stream:stream " + b" " * 64 * 1024,
+    "log-ins": b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-1'>"
+    b"biwsbj1ldmlsLHI9eA==</auth>",
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+async def test_strangers_keep_nobody_out_and_memory_is_bounded(door: Door, name: str) -> None:
+    """Who has no account: connections without end, and on each as many bytes as it can."""
+    async with unharmed(door, GROWTH_KIB):
+        before, most = door.resident(), 0
+        during = await door.log_in(HONEST, "during", "127.0.0.2")
+        tasks = [asyncio.create_task(pester(door, STRANGE[name])) for _ in range(60)]
+        async with during:
+            for _ in range(4):
+                assert await answered(during) < PATIENCE_S
+                assert await logged_in(door) < PATIENCE_S
+                most = max(most, door.resident())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert most - before < GROWTH_KIB, f"{most - before} KiB"
+
+
+async def pester(door: Door, data: bytes) -> None:
+    """Connect and send until the gateway closes, again and again."""
+    while True:
+        with contextlib.suppress(OSError):
+            client = await door.knock()
+            client.open()
+            try:
+                async with asyncio.timeout(1.0):
+                    await flood(client, data)
+            except TimeoutError:
+                pass
+            finally:
+                client.cut()
