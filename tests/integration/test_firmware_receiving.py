@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, InboxError, MessageRefused, NotSent
+from firmware_sim.errors import DeviceStopped, InboxError
 from firmware_sim.inbox import Inbox, Tally
-from firmware_sim.limits import InboxLimits, OutboxLimits, Policy, Reconnect
-from firmware_sim.receiving import Received, Receiving
-from tests.helpers.scripted_peer import Certificate, ScriptedPeer
+from firmware_sim.limits import InboxLimits
+from firmware_sim.receiving import Receiving
+from tests.helpers.scripted_peer import Certificate
+from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
 
 if TYPE_CHECKING:
-    import xml.etree.ElementTree as ET
     from pathlib import Path
 
-JID = "valve1@gw.example/fw"
-SENDER = "pump1@gw.example/fw"
-QOS = "urn:xmpp:qos"
 NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
-MESSAGE = "<message xmlns='jabber:client' id='m1' from='evil@x' to='y'><body>go</body></message>"
-ERRORS = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
-RECONNECT = Reconnect(base=0.02, cap=0.1, timeout=5.0)
-SCHEMA = "CREATE TABLE did (number INTEGER, id TEXT) STRICT"
 
 
 @pytest.fixture(scope="module")
@@ -39,129 +29,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     return Certificate.make(tmp_path_factory.mktemp("pki"))
 
 
-class Application:
-    """Does what it is told by writing it down, and fails when it is told to."""
-
-    def __init__(self) -> None:
-        self.got: list[Received] = []
-        self.after: list[Received] = []
-        self.returned: list[Received] = []
-        self.fails: Exception | None = None
-        self.fails_after = False
-
-    def act(self, message: Received, db: sqlite3.Connection) -> None:
-        db.execute("INSERT INTO did VALUES (?, ?)", (message.number, message.id))
-        if self.fails is not None:
-            raise self.fails
-        self.got.append(message)
-
-    def afterwards(self, message: Received) -> None:
-        self.after.append(message)
-        if self.fails_after:
-            raise RuntimeError("after")
-
-
-class Talk:
-    """A device, its server, and what the server may say to it."""
-
-    def __init__(self, peer: ScriptedPeer, application: Application, make: Callable[..., Device]):
-        self.peer = peer
-        self.application = application
-        self._make = make
-        self.device = make()
-        self._asked = 0
-
-    async def start(self) -> None:
-        before = self.peer.sessions
-        await self.device.start()
-        async with asyncio.timeout(10):
-            while not self.device.online:
-                await self.device.changed()
-        await self.peer.until(lambda: self.peer.sessions > before)
-
-    async def restart(self) -> None:
-        await self.device.kill()
-        self.device = self._make()
-        await self.start()
-
-    async def ask(self, content: str, type_: str = "set", sender: str = SENDER) -> ET.Element:
-        """Send an iq to the device, and return its answer."""
-        self._asked += 1
-        id_ = f"q{self._asked}"
-        head = f"type='{type_}' id='{id_}' from='{sender}' to='{JID}'"
-        self.peer.say(f"<iq {head}>{content}</iq>")
-
-        def answers() -> list[ET.Element]:
-            return [reply for reply in self.peer.replies if reply.get("id") == id_]
-
-        await self.peer.until(lambda: bool(answers()))
-        (answer,) = answers()
-        assert answer.get("to") == sender
-        return answer
-
-    async def assured(self, msg_id: str = "1", message: str = MESSAGE, ns: str = QOS) -> ET.Element:
-        return await self.ask(f"<assured xmlns='{ns}' msgId='{msg_id}'>{message}</assured>")
-
-    async def deliver(self, msg_id: str = "1", ns: str = QOS) -> ET.Element:
-        return await self.ask(f"<deliver xmlns='{ns}' msgId='{msg_id}'/>")
-
-    async def acknowledged(self, message: str = MESSAGE, ns: str = QOS) -> ET.Element:
-        return await self.ask(f"<acknowledged xmlns='{ns}'>{message}</acknowledged>")
-
-    def did(self) -> list[tuple[int, str]]:
-        rows = self.device.inbox.database.execute("SELECT number, id FROM did").fetchall()
-        return [(int(number), str(id_)) for number, id_ in rows]
-
-
 @pytest.fixture
 def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
-    @asynccontextmanager
-    async def talking(**options: Any) -> AsyncIterator[Talk]:
-        application = Application()
-        of_device: dict[str, Any] = {}
-        if "policy" in options:
-            of_device["policy"] = options.pop("policy")
-        if "outbox_limits" in options:
-            of_device["limits"] = options.pop("outbox_limits")
-        receive = Receiving(
-            tmp_path / "inbox",
-            application.act,
-            afterwards=application.afterwards,
-            on_returned=application.returned.append,
-            schema=SCHEMA,
-            **options,
-        )
-
-        def make() -> Device:
-            return Device(
-                JID,
-                "secret",
-                outbox_path=tmp_path / "outbox",
-                ca_file=certificate.ca_file,
-                host="127.0.0.1",
-                port=peer.port,
-                reconnect=RECONNECT,
-                receive=receive,
-                **of_device,
-            )
-
-        async with ScriptedPeer(certificate).running() as peer:
-            found = Talk(peer, application, make)
-            await found.start()
-            try:
-                yield found
-            finally:
-                await found.device.close()
-
-    return talking
-
-
-def error_of(answer: ET.Element) -> str:
-    """Name the type and condition of an error, or say that it is none."""
-    if answer.get("type") != "error":
-        return str(answer.get("type"))
-    error = answer[0]
-    return f"{error.get('type')}/{error[0].tag.removeprefix(ERRORS)}"
+    return partial(talking, certificate, tmp_path)
 
 
 @pytest.mark.parametrize("namespace", NAMESPACES)
@@ -384,137 +254,6 @@ async def test_a_failing_disk_answers_nothing_and_a_restart_goes_on(
         await it.restart()
         assert error_of(await it.deliver("1")) == "result"
         assert error_of(await it.deliver("2")) == "cancel/item-not-found"
-
-
-async def test_what_it_can_is_announced_with_presence(talk: Callable[..., Any]) -> None:
-    async with talk(priority=5) as it:
-        await it.peer.until(lambda: bool(it.peer.others))
-        (presence,) = it.peer.others
-        priority, caps = presence
-        assert (presence.get("type"), priority.text) == (None, "5")
-        assert caps.tag == "{http://jabber.org/protocol/caps}c"
-        assert caps.get("hash") == "sha-1"
-        disco = "http://jabber.org/protocol/disco#info"
-        node = f"{caps.get('node')}#{caps.get('ver')}"
-        for asked in ("", f" node='{node}'"):
-            answer = await it.ask(f"<query xmlns='{disco}'{asked}/>", "get")
-            found = [(child.tag.partition("}")[2], child.attrib) for child in answer[0]]
-            features = sorted(each["var"] for name, each in found if name == "feature")
-            assert set(NAMESPACES) <= set(features)
-            ((kind, identity),) = [each for each in found if each[0] == "identity"]
-            text = f"{identity['category']}/{identity['type']}//<" + "".join(
-                f"{feature}<" for feature in features
-            )
-            digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
-            assert base64.b64encode(digest).decode() == caps.get("ver"), kind
-
-
-async def test_one_that_only_sends_announces_nothing(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    async with (
-        ScriptedPeer(certificate).running() as peer,
-        Device(
-            JID,
-            "secret",
-            outbox_path=tmp_path / "outbox",
-            ca_file=certificate.ca_file,
-            host="127.0.0.1",
-            port=peer.port,
-        ) as device,
-    ):
-        await device.send("<message/>")
-        await device.flush(10)
-        assert peer.others == []
-        head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
-        peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
-        await peer.until(lambda: bool(peer.replies))
-        assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
-        with pytest.raises(DeviceStopped, match="inbox is not open"):
-            _ = device.inbox
-
-
-async def test_nobody_is_let_see_it_by_itself(talk: Callable[..., Any]) -> None:
-    async with talk() as it:
-        it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
-        await it.acknowledged()
-        assert [other.get("type") for other in it.peer.others] == [None]
-
-
-async def test_a_device_can_stop_reading_and_go_on(talk: Callable[..., Any]) -> None:
-    async with talk() as it:
-        await it.acknowledged()
-        it.device.pause_reading()
-        asking = asyncio.create_task(it.acknowledged())
-        sent = asyncio.create_task(it.device.send("<message/>", qos=0))
-        await sent  # it still speaks
-        await it.peer.until(lambda: len(it.peer.others) == 2)
-        await asyncio.wait({asking}, timeout=0.2)
-        assert len(it.application.got) == 1
-        it.device.cut()  # a new session reads no more than the old one did
-        asking.cancel()
-        await it.peer.until(lambda: it.peer.sessions == 2 and len(it.peer.others) == 3)
-        asking = asyncio.create_task(it.acknowledged())
-        await asyncio.wait({asking}, timeout=0.2)
-        assert len(it.application.got) == 1
-        it.device.resume_reading()
-        assert error_of(await asking) == "result"
-        assert len(it.application.got) == 2
-    it.device.pause_reading()  # and without a session nothing happens
-    it.device.resume_reading()
-
-
-async def test_answers_are_left_out_where_the_link_takes_none(talk: Callable[..., Any]) -> None:
-    async with talk(limits=InboxLimits(unsent_bytes=-1)) as it:
-        head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
-        it.peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
-        it.peer.say(f"<iq type='get' id='p' from='{SENDER}'><ping xmlns='urn:xmpp:ping'/></iq>")
-        await it.peer.until(lambda: bool(it.peer.replies))
-        assert [reply.get("id") for reply in it.peer.replies] == ["p"]
-        assert it.did() == [(1, "m1")]
-
-
-async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..., Any]) -> None:
-    async with talk(outbox_limits=OutboxLimits(message_bytes=300)) as it:
-        assert await it.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
-        assert await it.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
-        await it.peer.until(lambda: len(it.peer.others) == 3)
-        _, first, second = it.peer.others
-        assert (first.tag, first.get("to"), first.get("id")) == (
-            "{jabber:client}message",
-            "gw.example",
-            "a",
-        )
-        assert (first[0].tag, first[0].text) == ("{jabber:client}body", "<")
-        assert second.get("to") == "x@gw.example/'\"&"
-        assert sum(it.device.counts().values()) == 0
-        with pytest.raises(MessageRefused, match="at most 300 bytes"):
-            await it.device.send(f"<message>{'x' * 300}</message>", qos=0)
-        it.device.cut()
-        with pytest.raises(NotSent, match="no session"):
-            await it.device.send("<message/>", qos=0)
-    with pytest.raises(DeviceStopped):
-        await it.device.send("<message/>", qos=0)
-
-
-async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..., Any]) -> None:
-    async with talk(policy=Policy(unsent_bytes=100_000)) as it:
-        for writer in it.peer._writers:
-            writer.transport.pause_reading()
-        body = f"<message><body>{'x' * 30_000}</body></message>"
-        sent = 0
-
-        async def flood() -> None:
-            nonlocal sent
-            while sent < 2000:  # what the kernel buffers is large
-                await it.device.send(body, qos=0)
-                sent += 1
-
-        with pytest.raises(NotSent, match="takes no more"):
-            await flood()
-        assert sent > 2
-        for writer in it.peer._writers:
-            writer.transport.resume_reading()
 
 
 async def test_an_inbox_that_cannot_be_opened_leaves_the_outbox_free(

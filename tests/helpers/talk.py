@@ -1,0 +1,159 @@
+"""A device that receives, the scripted server that it is connected to, and what that may say."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim.device import Device
+from firmware_sim.limits import Reconnect
+from firmware_sim.receiving import Receiving
+from tests.helpers.scripted_peer import ScriptedPeer
+
+if TYPE_CHECKING:
+    import sqlite3
+    import xml.etree.ElementTree as ET
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from firmware_sim.receiving import Received
+    from tests.helpers.scripted_peer import Certificate
+
+JID: Final = "valve1@gw.example/fw"
+SENDER: Final = "pump1@gw.example/fw"
+QOS: Final = "urn:xmpp:qos"
+MESSAGE: Final = (
+    "<message xmlns='jabber:client' id='m1' from='evil@x' to='y'><body>go</body></message>"
+)
+_ERRORS: Final = "{urn:ietf:params:xml:ns:xmpp-stanzas}"
+_RECONNECT: Final = Reconnect(base=0.02, cap=0.1, timeout=5.0)
+_SCHEMA: Final = "CREATE TABLE did (number INTEGER, id TEXT) STRICT"
+
+
+class Application:
+    """Does what it is told by writing it down, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.got: list[Received] = []
+        self.after: list[Received] = []
+        self.returned: list[Received] = []
+        self.fails: Exception | None = None
+        self.fails_after = False
+
+    def act(self, message: Received, db: sqlite3.Connection) -> None:
+        db.execute("INSERT INTO did VALUES (?, ?)", (message.number, message.id))
+        if self.fails is not None:
+            raise self.fails
+        self.got.append(message)
+
+    def afterwards(self, message: Received) -> None:
+        self.after.append(message)
+        if self.fails_after:
+            raise RuntimeError("after")
+
+
+class Talk:
+    """A device, its server, and what the server may say to it."""
+
+    def __init__(self, peer: ScriptedPeer, application: Application, make: Callable[..., Device]):
+        self.peer = peer
+        self.application = application
+        self._make = make
+        self.device = make()
+        self._asked = 0
+
+    async def start(self) -> None:
+        before = self.peer.sessions
+        await self.device.start()
+        async with asyncio.timeout(10):
+            while not self.device.online:
+                await self.device.changed()
+        await self.peer.until(lambda: self.peer.sessions > before)
+
+    async def restart(self) -> None:
+        await self.device.kill()
+        self.device = self._make()
+        await self.start()
+
+    async def ask(self, content: str, type_: str = "set", sender: str = SENDER) -> ET.Element:
+        """Send an iq to the device, and return its answer."""
+        self._asked += 1
+        id_ = f"q{self._asked}"
+        head = f"type='{type_}' id='{id_}' from='{sender}' to='{JID}'"
+        self.peer.say(f"<iq {head}>{content}</iq>")
+
+        def answers() -> list[ET.Element]:
+            return [reply for reply in self.peer.replies if reply.get("id") == id_]
+
+        await self.peer.until(lambda: bool(answers()))
+        (answer,) = answers()
+        assert answer.get("to") == sender
+        return answer
+
+    async def assured(self, msg_id: str = "1", message: str = MESSAGE, ns: str = QOS) -> ET.Element:
+        return await self.ask(f"<assured xmlns='{ns}' msgId='{msg_id}'>{message}</assured>")
+
+    async def deliver(self, msg_id: str = "1", ns: str = QOS) -> ET.Element:
+        return await self.ask(f"<deliver xmlns='{ns}' msgId='{msg_id}'/>")
+
+    async def acknowledged(self, message: str = MESSAGE, ns: str = QOS) -> ET.Element:
+        return await self.ask(f"<acknowledged xmlns='{ns}'>{message}</acknowledged>")
+
+    def did(self) -> list[tuple[int, str]]:
+        rows = self.device.inbox.database.execute("SELECT number, id FROM did").fetchall()
+        return [(int(number), str(id_)) for number, id_ in rows]
+
+
+@asynccontextmanager
+async def talking(certificate: Certificate, folder: Path, **options: Any) -> AsyncIterator[Talk]:
+    """Start a server and a device that receives.
+
+    Args:
+        certificate: the server's.
+        folder: where the device keeps its files.
+        options: `policy` and `outbox_limits` of the device, and any of `Receiving`.
+    """
+    application = Application()
+    of_device: dict[str, Any] = {}
+    if "policy" in options:
+        of_device["policy"] = options.pop("policy")
+    if "outbox_limits" in options:
+        of_device["limits"] = options.pop("outbox_limits")
+    receive = Receiving(
+        folder / "inbox",
+        application.act,
+        afterwards=application.afterwards,
+        on_returned=application.returned.append,
+        schema=_SCHEMA,
+        **options,
+    )
+
+    def make() -> Device:
+        return Device(
+            JID,
+            "secret",
+            outbox_path=folder / "outbox",
+            ca_file=certificate.ca_file,
+            host="127.0.0.1",
+            port=peer.port,
+            reconnect=_RECONNECT,
+            receive=receive,
+            **of_device,
+        )
+
+    async with ScriptedPeer(certificate).running() as peer:
+        found = Talk(peer, application, make)
+        await found.start()
+        try:
+            yield found
+        finally:
+            await found.device.close()
+
+
+def error_of(answer: ET.Element) -> str:
+    """Name the type and condition of an error, or say that it is none."""
+    if answer.get("type") != "error":
+        return str(answer.get("type"))
+    error = answer[0]
+    return f"{error.get('type')}/{error[0].tag.removeprefix(_ERRORS)}"

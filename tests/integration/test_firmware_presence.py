@@ -1,0 +1,170 @@
+"""What a device announces, level 0, and a device that stops reading, against a scripted server."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from firmware_sim.device import Device
+from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
+from firmware_sim.limits import InboxLimits, OutboxLimits, Policy
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer
+from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def talk(certificate: Certificate, tmp_path: Path) -> Callable[..., Any]:
+    return partial(talking, certificate, tmp_path)
+
+
+async def test_what_it_can_is_announced_with_presence(talk: Callable[..., Any]) -> None:
+    async with talk(priority=5) as it:
+        await it.peer.until(lambda: bool(it.peer.others))
+        (presence,) = it.peer.others
+        priority, caps = presence
+        assert (presence.get("type"), priority.text) == (None, "5")
+        assert caps.tag == "{http://jabber.org/protocol/caps}c"
+        assert caps.get("hash") == "sha-1"
+        disco = "http://jabber.org/protocol/disco#info"
+        node = f"{caps.get('node')}#{caps.get('ver')}"
+        for asked in ("", f" node='{node}'"):
+            answer = await it.ask(f"<query xmlns='{disco}'{asked}/>", "get")
+            found = [(child.tag.partition("}")[2], child.attrib) for child in answer[0]]
+            features = sorted(each["var"] for name, each in found if name == "feature")
+            assert set(NAMESPACES) <= set(features)
+            ((kind, identity),) = [each for each in found if each[0] == "identity"]
+            text = f"{identity['category']}/{identity['type']}//<" + "".join(
+                f"{feature}<" for feature in features
+            )
+            digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+            assert base64.b64encode(digest).decode() == caps.get("ver"), kind
+
+
+async def test_one_that_only_sends_announces_nothing(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with (
+        ScriptedPeer(certificate).running() as peer,
+        Device(
+            JID,
+            "secret",
+            outbox_path=tmp_path / "outbox",
+            ca_file=certificate.ca_file,
+            host="127.0.0.1",
+            port=peer.port,
+        ) as device,
+    ):
+        await device.send("<message/>")
+        await device.flush(10)
+        assert peer.others == []
+        head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
+        peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
+        await peer.until(lambda: bool(peer.replies))
+        assert error_of(peer.replies[0]) == "cancel/feature-not-implemented"
+        with pytest.raises(DeviceStopped, match="inbox is not open"):
+            _ = device.inbox
+
+
+async def test_nobody_is_let_see_it_by_itself(talk: Callable[..., Any]) -> None:
+    async with talk() as it:
+        it.peer.say(f"<presence type='subscribe' from='{SENDER}' to='{JID}'/>")
+        await it.acknowledged()
+        assert [other.get("type") for other in it.peer.others] == [None]
+
+
+async def test_a_device_can_stop_reading_and_go_on(talk: Callable[..., Any]) -> None:
+    async with talk() as it:
+        await it.acknowledged()
+        it.device.pause_reading()
+        asking = asyncio.create_task(it.acknowledged())
+        sent = asyncio.create_task(it.device.send("<message/>", qos=0))
+        await sent  # it still speaks
+        await it.peer.until(lambda: len(it.peer.others) == 2)
+        await asyncio.wait({asking}, timeout=0.2)
+        assert len(it.application.got) == 1
+        it.device.cut()  # a new session reads no more than the old one did
+        asking.cancel()
+        await it.peer.until(lambda: it.peer.sessions == 2 and len(it.peer.others) == 3)
+        asking = asyncio.create_task(it.acknowledged())
+        await asyncio.wait({asking}, timeout=0.2)
+        assert len(it.application.got) == 1
+        it.device.resume_reading()
+        assert error_of(await asking) == "result"
+        assert len(it.application.got) == 2
+    it.device.pause_reading()  # and without a session nothing happens
+    it.device.resume_reading()
+
+
+async def test_answers_are_left_out_where_the_link_takes_none(talk: Callable[..., Any]) -> None:
+    async with talk(limits=InboxLimits(unsent_bytes=-1)) as it:
+        head = f"type='set' id='q' from='{SENDER}' to='{JID}'"
+        it.peer.say(f"<iq {head}><acknowledged xmlns='{QOS}'>{MESSAGE}</acknowledged></iq>")
+        it.peer.say(f"<iq type='get' id='p' from='{SENDER}'><ping xmlns='urn:xmpp:ping'/></iq>")
+        await it.peer.until(lambda: bool(it.peer.replies))
+        assert [reply.get("id") for reply in it.peer.replies] == ["p"]
+        assert it.did() == [(1, "m1")]
+
+
+async def test_a_message_of_level_0_is_sent_once_or_not_at_all(talk: Callable[..., Any]) -> None:
+    async with talk(outbox_limits=OutboxLimits(message_bytes=300)) as it:
+        assert await it.device.send("<message id='a'><body>&lt;</body></message>", qos=0) == 0
+        assert await it.device.send_log("E", "", qos=0, to="x@gw.example/'\"&") == 0
+        await it.peer.until(lambda: len(it.peer.others) == 3)
+        _, first, second = it.peer.others
+        assert (first.tag, first.get("to"), first.get("id")) == (
+            "{jabber:client}message",
+            "gw.example",
+            "a",
+        )
+        assert (first[0].tag, first[0].text) == ("{jabber:client}body", "<")
+        assert second.get("to") == "x@gw.example/'\"&"
+        assert sum(it.device.counts().values()) == 0
+        with pytest.raises(MessageRefused, match="at most 300 bytes"):
+            await it.device.send(f"<message>{'x' * 300}</message>", qos=0)
+        it.device.cut()
+        with pytest.raises(NotSent, match="no session"):
+            await it.device.send("<message/>", qos=0)
+    with pytest.raises(DeviceStopped):
+        await it.device.send("<message/>", qos=0)
+
+
+async def test_level_0_is_refused_where_the_link_takes_no_more(talk: Callable[..., Any]) -> None:
+    async with talk(policy=Policy(unsent_bytes=100_000)) as it:
+        for writer in it.peer._writers:
+            writer.transport.pause_reading()
+        body = f"<message><body>{'x' * 30_000}</body></message>"
+        sent = 0
+
+        async def flood() -> None:
+            nonlocal sent
+            while sent < 2000:  # what the kernel buffers is large
+                await it.device.send(body, qos=0)
+                sent += 1
+
+        with pytest.raises(NotSent, match="takes no more"):
+            await flood()
+        assert sent > 2
+        for writer in it.peer._writers:
+            writer.transport.resume_reading()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    logging.getLogger("slixmpp").setLevel(logging.CRITICAL)
