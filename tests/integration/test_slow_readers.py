@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from edge.errors import StoreBusy
 from tests.helpers.gateway import UNPACED
 from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.xmpp import CLIENT, SM, WAIT_S, Client, condition
@@ -251,3 +252,46 @@ async def test_what_all_sessions_hold_is_bounded_and_nobody_is_ended_for_others(
             assert gateway.front.used()["sessions"] == 13
         for client in slow:
             client.cut()
+
+
+async def test_what_cannot_be_stored_for_want_of_room_is_told(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
+        await there(gateway) as slow,
+        await gateway.bound("meter") as meter,
+    ):
+        meter.send("".join(letter("meter", n, BARE) for n in range(SHARE)))
+        assert await answered(meter) == []
+        await gateway.store.run(lambda tx: tx.row("PRAGMA max_page_count = 1"))
+        meter.send("".join(letter("meter", n, BARE, 9000) for n in range(SHARE, SHARE + 5)))
+        for number in range(SHARE, SHARE + 5):
+            stanza = await meter.stanza()
+            assert stanza.get("id") == f"meter-{number}"
+            assert condition(stanza) == "resource-constraint"
+        await gateway.store.run(lambda tx: tx.row("PRAGMA max_page_count = 100000"))
+        meter.send(letter("meter", SHARE + 5, BARE))
+        found = await letters(slow, SHARE + 1)
+        assert of("meter", found) == [*range(SHARE), SHARE + 5]
+
+
+@pytest.mark.long
+async def test_what_can_neither_be_stored_nor_told_is_counted(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, *NAMES, **OPTIONS) as gateway,
+        await there(gateway) as slow,
+        await gateway.bound("meter") as meter,
+    ):
+        meter.send("".join(letter("meter", n, BARE) for n in range(SHARE)))
+        assert await answered(meter) == []
+        session = gateway.front.session(slow.full)
+        assert session is not None
+        with gateway.locked():  # longer than the store waits: what it was handed is nowhere yet
+            session.deliver(
+                f"<message type='chat' from='{meter.full}' to='{BARE}'/>".encode(), None
+            )
+            for _ in range(2):  # to store it, and to tell
+                with pytest.raises(StoreBusy):
+                    await gateway.store.run(lambda tx: tx.now)
+            assert gateway.tally.take()["returned"] == 1
+        meter.send(letter("meter", SHARE, BARE))
+        assert of("meter", await letters(slow, SHARE + 1)) == list(range(SHARE + 1))
