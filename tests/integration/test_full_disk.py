@@ -6,8 +6,10 @@ they leave nothing at all: it can still be asked.
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -188,3 +190,55 @@ async def test_a_disk_that_fills_while_messages_come_loses_none_that_was_answere
     assert logged == answered
     path = gateway.folder / database.FILE_NAME
     assert path.stat().st_size < DISK
+
+
+async def test_a_process_that_reads_without_end_costs_no_more_than_the_bounds(
+    tmp_path: Path,
+) -> None:
+    """New messages wait, what is held goes on; then only reading does; and all when it has gone."""
+    bounds = {**SMALL, "database_bytes": 40 * MIB, "wal_bytes": 6 * MIB}
+    gateway = Gateway(tmp_path / "gateway", "writer", require_tls=False, **bounds)
+    path = gateway.folder / database.FILE_NAME
+    with gateway.run() as process, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        async with await bound(process, "writer") as writer:
+            for number in range(20):
+                assert await writer.assured(f"held{number}", log_message(number)) == "received"
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM meta").fetchone()
+            while (told := await exchange(writer, 30)) == "delivered":
+                assert on_disk(path) < 20 * MIB
+            assert told == "resource-constraint"
+            assert 6 * MIB < on_disk(path) < 12 * MIB
+            for number in range(20):
+                assert await writer.deliver(f"held{number}") == "delivered"
+            grow(path, 40 * MIB)
+            assert await writer.deliver("unknown") in {"item-not-found", "resource-constraint"}
+            await ask(writer)
+            before = on_disk(path)
+            assert await exchange(writer, 31) == "resource-constraint"
+            assert on_disk(path) == before
+            other.execute("ROLLBACK")
+            assert await exchange(writer, 32) == "delivered"
+        assert process.terminate() == 0
+        assert "Traceback" not in process.stderr, process.stderr
+
+
+async def exchange(client: Client, number: int) -> str:
+    """Send a large message; returns `delivered`, or the condition of the error."""
+    name = f"big{number}"
+    message = log_message(number, "E" * 8000)
+    told = await client.assured(name, message)
+    return await client.deliver(name) if told == "received" else told
+
+
+def on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*"))
+
+
+def grow(path: Path, size: int) -> None:
+    """Have another process write until the WAL is long."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
+        other.execute("CREATE TABLE filler (bytes BLOB)")
+        while on_disk(path) < size:
+            other.execute("INSERT INTO filler VALUES (randomblob(1000000))")
+            other.execute("DELETE FROM filler")
