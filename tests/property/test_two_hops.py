@@ -50,6 +50,7 @@ LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 SENDERS: Final = ("pump", "cam")
 RECEIVER: Final = f"valve@{DOMAIN}"
 SESSIONS: Final = (f"{RECEIVER}/fw", f"{RECEIVER}/spare")
+LEVELS: Final = st.lists(st.sampled_from([1, 2, 2]), min_size=1, max_size=5)
 LIMITS: Final = Limits(
     outbox_messages_per_account=8,
     outbox_window=3,
@@ -213,18 +214,18 @@ class TwoHops(RuleBasedStateMachine):
 
     # What devices do.
 
-    @rule(name=st.sampled_from(SENDERS), levels=st.lists(st.sampled_from([1, 2, 2]), max_size=4))
+    @rule(name=st.sampled_from(SENDERS), levels=LEVELS)
     def queue(self, name: str, levels: list[int]) -> None:
         self.senders[f"{name}@{DOMAIN}/fw"].levels += levels
         self.work()
 
-    @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4), room=st.integers(0, 5))
-    def hear(self, full: str, count: int, room: int) -> None:
-        """Let a receiver take some of what it was sent; now and then it has no room."""
-        for _ in range(count):
+    @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4), refused=st.integers(0, 2))
+    def hear(self, full: str, count: int, refused: int) -> None:
+        """Let a receiver take some of what it was sent; for the first it may have no room."""
+        for number in range(count):
             if self.down[full] and full not in self.detached:
                 one = read(self.down[full].popleft())
-                xml = self.receivers[full].take(one, full=room == 0)
+                xml = self.receivers[full].take(one, full=number < refused)
                 self.up.append((full, self.gateway.work(full, xml)))
 
     # What the gateway does.
@@ -244,13 +245,26 @@ class TwoHops(RuleBasedStateMachine):
                 sender.answer(self.down[full].popleft())
         self.work()
 
-    @rule(rounds=st.integers(1, 8))
-    def talk(self, rounds: int) -> None:
-        """Let all of them go on for a while."""
+    def go_on(self, rounds: int) -> None:
+        """Let all of them go on for a while; what the device has done then, nobody was told."""
         for _ in range(rounds):
             self.commit(6)
             for full in SESSIONS:
-                self.hear(full, 4, 1)
+                self.hear(full, 4, 0)
+
+    @rule(
+        rounds=st.integers(1, 8),
+        then=st.sampled_from(["goes on", "leaves", "leaves", "comes again", "never comes again"]),
+    )
+    def talk(self, rounds: int, then: str) -> None:
+        """Go on for a while; then the sessions that are there go on, or lose their answers."""
+        self.go_on(rounds)
+        for full in SESSIONS if then != "goes on" else ():
+            self.leave(full)
+            if then == "comes again":
+                self.connect(full)
+        if then == "never comes again":
+            self.let_all_expire()
 
     @rule(seconds=st.sampled_from([5.0, 15.0, 45.0]))
     def wait(self, seconds: float) -> None:
@@ -365,7 +379,7 @@ class TwoHops(RuleBasedStateMachine):
         for full in (*SESSIONS, *self.senders):
             self.connect(full)
         for _ in range(200):
-            self.talk(4)
+            self.go_on(4)
             left = self.gateway.count("SELECT count(*) FROM outbox")
             if not left and all(s.current == len(s.levels) for s in self.senders.values()):
                 break
