@@ -70,8 +70,9 @@ class Surplus:
     def _keep(self, stanza: bytes) -> bool:
         """Keep a presence instead of its sender's last one; false if there is no room here."""
         key = origin.shown(stanza)
-        before = self._latest.get(key)
-        size = len(stanza) + COST - (0 if before is None else len(before) + COST)
+        if (before := self._latest.pop(key, None)) is not None:
+            self._hold(-len(before) - COST)
+        size = len(stanza) + COST
         if self._bytes + size > self._most:
             return False
         self._latest[key] = stanza

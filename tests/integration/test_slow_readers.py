@@ -146,6 +146,26 @@ async def test_the_order_holds_where_the_session_ends_before_it_took_anything(
         slow.cut()
 
 
+async def test_nothing_overtakes_what_is_on_its_way_back(tmp_path: Path) -> None:
+    """Room that comes before the store had its turn is for what comes behind."""
+    async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway, await there(gateway) as slow:
+        session = gateway.front.session(slow.full)
+        assert session is not None
+        assert session.management is not None
+        stanzas = [
+            letter("meter", n, BARE).replace("<message", "<message from='meter@gw.example/fw'")
+            for n in range(SHARE + 2)
+        ]
+        for stanza in stanzas[:-1]:
+            session.deliver(stanza.encode(), None)
+        session.acknowledged(session.management, session.management.sent)
+        session.deliver(stanzas[-1].encode(), None)
+        found: list[str] = []
+        while len(found) < SHARE + 2:
+            found.append((await slow.stanza()).get("id", ""))
+        assert of("meter", found) == list(range(SHARE + 2))
+
+
 async def test_a_burst_from_many_finds_its_way(tmp_path: Path) -> None:
     """More sources than shares, at once, to somebody who reads and acknowledges all the while."""
     async with in_process(tmp_path, *NAMES, **OPTIONS) as gateway:
