@@ -54,6 +54,7 @@ _OPTIONS: Final = {
 }
 _POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
 _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_REACHED: Final = 0.6  # of the messages come to the moment at which they meet a fault, by levels
 _DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 _FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
@@ -107,7 +108,7 @@ class _Sender:
         self._settings, self._plan = settings, settings.plan
         self._run, self._gateway, self._password = run, gateway, password
         self._random = random.Random(f"pace/{settings.seed}/{name}")  # noqa: S311 - repeatable
-        faults = FaultPlan(settings.seed, name, settings.faults)
+        faults = FaultPlan(settings.seed, name, min(settings.faults / _REACHED, 1.0))
         self.actor = Actor(HOST, gateway.port, faults, self._make)
         self.plain: dict[Key, State] = {}
         """What became of its messages of level 0: sent, or not."""
