@@ -18,6 +18,7 @@ from edge.rules.quota import (
     Stored,
     Usage,
     over_offline,
+    over_outbox,
     plan,
 )
 
@@ -197,3 +198,29 @@ def test_what_is_stored_for_an_account_is_bounded(
     size: int, account: Usage, source: Usage, total: Usage, over: Over | None
 ) -> None:
     assert over_offline(size, Stored(account, source, total), OFFLINE) == over
+
+
+OUTBOX = Stored(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
+
+
+@pytest.mark.parametrize(
+    ("size", "mine", "account", "source", "total", "over"),
+    [
+        (100, 0, Usage(), Usage(), Usage(), None),
+        (1, 0, Usage(), Usage(12, 12), Usage(), Over("outbox_messages_per_source", 12)),
+        (101, 0, Usage(), Usage(11, 1100), Usage(), Over("outbox_bytes_per_source", 1200)),
+        (100, 4, Usage(13, 1300), Usage(4, 400), Usage(), None),
+        (1, 4, Usage(14, 14), Usage(4, 4), Usage(), Over("outbox_messages_per_account", 14)),
+        (1, 4, Usage(5, 1400), Usage(4, 4), Usage(), Over("outbox_bytes_per_account", 1400)),
+        (1, 3, Usage(15, 15), Usage(3, 3), Usage(), None),
+        (1, 3, Usage(16, 16), Usage(3, 3), Usage(), Over("outbox_messages_per_account", 16)),
+        (1, 0, Usage(), Usage(4, 4), Usage(70, 70), Over("outbox_messages", 70)),
+        (1, 0, Usage(), Usage(4, 4), Usage(7, 7000), Over("outbox_bytes", 7000)),
+        (1, 0, Usage(), Usage(3, 3), Usage(79, 7999), None),
+        (1, 0, Usage(), Usage(3, 3), Usage(80, 80), Over("outbox_messages", 80)),
+    ],
+)
+def test_what_waits_for_devices_is_bounded_and_nobody_shuts_the_others_out(
+    size: int, mine: int, account: Usage, source: Usage, total: Usage, over: Over | None
+) -> None:
+    assert over_outbox(size, mine, Stored(account, source, total), OUTBOX) == over

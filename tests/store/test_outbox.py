@@ -1,0 +1,240 @@
+"""The outbox's rows: what is loaded, what counts, what expires, and what an operator does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.errors import SetupError
+from edge.rules.quota import Usage
+from edge.store import custody, dead, outbox
+from edge.store.dead import Letter
+from edge.store.outbox import Row
+from tests.helpers.people import PUMP, VALVE, VALVE_BARE
+from tests.helpers.store import Gateway, digest_of, new_database
+
+PUMP_BARE = "pump1@gw.example"
+BODY = b"<message><body>x</body></message>"
+LIMIT = Usage(10, 10_000)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    for name in ("pump1", "valve"):
+        made.add(name)
+    yield made
+    made.close()
+
+
+def add(gateway: Gateway, source: str = PUMP_BARE, to: str = "valve", size: int = 100) -> int:
+    message = source, f"{source}/fw", "m1", 2, BODY, size
+    row = gateway.tx(lambda tx: outbox.add(tx, to, *message))
+    assert row is not None
+    return row
+
+
+def get(gateway: Gateway, row: int) -> Row:
+    found = gateway.tx(lambda tx: outbox.get(tx, row))
+    assert found is not None
+    return found
+
+
+def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
+    row = add(gateway)
+    found = get(gateway, row)
+    assert found[:7] == (row, "valve", PUMP_BARE, PUMP, "m1", 2, "queued")
+    assert (found.bytes, found.since, found.due) == (100, gateway.clock.service, None)
+    assert (found.held, found.under_way, found.there) == (False, False, False)
+    assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
+
+
+def test_nobody_has_an_outbox_who_has_no_account(gateway: Gateway) -> None:
+    message = PUMP_BARE, PUMP, None, 1, BODY, 100
+    assert gateway.tx(lambda tx: outbox.add(tx, "nobody", *message)) is None
+    assert gateway.count("SELECT count(*) FROM outbox_bodies") == 0
+
+
+def test_a_number_is_never_used_twice(gateway: Gateway) -> None:
+    first = get(gateway, add(gateway))
+    gateway.tx(lambda tx: outbox.remove(tx, first))
+    assert add(gateway) > first.row
+    assert gateway.count("SELECT count(*) FROM outbox_bodies") == 1
+
+
+def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway: Gateway) -> None:
+    rows = [add(gateway) for _ in range(3)] + [add(gateway, f"s{n}@gw.example") for n in range(9)]
+    moving = get(gateway, rows[0])._replace(state="offered", session=VALVE)
+    gone = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/gone")
+    gateway.tx(lambda tx: [outbox.save(tx, row) for row in (moving, gone)])
+    window = gateway.tx(lambda tx: outbox.window(tx, "valve", 2))
+    assert [row.row for row in window] == [rows[0], rows[2], *rows[3:6]]
+    gateway.bind("valve@gw.example/gone")
+    window = gateway.tx(lambda tx: outbox.window(tx, "valve", 2))
+    assert [(row.row, row.there) for row in window][:2] == [(rows[0], False), (rows[1], True)]
+
+
+def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) -> None:
+    row = get(gateway, add(gateway))
+    generation = gateway.bind(VALVE)
+    gateway.tx(lambda tx: outbox.begin(tx, row, generation, outbox.KIND))
+    assert get(gateway, row.row).under_way
+    gateway.crash()
+    assert not get(gateway, row.row).under_way
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+
+
+def test_what_is_removed_is_not_under_way(gateway: Gateway) -> None:
+    row = get(gateway, add(gateway))
+    generation = gateway.bind(VALVE)
+    gateway.tx(lambda tx: outbox.begin(tx, row, generation, outbox.PLAIN))
+    gateway.tx(lambda tx: outbox.remove(tx, row._replace(under_way=True)))
+    assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
+
+
+def test_what_is_held_for_an_account_counts(gateway: Gateway) -> None:
+    add(gateway)
+    add(gateway, to="pump1", size=7)
+    add(gateway, "cam@gw.example", size=1000)
+
+    def hold(recipient: str | None, key: str) -> None:
+        content = BODY, digest_of(key), recipient
+        gateway.tx(lambda tx: custody.hold(tx, PUMP_BARE, PUMP, key, VALVE_BARE, *content))
+
+    hold("valve", "h1")
+    hold(None, "h2")
+    size = custody.charge("h1", BODY)
+    mine, waiting = gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
+    assert mine == 2
+    assert waiting.account == Usage(3, 1100 + size)
+    assert waiting.source == Usage(3, 107 + size)
+    assert waiting.total == Usage(4, 1107 + size)
+    held = gateway.tx(lambda tx: custody.find(tx, PUMP_BARE, PUMP, "h1"))
+    assert held is not None
+    gateway.tx(lambda tx: custody.release(tx, held, 256))
+    assert gateway.tx(outbox.total) == Usage(3, 1107)
+
+
+def test_what_falls_due_comes_earliest_first(gateway: Gateway) -> None:
+    rows = [get(gateway, add(gateway)) for _ in range(3)]
+    due = [2000.0, 1500.0, 3000.0]
+    later = [row._replace(due=when) for row, when in zip(rows, due, strict=True)]
+    gateway.tx(lambda tx: [outbox.save(tx, row) for row in later])
+    assert gateway.tx(outbox.first_due) == 1500.0
+    gateway.clock.service = 2000.0
+    assert [row.row for row in gateway.tx(outbox.due)] == [rows[1].row, rows[0].row]
+
+
+def test_what_expires_is_what_has_waited_and_a_requeued_one_hides_nothing(
+    gateway: Gateway,
+) -> None:
+    old = add(gateway)
+    gateway.clock.service += 100
+    message = old - 1, "valve", PUMP, "m0", VALVE, BODY, 100
+    assert gateway.tx(lambda tx: outbox.restore(tx, *message)) == old - 1
+    assert gateway.tx(outbox.first_since) == gateway.clock.service - 100
+    assert [row.row for row in gateway.tx(lambda tx: outbox.expired(tx, 100))] == [old]
+    assert gateway.tx(lambda tx: outbox.expired(tx, 101)) == []
+
+
+def test_a_removed_account_leaves_orphans(gateway: Gateway) -> None:
+    row = add(gateway)
+    gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
+    gateway.add("valve")
+    assert [found.row for found in gateway.tx(outbox.orphans)] == [row]
+    assert gateway.tx(lambda tx: outbox.window(tx, "valve", 8)) == [], "another has the name"
+
+
+@pytest.mark.parametrize("query", ["window", "usage"])
+def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, query: str) -> None:
+    seen: list[str] = []
+    gateway.connection.set_trace_callback(seen.append)
+    if query == "window":
+        gateway.tx(lambda tx: outbox.window(tx, "valve", 8))
+    else:
+        gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
+    gateway.connection.set_trace_callback(None)
+    statements = [sql for sql in seen if sql.lstrip().startswith("SELECT")]
+    assert statements
+    for sql in statements:
+        plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {sql}").fetchall()
+        scans = [line for *_, line in plan if line.startswith("SCAN") and "_total" not in line]
+        assert not scans, (sql, plan)
+
+
+# What an operator does with the dead.
+
+
+def bury(gateway: Gateway, **fields: object) -> None:
+    known: dict[str, object] = {"state": dead.FAILED, "recipient": "valve", "outbox": 7}
+    letter = Letter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
+    gateway.tx(lambda tx: dead.bury(tx, letter, LIMIT))
+
+
+def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
+    return gateway.tx(lambda tx: dead.requeue(tx, row, may_repeat=may_repeat))
+
+
+def test_the_dead_are_listed_page_by_page(gateway: Gateway) -> None:
+    for _ in range(5):
+        bury(gateway)
+    first = gateway.tx(lambda tx: dead.listed(tx, 0, 3))
+    assert [one.row for one in first] == [1, 2, 3]
+    assert [one.row for one in gateway.tx(lambda tx: dead.listed(tx, 3, 3))] == [4, 5]
+    one = gateway.tx(lambda tx: dead.get(tx, 4))
+    assert (one.sender, one.state, one.recipient, one.outbox) == (PUMP, "failed", "valve", 7)
+    assert gateway.tx(lambda tx: dead.body(tx, 4)) == BODY
+
+
+@pytest.mark.parametrize("state", [dead.FAILED, dead.REFUSED])
+def test_what_was_not_delivered_is_a_new_message(gateway: Gateway, state: str) -> None:
+    bury(gateway, state=state)
+    row = requeue(gateway)
+    found = get(gateway, row)
+    assert (found.state, found.sender, found.msg_id, found.session) == ("queued", PUMP, "m1", None)
+    assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
+    assert gateway.count("SELECT count(*) FROM dead") == 0
+
+
+def test_what_is_in_doubt_goes_on_where_it_stood(gateway: Gateway) -> None:
+    bury(gateway, state=dead.IN_DOUBT, session=VALVE)
+    assert requeue(gateway) == 7
+    found = get(gateway, 7)
+    assert (found.state, found.session, found.sends, found.attempts) == ("released", VALVE, 1, 0)
+
+
+def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
+    bury(gateway, state=dead.IN_DOUBT, session=VALVE)
+    assert get(gateway, requeue(gateway, may_repeat=True)).state == "queued"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"state": "refused", "recipient": None}, "message 1 was for the gateway itself"),
+        ({"recipient": "gone"}, "message 1 was for device 'gone', which does not exist"),
+        ({"state": "in doubt", "qos": 1, "session": VALVE}, "--may-repeat sends it anew"),
+        ({"state": "in doubt", "session": None}, "--may-repeat sends it anew"),
+    ],
+)
+def test_what_cannot_be_requeued_says_why_and_stays(
+    gateway: Gateway, fields: dict[str, object], told: str
+) -> None:
+    bury(gateway, **fields)
+    with pytest.raises(SetupError, match=told):
+        requeue(gateway)
+    assert gateway.count("SELECT count(*) FROM dead") == 1
+    assert gateway.count("SELECT count(*) FROM outbox") == 0
+
+
+def test_a_dropped_message_is_gone_and_logged(gateway: Gateway) -> None:
+    bury(gateway)
+    gateway.tx(lambda tx: dead.drop(tx, 1))
+    assert gateway.count("SELECT count(*) FROM dead") == 0
+    (event,) = gateway.events("system", "dropped")
+    assert event.tags == {"msgId": "m1", "destination": VALVE_BARE, "state": "failed"}
+    for act in (dead.drop, dead.get, dead.body):
+        with pytest.raises(SetupError, match="there is no dead message 1"):
+            gateway.tx(lambda tx, act=act: act(tx, 1))  # type: ignore[misc]
