@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edge.handlers.feature import House
     from edge.store.database import Transaction
 
-RULE: Final = "send_buffer"
+RULE: Final = "crowded"
 """The rule under which it is logged that a stanza found no room and was not stored."""
 
 _STORED: Final = (Kind.NORMAL, Kind.CHAT)

@@ -87,7 +87,7 @@ FLOODS = {
 }
 
 TOLD = {
-    "messages to who never reads": "send_buffer",
+    "messages to who never reads": "crowded",
     "messages to store for who never reads": "offline_bytes",
     "as many stanzas as there can be": "rate",
     "as many bytes as there can be": "rate",

@@ -102,7 +102,7 @@ async def test_a_flooder_ends_nobodys_session_and_others_are_heard(tmp_path: Pat
         assert await slow.handled() == 1, "it is the same session"
         flood.send(letter("flood", 500, slow.full))
         assert await letters(slow, 1) == ["flood-500"]
-    refused = [e for e in gateway.gateway.events("system") if e["name"] == "send_buffer"]
+    refused = [e for e in gateway.gateway.events("system") if e["name"] == "crowded"]
     assert refused[0]["source"] == "flood@gw.example"
     assert refused[0]["value"] >= 1
 

@@ -124,7 +124,7 @@ def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -
 def test_who_sent_what_is_not_stored_is_told(gateway: Gateway, stanza: bytes) -> None:
     turn_back(gateway, stanza)
     assert told(gateway) == [("mx", "resource-constraint")]
-    assert rules(gateway) == [("pump1@gw.example", "send_buffer")]
+    assert rules(gateway) == [("pump1@gw.example", "crowded")]
     assert gateway.count("SELECT count(*) FROM offline") == 0
 
 
@@ -140,7 +140,7 @@ def test_who_sent_what_is_not_stored_is_told(gateway: Gateway, stanza: bytes) ->
 def test_what_is_never_answered_is_not_lost_unseen(gateway: Gateway, stanza: bytes) -> None:
     turn_back(gateway, stanza)
     assert told(gateway) == []
-    assert rules(gateway) == [("pump1@gw.example", "send_buffer")]
+    assert rules(gateway) == [("pump1@gw.example", "crowded")]
 
 
 def test_what_cannot_be_stored_is_told(gateway: Gateway) -> None:
