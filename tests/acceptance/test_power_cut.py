@@ -29,21 +29,25 @@ from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.power_cut import Disk
 from tests.helpers.processes import start
 from tests.helpers.store import Clock, read_element
-from tests.helpers.xmpp import Client, condition
+from tests.helpers.xmpp import CLIENT, Client, condition
 
 SENDERS = 6
 EACH = 24
 """Messages of a device in each of the gateway's two lives."""
 
 ABSENT = "absent@gw.example"
+TAKER = "taker@gw.example"
+GIVER = "giver@gw.example/fw"
+QOS = "urn:xmpp:qos"
+INFO = "http://jabber.org/protocol/disco#info"
 WAL = f"{database.FILE_NAME}-wal"
 MOMENT = Clock()()
 PADDING = "x" * 5000
 """Makes the WAL long enough for checkpoints."""
 
 HELD, LOGGED, ACKNOWLEDGED = "held", "logged", "acknowledged"
-STORED, HANDED = "stored", "handed"
-KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, HANDED)
+STORED, HANDED, TAKEN = "stored", "handed", "taken"
+KINDS = (HELD, LOGGED, ACKNOWLEDGED, STORED, HANDED, TAKEN)
 
 Key = tuple[str, str]
 
@@ -79,6 +83,7 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self._log = path
         self.told: list[Told] = []
+        self._names: dict[str, str] = {}  # of what was taken, by the msgId of the gateway's own
 
     def note(self, what: str, sender: str, msg_id: str) -> None:
         self.told.append(Told(what, sender, msg_id, self._log.stat().st_size))
@@ -111,20 +116,41 @@ class Witness:
                 self.note(STORED, "talker@gw.example/fw", key)
 
     async def hand_over(self, port: int, life: int) -> None:
-        """Send assured messages to a device that is away."""
-        full = "giver@gw.example/fw"
+        """Send assured messages to a device that is away, and to one that is there."""
         async with await bound(port, "giver") as client:
-            for number in range(EACH):
-                key = f"{life}-{number}"
-                body = f"<message xmlns='jabber:client'><body>{PADDING}</body></message>"
-                offer = f"<assured xmlns='urn:xmpp:qos' msgId='{key}'>{body}</assured>"
-                answer = await client.iq("set", offer, ABSENT)
+            for number in range(2 * EACH):
+                key, to = f"{life}-{number}", (ABSENT, TAKER)[number % 2]
+                text = f"<thread>{key}</thread><body>{PADDING}</body>"
+                body = f"<message xmlns='jabber:client'>{text}</message>"
+                offer = f"<assured xmlns='{QOS}' msgId='{key}'>{body}</assured>"
+                answer = await client.iq("set", offer, to)
                 assert answer.get("type") == "result", condition(answer)
-                self.note(HELD, full, key)
-                if number % 3:
-                    release = f"<deliver xmlns='urn:xmpp:qos' msgId='{key}'/>"
-                    assert (await client.iq("set", release, ABSENT)).get("type") == "result"
-                    self.note(HANDED, full, key)
+                self.note(HELD, GIVER, key)
+                if number % 12 < 10:
+                    release = f"<deliver xmlns='{QOS}' msgId='{key}'/>"
+                    assert (await client.iq("set", release, to)).get("type") == "result"
+                    self.note(HANDED, GIVER, key)
+
+    async def take(self, port: int) -> None:
+        """Take what is handed on, until the gateway is gone."""
+        async with await bound(port, "taker") as client:
+            client.send("<presence/>")
+            while True:
+                iq = await client.element()
+                if iq.get("type") not in ("get", "set"):
+                    continue
+                content = ""
+                (payload,) = iq
+                msg_id = payload.get("msgId", "")
+                if payload.tag == f"{{{INFO}}}query":
+                    content = f"<query xmlns='{INFO}'><feature var='{QOS}'/></query>"
+                elif payload.tag == f"{{{QOS}}}assured":
+                    self._names[msg_id] = payload[0].findtext(f"{CLIENT}thread", "")
+                    content = f"<received xmlns='{QOS}' msgId='{msg_id}'/>"
+                else:
+                    self.note(TAKEN, GIVER, self._names[msg_id])
+                id_, to = iq.attrib["id"], iq.attrib["from"]
+                client.send(f"<iq type='result' id='{id_}' to='{to}'>{content}</iq>")
 
 
 async def bound(port: int, name: str) -> Client:
@@ -143,7 +169,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("power")
     names = [f"device{number}" for number in range(SENDERS)]
     gateway = Gateway(
-        folder / "gateway", *names, "talker", "giver", "absent", require_tls=False, segment_age=1.0
+        folder / "gateway",
+        *(*names, "talker", "giver", "taker", "absent"),
+        require_tls=False,
+        segment_age=1.0,
     )
     file = gateway.folder / database.FILE_NAME
     assert list(gateway.folder.glob(f"{file.name}*")) == [file]
@@ -155,11 +184,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
             port = port_of(process)
 
             async def all_of_them(port: int = port, life: int = life) -> None:
+                taking = asyncio.create_task(witness.take(port))
                 await asyncio.gather(
                     *(witness.send(port, name, life) for name in names),
                     witness.store(port, life),
                     witness.hand_over(port, life),
                 )
+                taking.cancel()
+                await asyncio.wait({taking})
+                assert taking.cancelled(), taking.exception()
 
             asyncio.run(all_of_them())
             if life == 0:
@@ -174,6 +207,8 @@ class Found(NamedTuple):
 
     held: Counter[Key]
     outbox: Counter[Key]
+    released: Counter[Key]
+    """Of those in the outbox, the ones that their recipient has in its own custody."""
     logged: Counter[Key]
     stored: Counter[Key]
     lanes: dict[str, list[int]]
@@ -190,6 +225,7 @@ def find(tx: Transaction, folder: Path) -> Found:
     return Found(
         Counter(tx.rows("SELECT sender, msg_id FROM held")),
         Counter(tx.rows("SELECT sender, msg_id FROM outbox")),
+        Counter(tx.rows("SELECT sender, msg_id FROM outbox WHERE state = 'released'")),
         logged,
         Counter((sender, read_element(stanza).attrib["id"]) for sender, stanza in stored),
         lanes,
@@ -202,7 +238,8 @@ def faults(folder: Path, told: list[Told]) -> list[str]:
         wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
         with database.single(connection, MOMENT) as tx:
             found = find(tx, folder)
-            wrong += [fault for one in told for fault in _missing(tx, found, one)]
+            taken = {(one.sender, one.msg_id) for one in told if one.what == TAKEN}
+            wrong += [fault for one in told for fault in _missing(tx, found, one, taken)]
     in_custody = found.held + found.outbox + found.logged
     for key, count in [*in_custody.items(), *found.stored.items()]:
         if count > 1:
@@ -213,7 +250,7 @@ def faults(folder: Path, told: list[Told]) -> list[str]:
     return [fault for fault in wrong if fault != "ok"]
 
 
-def _missing(tx: Transaction, found: Found, told: Told) -> Iterator[str]:
+def _missing(tx: Transaction, found: Found, told: Told, taken: set[Key]) -> Iterator[str]:
     key = (told.sender, told.msg_id)
     places = {
         HELD: found.held + found.outbox + found.logged,
@@ -222,7 +259,10 @@ def _missing(tx: Transaction, found: Found, told: Told) -> Iterator[str]:
         HANDED: found.outbox,
         STORED: found.stored,
     }
-    if not places[told.what][key]:
+    if told.what == TAKEN:
+        if found.outbox[key] != found.released[key]:
+            yield f"{key} would be offered again, and its recipient has it"
+    elif not places[told.what][key] and key not in taken:
         yield f"{told.what} {key} is missing"
     bare = told.sender.partition("/")[0]
     if told.what in (LOGGED, HANDED) and not released.has(tx, bare, *key):
