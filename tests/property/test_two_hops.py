@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,6 +50,7 @@ LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 SENDERS: Final = ("pump", "cam")
 RECEIVER: Final = f"valve@{DOMAIN}"
 SESSIONS: Final = (f"{RECEIVER}/fw", f"{RECEIVER}/spare")
+STEPS: Final = ("assured", "deliver", "acknowledged")
 LEVELS: Final = st.lists(st.sampled_from([1, 2, 2]), min_size=1, max_size=5)
 LIMITS: Final = Limits(
     outbox_messages_per_account=8,
@@ -117,10 +118,12 @@ class Receiver:
         self.held: dict[str, str] = {}
         self.released: set[str] = set()
         self.did: list[str] = []
+        self.refuses: Counter[str] = Counter()  # how many of each step it has no room for
 
-    def take(self, one: Handed, *, full: bool) -> str:
-        """Do what it is asked, and return the answer; `full`: it has no room just now."""
-        if full:
+    def take(self, one: Handed) -> str:
+        """Do what it is asked, and return the answer."""
+        if self.refuses[one.step]:
+            self.refuses[one.step] -= 1
             return refusal(one, "wait", "resource-constraint")
         if one.step == "acknowledged":
             assert one.text is not None
@@ -219,13 +222,17 @@ class TwoHops(RuleBasedStateMachine):
         self.senders[f"{name}@{DOMAIN}/fw"].levels += levels
         self.work()
 
-    @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4), refused=st.integers(0, 2))
-    def hear(self, full: str, count: int, refused: int) -> None:
-        """Let a receiver take some of what it was sent; for the first it may have no room."""
-        for number in range(count):
+    @rule(full=st.sampled_from(SESSIONS), step=st.sampled_from(STEPS), times=st.integers(1, 3))
+    def have_no_room(self, full: str, step: str, times: int) -> None:
+        self.receivers[full].refuses[step] = times
+
+    @rule(full=st.sampled_from(SESSIONS), count=st.integers(1, 4))
+    def hear(self, full: str, count: int) -> None:
+        """Let a receiver take some of what it was sent."""
+        for _ in range(count):
             if self.down[full] and full not in self.detached:
                 one = read(self.down[full].popleft())
-                xml = self.receivers[full].take(one, full=number < refused)
+                xml = self.receivers[full].take(one)
                 self.up.append((full, self.gateway.work(full, xml)))
 
     # What the gateway does.
@@ -248,9 +255,10 @@ class TwoHops(RuleBasedStateMachine):
     def go_on(self, rounds: int) -> None:
         """Let all of them go on for a while; what the device has done then, nobody was told."""
         for _ in range(rounds):
-            self.commit(6)
+            for _ in range(3):  # senders are faster, so that something waits
+                self.commit(6)
             for full in SESSIONS:
-                self.hear(full, 4, 0)
+                self.hear(full, 4)
 
     @rule(
         rounds=st.integers(1, 8),
@@ -265,6 +273,19 @@ class TwoHops(RuleBasedStateMachine):
                 self.connect(full)
         if then == "never comes again":
             self.let_all_expire()
+
+    @rule(name=st.sampled_from(SENDERS), levels=LEVELS, step=st.sampled_from([None, *STEPS]))
+    def come_back_to_a_line(self, name: str, levels: list[int], step: str | None) -> None:
+        """Come when several messages wait; for one of them there is no room at first."""
+        for full in SESSIONS:
+            self.leave(full)
+        self.queue(name, levels)
+        for _ in range(2 * len(levels)):
+            self.commit(6)
+        if step is not None:
+            self.have_no_room(SESSIONS[0], step, 1)
+        self.connect(SESSIONS[0])
+        self.go_on(4)
 
     @rule(seconds=st.sampled_from([5.0, 15.0, 45.0]))
     def wait(self, seconds: float) -> None:
