@@ -15,8 +15,9 @@ from edge.handlers.feature import Feature, Slow
 from edge.rules import access
 from edge.rules import roster as rules
 from edge.rules.access import Relation
+from edge.rules.quota import Over
 from edge.rules.roster import Kind, Way
-from edge.store import presence, roster
+from edge.store import presence, roster, space
 from edge.wire import jid, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import ROSTER, clark
@@ -145,15 +146,23 @@ def _own(house: House, tx: Transaction, sender: Sender, to: str | None) -> Party
 
 def _put(house: House, tx: Transaction, sender: Sender, own: Party, wanted: Wanted) -> None:
     contact = roster.find(tx, own.account, wanted.jid)
-    limit = house.limits.roster_items
-    if not contact.listed and roster.count(tx, own.account, listed=True) >= limit:
-        refusals.log(house, tx, sender, "roster_items", limit)
-        raise StanzaError("resource-constraint", f"a roster has at most {limit} contacts")
+    over = None if contact.listed else _room(house, tx, own)
+    if over is not None:
+        refusals.log(house, tx, sender, over.rule, over.figure)
+        raise StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
     contact = contact._replace(listed=True, name=wanted.name, groups=wanted.groups)
     if len(contacts.item(contact)) > contacts.ITEM_BYTES:
         raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
     roster.put(tx, own.account, contact)
     contacts.push(tx, own.bare, contact)
+
+
+def _room(house: House, tx: Transaction, own: Party) -> Over | None:
+    """Tell which limit one more contact would exceed."""
+    limit = house.limits.roster_items
+    if roster.count(tx, own.account, listed=True) >= limit:
+        return Over("roster_items", limit)
+    return space.refuses(tx, contacts.ITEM_BYTES, house.limits)
 
 
 def _remove(house: House, tx: Transaction, own: Party, contact: str) -> None:

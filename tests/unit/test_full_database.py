@@ -1,0 +1,82 @@
+"""A database with nothing left but its reserve: what is new waits, what is there goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.limits import Limits
+from tests.helpers.people import PUMP, VALVE, bodies, provision, received
+from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver, log, new_database
+
+MIB = 1024 * 1024
+FULL = Limits(database_bytes=8 * MIB, database_reserve=4 * MIB)
+ABSENT = "valve@gw.example"
+TEXT = "<message xmlns='jabber:client'><body>open</body></message>"
+PLAIN = f"<message id='m' to='{ABSENT}'><body>plain</body></message>"
+REFUSED = ("wait/resource-constraint", "database_bytes is 8388608")
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """A gateway that has something of everything, and no room for more."""
+    path = new_database(tmp_path)
+    before = Gateway(path)
+    provision(before)
+    before.send(PUMP, assured("logged", log("x")))
+    before.send(PUMP, assured("handed", TEXT, ABSENT))
+    before.send(PUMP, PLAIN)
+    before.send(PUMP, contact("known@gw.example"))
+    before.close()
+    made = Gateway(path, FULL)
+    yield made
+    made.close()
+
+
+def contact(jid: str, name: str = "n") -> str:
+    item = f"<item jid='{jid}' name='{name}'/>"
+    return f"<iq type='set' id='r'><query xmlns='jabber:iq:roster'>{item}</query></iq>"
+
+
+def refusal(reply: Reply | None) -> tuple[str, str]:
+    assert reply is not None
+    assert reply.error is not None
+    return "/".join(reply.error), reply.text
+
+
+@pytest.mark.parametrize(
+    "stanza",
+    [
+        assured("new", log("x")),
+        assured("new", TEXT, ABSENT),
+        acknowledged(log("x")),
+        acknowledged(TEXT, ABSENT),
+        PLAIN,
+        contact("new@gw.example"),
+    ],
+)
+def test_what_is_new_waits_and_it_is_told(gateway: Gateway, stanza: str) -> None:
+    assert refusal(gateway.send(PUMP, stanza)) == REFUSED
+    (event,) = [event for event in gateway.events("system") if event.kind == "limit"]
+    assert (event.name, event.source) == ("database_bytes", "pump1@gw.example")
+    assert event.tags == {"limit": str(8 * MIB)}
+
+
+def test_what_is_there_is_delivered_and_changed(gateway: Gateway) -> None:
+    for msg_id, to in (("logged", "gw.example"), ("handed", ABSENT)):
+        reply = gateway.send(PUMP, assured(msg_id, log("x") if to != ABSENT else TEXT, to))
+        assert reply is not None
+        assert reply.type == "result", "a repeated offer takes nothing"
+        reply = gateway.send(PUMP, deliver(msg_id, to))
+        assert reply is not None
+        assert reply.type == "result"
+    reply = gateway.send(PUMP, contact("known@gw.example", "another"))
+    assert reply is not None
+    assert reply.type == "result"
+    assert [event.text for event in gateway.events("logs")] == ["x"]
+    gateway.bind(VALVE)
+    gateway.send(VALVE, "<presence/>")
+    assert "plain" in bodies(received(gateway, VALVE))
+    assert gateway.count("SELECT count(*) FROM offline") == 0
