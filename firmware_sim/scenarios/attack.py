@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import secrets
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,10 +31,11 @@ from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
 from firmware_sim.scenarios.record import EVENT, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from firmware_sim.attackers.attack import Attack
 
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
@@ -82,7 +85,13 @@ class _Honest:
     """One honest device, which sends at its pace."""
 
     def __init__(
-        self, name: str, run: RunRecord, gateway: OwnGateway, password: str, seed: int
+        self,
+        name: str,
+        run: RunRecord,
+        gateway: OwnGateway,
+        password: str,
+        seed: int,
+        outboxes: Path,
     ) -> None:
         self.clock = _Clock()
         self._run = run
@@ -90,7 +99,7 @@ class _Honest:
         self.device = Device(
             run.jid(name),
             password,
-            outbox_path=run.outbox(gateway.folder.parent, name),
+            outbox_path=run.outbox(outboxes, name),
             ca_file=gateway.ca,
             host=HOST,
             port=gateway.port,
@@ -131,7 +140,8 @@ async def attack(
     accounts = _accounts(names, attacks, password)
     gateway = await OwnGateway.make(settings.folder / "gateway", accounts, {})
     try:
-        return await _attack(settings, attacks, run, gateway, password, tell)
+        with _elsewhere() as outboxes:
+            return await _attack(settings, attacks, run, gateway, password, outboxes, tell)
     finally:
         await gateway.kill()
 
@@ -142,11 +152,14 @@ async def _attack(
     run: RunRecord,
     gateway: OwnGateway,
     password: str,
+    outboxes: Path,
     tell: Callable[[str], None],
 ) -> AttackVerdict:
     await gateway.start()
     idle = gateway.resident()
-    devices = [_Honest(name, run, gateway, password, settings.seed) for name in run.devices]
+    devices = [
+        _Honest(name, run, gateway, password, settings.seed, outboxes) for name in run.devices
+    ]
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
     try:
@@ -183,7 +196,7 @@ async def _attack(
         times=settings.times,
         honest=verdict.judge(
             run.planned,
-            run.believed(settings.folder),
+            run.believed(outboxes),
             gateway_log.of_run(lines, EVENT, run.run),
         ),
         attacks=rows,
@@ -201,6 +214,17 @@ def _attacked(each: Attack, counts: Mapping[str, int], refusals: Refusals) -> At
     source = each.source(DOMAIN)
     heard = (counts["sent"], counts["refused"], counts["closed"])
     return Attacked(each.name, *heard, refusals.by(source, each.rules), refusals.total(source))
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[Path]:
+    """Make a folder for the outboxes, in memory if it may be.
+
+    Devices have cards of their own: what they write must not keep the gateway's disk busy.
+    """
+    memory = str(_MEMORY) if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="fieldpost-sim-", dir=memory) as made:
+        yield Path(made)
 
 
 async def _join(devices: list[_Honest]) -> None:
