@@ -48,7 +48,8 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
     rows = outbox.window(tx, account, limits.outbox_window)
     if all(row.under_way or row.held for row in rows):
         return
-    able = [s for s in sessions.of(tx, f"{account}@{house.domain}") if _is_able(s)]
+    there = sessions.of(tx, f"{account}@{house.domain}")
+    able = [session for session in there if _is_able(session)]
     takers = [session for session in able if session.qos]
     unknown = [session for session in able if session.qos is None]
     if unknown and not takers and not asked:
@@ -62,7 +63,10 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
     by_number = {row.row: row for row in rows}
     for number in qos_sender.plan(map(_line, rows), turn, window):
-        _take_turn(house, tx, by_number[number], takers, turn)
+        row = by_number[number]
+        to = _session(row, there if row.state in _BOUND else takers)
+        if to is not None and to.qos is not None:  # else it is asked when it is able
+            _send(house, tx, row, to, Input.TURN if row.state in _BOUND else turn)
 
 
 def _is_able(session: Session) -> bool:
@@ -76,21 +80,18 @@ def _line(row: Row) -> Line:
     return Line(row.row, row.source, level, state, row.bytes, *flags)
 
 
-def _take_turn(
-    house: House, tx: Transaction, row: Row, takers: Sequence[Session], turn: Input | None
-) -> None:
-    """Send a message to the session that has it, or the one that was offered it, or the best."""
-    session = next((taker for taker in takers if taker.full == row.session), None)
-    if row.state in _BOUND:
-        session, turn = sessions.at(tx, row.session or ""), Input.TURN
-        if session is None or session.qos is None:  # it is asked when it may take something
-            return
-    _send(house, tx, row, session or takers[0], turn or Input.TURN)
+def _session(row: Row, choice: Sequence[Session]) -> Session | None:
+    """Return the session that a message goes to: the one that has it, if it belongs to one; else
+    the one that it was sent to last, or the best that takes it."""
+    same = next((session for session in choice if session.full == row.session), None)
+    if same is not None or row.state in _BOUND:
+        return same
+    return choice[0] if choice else None
 
 
-def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input) -> None:
+def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input | None) -> None:
     """Write a step down, and send the stanza that depends on it."""
-    step = qos_sender.step(Level(row.qos), State(row.state), event)
+    step = qos_sender.step(Level(row.qos), State(row.state), event) if event else None
     if step is None:
         return
     if row.due is not None and not row.under_way and not row.held:
