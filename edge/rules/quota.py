@@ -86,9 +86,9 @@ def plan(
         source = Usage(source.messages - 1, source.bytes - candidate.bytes)
         total = Usage(total.messages - 1, total.bytes - candidate.bytes)
     messages, room = _open_to(source, limits.total)
-    if total.messages < before.messages:
+    if rows:
         messages = limits.total.messages
-    if total.bytes + size <= before.bytes:
+    if rows and total.bytes + size <= before.bytes:
         room = limits.total.bytes
     over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
     return Plan(over) if over else Plan(None, tuple(rows))

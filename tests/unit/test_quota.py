@@ -152,12 +152,11 @@ def test_a_plan_keeps_every_promise(
     source = Usage(len(left) + 1, sum(message.bytes for message in left) + size)
     assert source.messages <= limits.source.messages
     assert source.bytes <= limits.source.bytes
-    share = 0 if len(left) < FEW else 1
-    total = limits.total
-    assert others.messages + source.messages <= (
-        total.messages - share * (total.messages // RESERVED_SHARE)
-    )
-    assert others.bytes + source.bytes <= total.bytes - share * (total.bytes // RESERVED_SHARE)
+    before = Usage(len(mine), sum(message.bytes for message in messages))
+    for used, was, most, others_ in zip(source, before, limits.total, others, strict=True):
+        replaces = bool(evicted) and used <= was
+        share = 0 if len(left) < FEW or replaces else most // RESERVED_SHARE
+        assert others_ + used <= most - share
     if evicted:  # one fewer would not have been enough
         fewer = Usage(source.messages + 1, source.bytes + evicted[-1].bytes)
         assert fewer.messages > limits.source.messages or fewer.bytes > limits.source.bytes
