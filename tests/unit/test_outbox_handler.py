@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.limits import Limits
+from edge.options import Xmpp
 from edge.store import dead, outbox
 from edge.wire.namespaces import QOS_ALL
 from tests.helpers.custody import (
@@ -687,3 +688,74 @@ def test_a_source_has_so_many_in_all_outboxes(build: Build) -> None:
     reply = gateway.send(PUMP, acknowledged(body("x"), VALVE_BARE))
     assert reply is not None
     assert reply.text == "outbox_messages_per_source is 2"
+
+
+@pytest.mark.parametrize("how", ["assured", "acknowledged"])
+def test_a_component_takes_custody_for_itself_alone(tmp_path: Path, how: str) -> None:
+    xmpp = Xmpp(trusted_domains=["plant.example"])
+    made = Gateway(new_database(tmp_path), xmpp=xmpp, accounts=False)
+    sender, to = "user@plant.example/x", f"valve@{DOMAIN}"
+    xml = assured("m1", body("x"), to) if how == "assured" else acknowledged(body("x"), to)
+    reply = made.send(sender, xml)
+    made.close()
+    assert reply is not None
+    assert reply.error == ("cancel", "service-unavailable")
+
+
+def test_a_device_that_tells_an_error_tells_which(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'/>")
+    assert reports(gateway) == [("assured", "m1", "cancel", "undefined-condition")]
+    send(gateway, "again", "m2")
+    (offer,) = handed(gateway, VALVE)
+    text = f"<text xmlns='{STANZAS}'>the valve is stuck</text>"
+    error = f"<error type='cancel'><x xmlns='urn:x'/>{text}</error>"
+    gateway.send(VALVE, f"<iq type='error' id='{offer.id}' to='{PUMP}'>{error}</iq>")
+    assert "the valve is stuck" in gateway.count("SELECT reason FROM dead WHERE msg_id = 'm2'")
+
+
+def test_a_device_that_asks_to_wait_for_ever_is_given_up(build: Build) -> None:
+    gateway = build(retry_attempts=3)
+    come(gateway, VALVE)
+    send(gateway, "open")
+    for _ in range(3):
+        (offer,) = handed(gateway, VALVE)
+        gateway.send(VALVE, refusal(offer, "wait", "resource-constraint"))
+        gateway.clock.service += 3600
+        gateway.ring()
+    assert reports(gateway) == [("assured", "m1", "wait", "resource-constraint")]
+
+
+def test_a_session_that_is_not_available_any_more_is_not_asked_again(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.send(VALVE, "<presence type='unavailable'/>")
+    handed(gateway, VALVE)
+    gateway.clock.service += 3600
+    gateway.ring()
+    assert handed(gateway, VALVE) == []
+    assert gateway.count("SELECT attempts FROM outbox") == 0
+    able(gateway, VALVE)
+    assert [one.step for one in handed(gateway, VALVE)] == ["assured"]
+
+
+def test_the_whole_of_what_is_on_its_way_is_bounded_in_bytes(build: Build) -> None:
+    gateway = build(unacknowledged_bytes=64 * 1024)
+    for number in range(9):
+        gateway.add(f"s{number}")
+        send(gateway, "x" * 9000, "m1", f"s{number}@gw.example/fw")
+    come(gateway, VALVE)
+    assert len(handed(gateway, VALVE)) == 3
+
+
+def test_a_plain_message_without_a_session_to_take_it_expires_in_doubt(gateway: Gateway) -> None:
+    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    come(gateway, VALVE, qos="")
+    send(gateway, "open")
+    gateway.leave(VALVE)
+    gateway.clock.service += gateway.limits.outbox_ttl
+    gateway.ring()
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.session) == ("in doubt", None)
