@@ -1,8 +1,8 @@
 """The keys of messages that were released: what a repeated `deliver` is answered by.
 
 A key is 8 bytes of a hash. The latest of a source stand in one short row, so that a commit writes
-few pages however many sources it has; when there are 32, they are moved into a ring of such pages.
-Two messages of one source with the same hash would be taken for one: by chance that does not
+few pages however many sources it has; the one that finds 32 there moves them into a ring of such
+pages. Two messages of one source with the same hash would be taken for one: by chance that does not
 happen, and who makes it happen fools itself alone.
 """
 
@@ -20,15 +20,14 @@ PAGE_KEYS: Final = 32
 
 _BEGIN: Final = "INSERT INTO released_latest (source, keys) VALUES (?, ?)"
 _ADD: Final = """
-UPDATE released_latest SET keys = CAST(keys || ? AS BLOB) WHERE source = ?
-RETURNING length(keys)
+UPDATE released_latest SET keys = CAST(keys || ? AS BLOB) WHERE source = ? AND length(keys) < ?
 """
 _FILE: Final = """
 INSERT INTO released_pages (source, slot, keys)
 SELECT source, pages % ?, keys FROM released_latest WHERE source = ?
 ON CONFLICT (source, slot) DO UPDATE SET keys = excluded.keys
 """
-_EMPTY: Final = "UPDATE released_latest SET keys = x'', pages = pages + 1 WHERE source = ?"
+_AGAIN: Final = "UPDATE released_latest SET keys = ?, pages = pages + 1 WHERE source = ?"
 _LATEST: Final = "SELECT keys FROM released_latest WHERE source = ?"
 _PAGES: Final = "SELECT slot, keys FROM released_pages WHERE source = ?"
 _SET_LATEST: Final = "UPDATE released_latest SET keys = ? WHERE source = ?"
@@ -38,12 +37,12 @@ _SET_PAGE: Final = "UPDATE released_pages SET keys = ? WHERE source = ? AND slot
 def add(tx: Transaction, source: str, sender: str, msg_id: str, least: int) -> None:
     """Remember the key of a message; at least the last `least` keys of its source are kept."""
     key = _key(sender, msg_id)
-    row = tx.row(_ADD, (key, source))
-    if row is None:
+    if tx.run(_ADD, (key, source, PAGE_KEYS * KEY_BYTES)).rowcount:
+        return
+    if tx.run(_FILE, (-(-least // PAGE_KEYS), source)).rowcount:
+        tx.run(_AGAIN, (key, source))
+    else:
         tx.run(_BEGIN, (source, key))
-    elif row[0] >= PAGE_KEYS * KEY_BYTES:
-        tx.run(_FILE, (-(-least // PAGE_KEYS), source))
-        tx.run(_EMPTY, (source,))
 
 
 def has(tx: Transaction, source: str, sender: str, msg_id: str) -> bool:
