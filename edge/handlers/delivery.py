@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from edge.handlers.destinations import Contents, Place, Standing
+from edge.handlers.destinations import ALLOWED, NOT_ALLOWED, Contents, Place
 from edge.handlers.feature import Feature, Unreadable
 from edge.rules import access
 from edge.rules.quota import Over
@@ -18,7 +18,7 @@ from edge.wire.errors import FragmentError
 from edge.wire.stanza import parse_fragment
 
 if TYPE_CHECKING:
-    from edge.handlers.destinations import Message
+    from edge.handlers.destinations import Message, Standing
     from edge.handlers.feature import House
     from edge.rules.access import Sender
     from edge.store.database import Transaction
@@ -84,7 +84,8 @@ class EventLog:
 
     def standing(self, house: House, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
         """Trust who may use the services; it is always there."""
-        return Standing(access.may_use_services(sender, house.trusted_domains))
+        allowed = access.may_use_services(sender, house.trusted_domains)
+        return ALLOWED if allowed else NOT_ALLOWED
 
     def room_to_hold(self, house: House, tx: Transaction, _message: Message) -> Over | None:
         """Take nothing more where the log is full: what is not read yet has no size there."""

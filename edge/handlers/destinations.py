@@ -67,6 +67,10 @@ class Standing(NamedTuple):
     error: StanzaError | None = None
 
 
+ALLOWED: Final = Standing(allowed=True)
+NOT_ALLOWED: Final = Standing(allowed=False)
+
+
 class Destination(Protocol):
     """What takes messages at an address, at any level."""
 

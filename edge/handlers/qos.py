@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import destinations, refusals
-from edge.handlers.destinations import Message, Standing
+from edge.handlers.destinations import Message
 from edge.handlers.feature import Feature
 from edge.rules import qos_receiver, quota
 from edge.rules.qos_receiver import Answer, Condition, Effect
@@ -52,7 +52,7 @@ def assured(house: House, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         held = custody.digest(tx, sender.bare, sender.full, msg_id)
-        standing, plan = Standing(allowed=True), quota.Plan(None)
+        standing, plan = destinations.ALLOWED, quota.FITS
         if held is None:
             standing = goal.standing(house, tx, sender, to)
             if standing.allowed and standing.error is None:

@@ -63,6 +63,10 @@ class Plan(NamedTuple):
     evict: tuple[int, ...] = ()
 
 
+FITS: Final = Plan(None)
+"""There is room, and nothing has to go for it."""
+
+
 def plan(
     size: int,
     source: Usage,
@@ -91,7 +95,9 @@ def plan(
     if rows and total.bytes + size <= before.bytes:
         room = limits.total.bytes
     over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
-    return Plan(over) if over else Plan(None, tuple(rows))
+    if over is not None:
+        return Plan(over)
+    return Plan(None, tuple(rows)) if rows else FITS
 
 
 def over_source(size: int, source: Usage, limits: Limits) -> Over | None:
