@@ -252,8 +252,8 @@ def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
 def _stanza(
     name: str, kind: str | None, id: str | None, to: str | None, from_: str | None, content: bytes
 ) -> bytes:
-    attributes = (("type", kind), ("id", id), ("to", to), ("from", from_))
-    return _element(name, "".join(_attribute(key, value) for key, value in attributes), content)
+    what = _attribute("type", kind) + _attribute("id", id)
+    return _element(name, what + _attribute("to", to) + _attribute("from", from_), content)
 
 
 def _element(name: str, attributes: str, content: bytes) -> bytes:
