@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import Final
 
+from benchmarks.relayed import Relayed
 from benchmarks.subject import Subject, transaction
 
 FEW: Final = 200
@@ -24,7 +25,7 @@ LIMIT: Final = 300.0
 
 _COUNTED: Final = re.compile(r"I +refs: +([\d,]+)")
 
-STEPS: Final = ("parse", "route", "exchange")
+STEPS: Final = ("parse", "route", "exchange", "relay")
 
 
 def count(step: str) -> int | None:
@@ -54,11 +55,14 @@ def repeat(step: str, times: int) -> None:
     """Do a step many times."""
     subject = Subject()
     with transaction(subject) as tx:
+        relayed = Relayed(tx)
         for _ in range(times):
             if step == "parse":
                 subject.parse()
             elif step == "route":
                 subject.route()
+            elif step == "relay":
+                relayed.relay(tx)
             else:
                 subject.exchange(tx)
 

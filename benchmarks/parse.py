@@ -22,6 +22,10 @@ _STEPS: Final = {
         "the whole exchange, `assured` and `deliver`, rows and answers, without a commit",
         "exchange",
     ),
+    "test_relay_without_commit": (
+        "a message from device to device, assured on both hops, without a commit",
+        "relay",
+    ),
 }
 
 

@@ -20,34 +20,13 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import machine, payload, peer, usage
+from benchmarks import commands, machine, payload, peer, usage
 from benchmarks.load import DRAIN_TIME, MARGIN, PERCENT, READ_BYTES, LoadError, Measured
 
 if TYPE_CHECKING:
     import socket
 
 _IQ: Final = re.compile(rb"<iq\b[^>]*?(?:/>|>.*?</iq>)", re.DOTALL)
-_ATTRIBUTE: Final = re.compile(rb" (id|from|msgId|node)='([^']*)'")
-_FEATURES: Final = b"".join(
-    b"<feature var='%b'/>" % name
-    for name in (b"http://jabber.org/protocol/disco#info", b"urn:xmpp:qos")
-)
-_INFO: Final = (
-    b"<iq type='result' id='%b' to='%b'><query xmlns='http://jabber.org/protocol/disco#info'%b>"
-    b"<identity category='client' type='bot'/>%b</query></iq>"
-)
-_RECEIVED: Final = (
-    b"<iq type='result' id='%b' to='%b'><received xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
-)
-_DONE: Final = b"<iq type='result' id='%b' to='%b'/>"
-_ASSURED: Final = (
-    b"<iq type='set' id='%b' to='%b@gw.example'><assured xmlns='urn:xmpp:qos' msgId='%b'>"
-    b"<message xmlns='jabber:client'><set xmlns='urn:xmpp:iot:control'>"
-    b"<int name='Light' value='80'/></set></message></assured></iq>"
-)
-_DELIVER: Final = (
-    b"<iq type='set' id='%b' to='%b@gw.example'><deliver xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
-)
 
 
 @dataclass(frozen=True)
@@ -74,7 +53,7 @@ class Pair:
         self._partial = [b"", b""]
         self._handed_over = self._delivered = False
         self.began = 0.0
-        to.sendall(b"<presence/>")
+        to.sendall(commands.PRESENCE)
 
     def filenos(self) -> tuple[int, int]:
         """Return the numbers of the sender's socket and the recipient's."""
@@ -86,7 +65,7 @@ class Pair:
         self._key = payload.msg_id(self._run, self._number, self._count)
         self._handed_over = self._delivered = False
         self.began = time.perf_counter()
-        self._send(0, _ASSURED % (b"a%d" % self._count, self._recipient, self._key))
+        self._send(0, commands.assured(b"a%d" % self._count, self._recipient, self._key))
 
     def read(self, side: int) -> bool:
         """Take what came to the sender (0) or the recipient (1); tell whether a message is over."""
@@ -108,21 +87,13 @@ class Pair:
         if b" type='result'" not in iq:
             raise LoadError(f"the gateway refused a message: {iq!r}")
         if b"<received " in iq:
-            self._send(0, _DELIVER % (b"d%d" % self._count, self._recipient, self._key))
+            self._send(0, commands.deliver(b"d%d" % self._count, self._recipient, self._key))
         else:
             self._handed_over = True
 
     def _to_recipient(self, iq: bytes) -> None:
-        given = dict(_ATTRIBUTE.findall(iq))
-        id_, from_ = given[b"id"], given.get(b"from", b"gw.example")
-        if b"disco#info" in iq:
-            node = b" node='%b'" % given[b"node"] if b"node" in given else b""
-            self._send(1, _INFO % (id_, from_, node, _FEATURES))
-        elif b":assured " in iq:
-            self._send(1, _RECEIVED % (id_, from_, given[b"msgId"]))
-        elif b"<deliver " in iq:
-            self._delivered = True
-            self._send(1, _DONE % (id_, from_))
+        self._delivered = self._delivered or commands.is_release(iq)
+        self._send(1, commands.answer(iq))
 
     def _send(self, side: int, data: bytes) -> None:
         if self._sockets[side].send(data) != len(data):

@@ -1,0 +1,61 @@
+"""The bytes of the relay: a command as an assured iq, its `deliver`, and what its device answers.
+
+No XML is read: ids and addresses are found by their attributes, as the gateway writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ATTRIBUTE: Final = re.compile(rb" (id|from|msgId|node)='([^']*)'")
+_FEATURES: Final = b"".join(
+    b"<feature var='%b'/>" % name
+    for name in (b"http://jabber.org/protocol/disco#info", b"urn:xmpp:qos")
+)
+_INFO: Final = (
+    b"<iq type='result' id='%b' to='%b'><query xmlns='http://jabber.org/protocol/disco#info'%b>"
+    b"<identity category='client' type='bot'/>%b</query></iq>"
+)
+_RECEIVED: Final = (
+    b"<iq type='result' id='%b' to='%b'><received xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
+)
+_DONE: Final = b"<iq type='result' id='%b' to='%b'/>"
+_ASSURED: Final = (
+    b"<iq type='set' id='%b' to='%b@gw.example'><assured xmlns='urn:xmpp:qos' msgId='%b'>"
+    b"<message xmlns='jabber:client'><set xmlns='urn:xmpp:iot:control'>"
+    b"<int name='Light' value='80'/></set></message></assured></iq>"
+)
+_DELIVER: Final = (
+    b"<iq type='set' id='%b' to='%b@gw.example'><deliver xmlns='urn:xmpp:qos' msgId='%b'/></iq>"
+)
+
+PRESENCE: Final = b"<presence/>"
+"""By which a device shows that it takes messages."""
+
+
+def assured(stanza_id: bytes, device: bytes, key: bytes) -> bytes:
+    """Return the iq that offers command `key` to a device, an account's name."""
+    return _ASSURED % (stanza_id, device, key)
+
+
+def deliver(stanza_id: bytes, device: bytes, key: bytes) -> bytes:
+    """Return the iq that has command `key` handed on."""
+    return _DELIVER % (stanza_id, device, key)
+
+
+def is_release(iq: bytes) -> bool:
+    """Tell whether an iq has the device deliver a command."""
+    return b"<deliver " in iq
+
+
+def answer(iq: bytes) -> bytes:
+    """Return what a device answers to an iq of the gateway's."""
+    given = dict(_ATTRIBUTE.findall(iq))
+    id_, from_ = given[b"id"], given.get(b"from", b"gw.example")
+    if b"disco#info" in iq:
+        node = b" node='%b'" % given[b"node"] if b"node" in given else b""
+        return _INFO % (id_, from_, node, _FEATURES)
+    if b":assured " in iq:
+        return _RECEIVED % (id_, from_, given[b"msgId"])
+    return _DONE % (id_, from_)

@@ -1,0 +1,92 @@
+"""What the micro measurements call: a message from device to device, assured on both hops.
+
+All eight stanzas are parsed, routed and done, without sockets or commits; the recipient answers at
+once what its session is sent. A message's id may be used again once it was released.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import TYPE_CHECKING, Final
+
+from benchmarks import commands, payload
+from benchmarks.subject import LIMITS, MESSAGES
+from edge.handlers.router import Router, guarded
+from edge.store import accounts, meta, sessions
+from edge.wire.parser import StreamParser
+from edge.wire.stanza import Stanza
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+
+SENDER: Final = 10_000
+"""Above the generations of other subjects."""
+
+EPOCH: Final = "0" * 26
+"""As long as any."""
+
+
+class Device:
+    """A bound session: its stream, and what it was answered and sent."""
+
+    def __init__(self, router: Router, name: str, generation: int) -> None:
+        self.name, self.generation = name, generation
+        self.bare = f"{name}@{payload.DOMAIN}"
+        self.full = f"{self.bare}/fw"
+        self._router = router
+        self._parser = StreamParser(LIMITS.stanza_bytes)
+        self._parser.feed(payload.HEADER)
+
+    def bind(self, tx: Transaction) -> None:
+        """Be there, in the eyes of the store."""
+        accounts.add(tx, self.name, [], trusted=True)
+        sessions.bind(tx, self.generation, self.name, self.bare, self.full)
+
+    def do(self, tx: Transaction, data: bytes) -> bytes:
+        """Have a stanza of this device's done; returns the answer."""
+        (item,) = self._parser.feed(data)
+        if not isinstance(item, Stanza):
+            raise TypeError(f"the parser made {item!r} of a stanza")
+        work = self._router.route(item, self.full)
+        if not callable(work):
+            raise TypeError(f"the router answered: {work!r}")
+        return guarded(work, self.generation)(tx)
+
+
+class Relayed:
+    """Two devices, of which one sends to the other."""
+
+    def __init__(self, tx: Transaction) -> None:
+        meta.write(tx, meta.EPOCH, EPOCH)
+        router = Router(payload.DOMAIN, LIMITS)
+        self._from = Device(router, "sender", SENDER)
+        self._to = Device(router, "recipient", SENDER + 1)
+        for device in (self._from, self._to):
+            device.bind(tx)
+        self._to.do(tx, commands.PRESENCE)
+        self._answer_all(tx)
+        to = self._to.name.encode()
+        self._messages = cycle([_message(to, count) for count in range(MESSAGES)])
+
+    def relay(self, tx: Transaction) -> int:
+        """Have one message come and be handed on; returns how many stanzas the recipient got."""
+        offer, release = next(self._messages)
+        answers = self._from.do(tx, offer), self._from.do(tx, release)
+        if not all(b"type='result'" in answer for answer in answers):
+            raise RuntimeError(f"a message was not taken: {answers!r}")
+        return self._answer_all(tx)
+
+    def _answer_all(self, tx: Transaction) -> int:
+        """Have the recipient answer until it is sent nothing more."""
+        count = 0
+        while sends := tx.taken():
+            for send in sends:
+                if send.generation == self._to.generation and send.stanza.startswith(b"<iq"):
+                    self._to.do(tx, commands.answer(send.stanza))
+                    count += 1
+        return count
+
+
+def _message(to: bytes, count: int) -> tuple[bytes, bytes]:
+    key = payload.msg_id(0, 0, count)
+    return commands.assured(b"a%d" % count, to, key), commands.deliver(b"d%d" % count, to, key)
