@@ -30,9 +30,10 @@ _LARGE: Final = "x" * 40_000  # bytes of a large body: below the largest stanza
 _HUGE: Final = "x" * 200_000  # above it
 _STATUS: Final = "x" * 6_000  # above the largest presence
 _CONTACTS: Final = 1_000  # that are put into one roster, over and over
-_RESOURCES: Final = 64  # sessions that are asked for
+_RESOURCES: Final = 128  # sessions that are asked for
+_AT_ONCE: Final = 16  # of those at the same time: twice as many as an account may have
 _UNREAD: Final = 4096  # bytes that wait for a reader that never reads, beside what waits here
-_PAUSE_S: Final = 0.1  # between two of those
+_PAUSE_S: Final = 0.1  # between two such times
 
 
 def _here(inner: str = _LOG) -> str:
@@ -123,13 +124,17 @@ async def huge_stanzas(target: Target, counts: Counts, name: str) -> None:
 
 
 async def sessions(target: Target, counts: Counts, name: str) -> None:
-    """Bind one session after the other, and keep those that it gets."""
+    """Bind many sessions at once, again and again, and keep those that it gets."""
     kept: list[Client] = []
+
+    async def one(number: int) -> None:
+        counts.sent += 1
+        with contextlib.suppress(Closed, OSError, TimeoutError):
+            kept.append(await Client.bound(target, counts, name, f"r{number}"))
+
     try:
-        for number in range(_RESOURCES):
-            counts.sent += 1
-            with contextlib.suppress(Closed):
-                kept.append(await Client.bound(target, counts, name, f"r{number}"))
+        for first in range(0, _RESOURCES, _AT_ONCE):
+            await asyncio.gather(*(one(first + number) for number in range(_AT_ONCE)))
             await asyncio.sleep(_PAUSE_S)
     finally:
         for client in kept:
