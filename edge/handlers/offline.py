@@ -84,7 +84,8 @@ def store(
     if not delayed:
         stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
     size = offline.charge(stanza, sender)
-    over = quota.over_offline(size, offline.usage(tx, account, sender), _limits(house, returned))
+    mine, waiting = offline.usage(tx, account, sender)
+    over = quota.over_waiting(quota.OFFLINE, size, mine, waiting, _limits(house, returned))
     if not returned:  # that one was admitted when it came: it may use the reserve
         over = over or space.refuses(tx, size, house.limits)
     if over is None:

@@ -42,7 +42,8 @@ class Box:
     def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
         """Look for room in the outbox, for what is held as for what is there."""
         mine, waiting = outbox.usage(tx, message.to.local, message.sender.bare)
-        return quota.over_outbox(message.size, mine, waiting, _room(house.limits))
+        room = _room(house.limits)
+        return quota.over_waiting(quota.OUTBOX, message.size, mine, waiting, room)
 
     def recipient(self, to: Jid) -> str | None:
         """It is of the account."""

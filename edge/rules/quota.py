@@ -121,45 +121,44 @@ def over_total(size: int, total: Usage, room: Usage) -> Over | None:
     return None
 
 
-def over_offline(size: int, stored: Stored, limits: Stored) -> Over | None:
-    """Tell which limit a further plain message of `size` bytes would exceed.
+class Options(NamedTuple):
+    """How the options are named that bound what waits somewhere; `{}` is `messages` or `bytes`."""
 
-    An account for which little is stored may use what is reserved for such. Nothing makes room:
-    what was stored first is kept (XEP-0160, section 2).
-    """
-    checks = (
-        ("offline", stored.account, limits.account, ""),
-        ("offline", stored.source, limits.source, "_per_source"),
-        ("offline_total", stored.total, _open_to(stored.account, limits.total), ""),
-    )
-    for name, used, most, whose in checks:
-        if used.messages + 1 > most.messages:
-            return Over(f"{name}_messages{whose}", most.messages)
-        if used.bytes + size > most.bytes:
-            return Over(f"{name}_bytes{whose}", most.bytes)
-    return None
+    account: str
+    source: str
+    total: str
 
 
-def over_outbox(size: int, mine: int, waiting: Stored, limits: Stored) -> Over | None:
-    """Tell which limit a further message of `size` bytes in an account's outbox would exceed.
+OFFLINE: Final = Options("offline_{}", "offline_{}_per_source", "offline_total_{}")
+"""Of plain messages for accounts that are away. What was stored first is kept (XEP-0160)."""
+
+OUTBOX: Final = Options("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
+"""Of messages that are handed on."""
+
+
+def over_waiting(
+    options: Options, size: int, mine: int, waiting: Stored, limits: Stored
+) -> Over | None:
+    """Tell which limit a further message of `size` bytes that waits for an account would exceed.
 
     Args:
+        options: the names of the limits.
         size: what the message is charged with, in bytes.
         mine: how many messages of its source wait for that account.
         waiting: what waits for the account, of the source for anybody, and in all.
         limits: the most of each. Of an account's room and of the whole, an eighth is for sources
-            that have few messages there, so that nobody shuts the others out.
+            that have few messages there, so that nobody shuts the others out. Nothing makes room.
     """
     checks = (
-        (waiting.source, limits.source, "_per_source"),
-        (waiting.account, _open_to(Usage(mine), limits.account), "_per_account"),
-        (waiting.total, _open_to(waiting.source, limits.total), ""),
+        (waiting.source, limits.source, options.source),
+        (waiting.account, _open_to(Usage(mine), limits.account), options.account),
+        (waiting.total, _open_to(waiting.source, limits.total), options.total),
     )
-    for used, most, whose in checks:
+    for used, most, option in checks:
         if used.messages + 1 > most.messages:
-            return Over(f"outbox_messages{whose}", most.messages)
+            return Over(option.format("messages"), most.messages)
         if used.bytes + size > most.bytes:
-            return Over(f"outbox_bytes{whose}", most.bytes)
+            return Over(option.format("bytes"), most.bytes)
     return None
 
 

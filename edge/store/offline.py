@@ -48,7 +48,11 @@ _OF_ACCOUNT: Final = """
 SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline
 WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
 """
-_OF_SOURCE: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline WHERE source = ?"
+_OF_SOURCE: Final = """
+SELECT count(*), coalesce(sum(bytes), 0),
+    count(account = (SELECT id FROM main.accounts WHERE name = ?) OR NULL)
+FROM main.offline WHERE source = ?
+"""
 _OF_ALL: Final = "SELECT messages, bytes FROM main.offline_total"
 _ANY: Final = """
 SELECT 1 FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
@@ -105,13 +109,12 @@ def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
     tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
 
 
-def usage(tx: Transaction, account: str, sender: str) -> quota.Stored:
-    """Return what is stored: for an account, from the account of a sender, and in all."""
-    return quota.Stored(
-        Usage(*tx.row(_OF_ACCOUNT, (account,))),
-        Usage(*tx.row(_OF_SOURCE, (_bare(sender),))),
-        Usage(*tx.row(_OF_ALL)),
-    )
+def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.Stored]:
+    """Return how many messages of a sender's account are stored for an account; and what is stored
+    for that account, of the sender's, and in all."""
+    messages, size, mine = tx.row(_OF_SOURCE, (account, _bare(sender)))
+    of_account = Usage(*tx.row(_OF_ACCOUNT, (account,)))
+    return mine, quota.Stored(of_account, Usage(messages, size), Usage(*tx.row(_OF_ALL)))
 
 
 def _bare(sender: str) -> str:

@@ -6,7 +6,7 @@ CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipien
 
 CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
-CREATE INDEX offline_by_source ON offline (source, bytes);
+CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
 CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes);
 

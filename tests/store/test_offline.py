@@ -48,16 +48,19 @@ def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) ->
     assert each == 10 + len(SENDER) + offline.OVERHEAD
     assert len(OTHER) == len(SENDER)
     two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
-    assert offline.usage(tx, "valve", "pump1@gw.example/other") == Stored(two, three, four)
-    assert offline.usage(tx, "lamp", OTHER) == Stored(two, Usage(1, each), four)
-    assert offline.usage(tx, "nobody", "pump1@gw.example.org/fw") == Stored(Usage(), Usage(), four)
+    assert offline.usage(tx, "valve", "pump1@gw.example/other") == (2, Stored(two, three, four))
+    assert offline.usage(tx, "lamp", OTHER) == (1, Stored(two, Usage(1, each), four))
+    assert offline.usage(tx, "nobody", "pump1@gw.example.org/fw") == (
+        0,
+        Stored(Usage(), Usage(), four),
+    )
     offline.remove(tx, [1, 3])
-    assert offline.usage(tx, "valve", SENDER) == Stored(Usage(1, each), Usage(1, each), two)
+    assert offline.usage(tx, "valve", SENDER) == (1, Stored(Usage(1, each), Usage(1, each), two))
 
 
 def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
     add(tx, "nobody")
-    assert offline.usage(tx, "nobody", SENDER) == Stored(Usage(), Usage(), Usage())
+    assert offline.usage(tx, "nobody", SENDER) == (0, Stored(Usage(), Usage(), Usage()))
     assert not offline.waits(tx, "nobody")
 
 

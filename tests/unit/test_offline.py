@@ -172,8 +172,20 @@ def test_what_is_stored_for_all_accounts_is_bounded(make: Make) -> None:
     assert error(post(gateway, "x")) == ("wait", "service-unavailable")
     to_apart = "<message to='apart@gw.example'><body>x</body></message>"
     gateway.leave("apart@gw.example/fw")
-    assert gateway.send(PUMP, to_apart) is None, "an eighth is for accounts that have few"
+    assert error(gateway.send(PUMP, to_apart)) == ("wait", "service-unavailable")
+    assert gateway.send(VALVE, to_apart) is None, "an eighth is for sources that have few"
     assert stored(gateway) == 8
+
+
+def test_one_source_does_not_shut_the_others_out_of_an_account(make: Make) -> None:
+    gateway = make(Limits(offline_messages=16))
+    post_many(gateway, 14)
+    assert error(post(gateway, "x")) == ("wait", "service-unavailable")
+    own = f"<message to='{VALVE_BARE}'><body>x</body></message>"
+    assert gateway.send(VALVE, own) is None
+    assert gateway.send(VALVE, own) is None
+    assert error(gateway.send(VALVE, own)) == ("wait", "service-unavailable")
+    assert stored(gateway) == 16
 
 
 def test_a_removed_account_leaves_nothing_behind(gateway: Gateway) -> None:

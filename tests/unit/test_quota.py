@@ -8,17 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.limits import Limits as Bounds
 from edge.rules.quota import (
     FEW,
+    OFFLINE,
+    OUTBOX,
     RESERVED_SHARE,
     Limits,
     Oldest,
+    Options,
     Over,
     Plan,
     Stored,
     Usage,
-    over_offline,
-    over_outbox,
+    over_waiting,
     plan,
 )
 
@@ -171,55 +174,45 @@ def test_a_source_below_its_limit_loses_nothing(
     assert decide(size, messages, Usage(others, 0), wide).evict == ()
 
 
-OFFLINE = Stored(Usage(10, 1000), Usage(6, 600), Usage(80, 8000))
-
-
-@pytest.mark.parametrize(
-    ("size", "account", "source", "total", "over"),
-    [
-        (100, Usage(), Usage(), Usage(), None),
-        (100, Usage(9, 900), Usage(), Usage(9, 900), None),
-        (1, Usage(10, 10), Usage(), Usage(10, 10), Over("offline_messages", 10)),
-        (101, Usage(9, 900), Usage(), Usage(9, 900), Over("offline_bytes", 1000)),
-        (100, Usage(), Usage(5, 500), Usage(9, 900), None),
-        (1, Usage(), Usage(6, 6), Usage(9, 900), Over("offline_messages_per_source", 6)),
-        (101, Usage(), Usage(5, 500), Usage(9, 900), Over("offline_bytes_per_source", 600)),
-        (1, Usage(4, 4), Usage(), Usage(69, 69), None),
-        (1, Usage(4, 4), Usage(), Usage(70, 70), Over("offline_total_messages", 70)),
-        (1, Usage(3, 3), Usage(), Usage(79, 70), None),
-        (1, Usage(3, 3), Usage(), Usage(80, 70), Over("offline_total_messages", 80)),
-        (1, Usage(4, 4), Usage(), Usage(5, 7000), Over("offline_total_bytes", 7000)),
-        (600, Usage(), Usage(), Usage(5, 7400), None),
-        (600, Usage(), Usage(), Usage(5, 7401), Over("offline_total_bytes", 8000)),
-    ],
-)
-def test_what_is_stored_for_an_account_is_bounded(
-    size: int, account: Usage, source: Usage, total: Usage, over: Over | None
-) -> None:
-    assert over_offline(size, Stored(account, source, total), OFFLINE) == over
-
-
-OUTBOX = Stored(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
+WAITING = Stored(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
 
 
 @pytest.mark.parametrize(
     ("size", "mine", "account", "source", "total", "over"),
     [
         (100, 0, Usage(), Usage(), Usage(), None),
-        (1, 0, Usage(), Usage(12, 12), Usage(), Over("outbox_messages_per_source", 12)),
-        (101, 0, Usage(), Usage(11, 1100), Usage(), Over("outbox_bytes_per_source", 1200)),
+        (1, 0, Usage(), Usage(12, 12), Usage(), ("source", "messages", 12)),
+        (101, 0, Usage(), Usage(11, 1100), Usage(), ("source", "bytes", 1200)),
         (100, 4, Usage(13, 1300), Usage(4, 400), Usage(), None),
-        (1, 4, Usage(14, 14), Usage(4, 4), Usage(), Over("outbox_messages_per_account", 14)),
-        (1, 4, Usage(5, 1400), Usage(4, 4), Usage(), Over("outbox_bytes_per_account", 1400)),
+        (1, 4, Usage(14, 14), Usage(4, 4), Usage(), ("account", "messages", 14)),
+        (1, 4, Usage(5, 1400), Usage(4, 4), Usage(), ("account", "bytes", 1400)),
         (1, 3, Usage(15, 15), Usage(3, 3), Usage(), None),
-        (1, 3, Usage(16, 16), Usage(3, 3), Usage(), Over("outbox_messages_per_account", 16)),
-        (1, 0, Usage(), Usage(4, 4), Usage(70, 70), Over("outbox_messages", 70)),
-        (1, 0, Usage(), Usage(4, 4), Usage(7, 7000), Over("outbox_bytes", 7000)),
+        (1, 3, Usage(16, 16), Usage(3, 3), Usage(), ("account", "messages", 16)),
+        (1, 0, Usage(), Usage(4, 4), Usage(70, 70), ("total", "messages", 70)),
+        (1, 0, Usage(), Usage(4, 4), Usage(7, 7000), ("total", "bytes", 7000)),
         (1, 0, Usage(), Usage(3, 3), Usage(79, 7999), None),
-        (1, 0, Usage(), Usage(3, 3), Usage(80, 80), Over("outbox_messages", 80)),
+        (1, 0, Usage(), Usage(3, 3), Usage(80, 80), ("total", "messages", 80)),
     ],
 )
-def test_what_waits_for_devices_is_bounded_and_nobody_shuts_the_others_out(
-    size: int, mine: int, account: Usage, source: Usage, total: Usage, over: Over | None
+@pytest.mark.parametrize("options", [OFFLINE, OUTBOX])
+def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
+    options: Options,
+    size: int,
+    mine: int,
+    account: Usage,
+    source: Usage,
+    total: Usage,
+    over: tuple[str, str, int] | None,
 ) -> None:
-    assert over_outbox(size, mine, Stored(account, source, total), OUTBOX) == over
+    found = over_waiting(options, size, mine, Stored(account, source, total), WAITING)
+    if over is None:
+        assert found is None
+    else:
+        whose, what, figure = over
+        assert found == Over(getattr(options, whose).format(what), figure)
+
+
+@pytest.mark.parametrize("options", [OFFLINE, OUTBOX])
+@pytest.mark.parametrize("what", ["messages", "bytes"])
+def test_the_rules_are_named_after_options(options: Options, what: str) -> None:
+    assert {option.format(what) for option in options} <= set(Bounds.__struct_fields__)

@@ -83,7 +83,7 @@ ALTER TABLE offline ADD COLUMN source TEXT NOT NULL DEFAULT ''; -- bare JID of t
 
 UPDATE offline SET source = substr(sender, 1, instr(sender || '/', '/') - 1);
 
-CREATE INDEX offline_by_source ON offline (source, bytes);
+CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
 -- The sizes stand behind the stanzas: to add them up, nobody should have to read those.
 DROP INDEX offline_by_account;
