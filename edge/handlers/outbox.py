@@ -16,7 +16,7 @@ from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
 from edge.rules.quota import Usage
-from edge.store import meta, outbox, sessions
+from edge.store import accounts, meta, outbox, sessions
 from edge.store.database import STAYS
 from edge.wire import jid
 from edge.wire.errors import StanzaError
@@ -36,6 +36,10 @@ HALF: Final = 2
 """What is on its way to an account takes at most one part in so many of what a session may leave
 unacknowledged."""
 
+CUTS: Final = 10
+"""Sessions that may end over one step of a message, for each attempt: one that ends them all, since
+its device does not bear it, must not do so for ever."""
+
 _BOUND: Final = frozenset(state.value for state in BOUND)
 
 
@@ -46,7 +50,7 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
     """
     limits = house.limits
     rows = outbox.window(tx, account, limits.outbox_window)
-    if all(row.under_way or row.held for row in rows):
+    if all(row.under_way or row.held for row in rows) or not accounts.usable(tx, account):
         return
     there = sessions.of(tx, f"{account}@{house.domain}")
     able = [session for session in there if _is_able(session)]
@@ -62,11 +66,17 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
         takers, turn = able, Input.PLAIN_TURN
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
     by_number = {row.row: row for row in rows}
+    anew: list[tuple[Row, Session]] = []
     for number in qos_sender.plan(map(_line, rows), turn, window):
         row = by_number[number]
         to = _session(row, there if row.state in _BOUND else takers)
-        if to is not None and to.qos is not None:  # else it is asked when it is able
+        if to is not None and to.qos is not None:
             _send(house, tx, row, to, Input.TURN if row.state in _BOUND else turn)
+        elif to is not None:
+            anew.append((row, to))
+    for row, to in anew:  # last, since a session that is known at once is sent what waits for it
+        _postpone(house, tx, row)
+        capabilities.learn(house, tx, to)
 
 
 def _is_able(session: Session) -> bool:
@@ -128,7 +138,10 @@ def _happens(
     house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
 ) -> None:
     """Do what an input makes of a message; `error` is told where that ends it."""
-    if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
+    attempts = house.limits.retry_attempts
+    if (event is Input.WAIT and row.attempts >= attempts) or (
+        event is Input.GONE and row.sends >= CUTS * attempts
+    ):
         event = Input.EXHAUSTED
     step = qos_sender.step(Level(row.qos), State(row.state), event)
     if step is None:
@@ -191,8 +204,8 @@ def takes(house: House, tx: Transaction, sender: Sender) -> None:
     said that it is there."""
     if not outbox.waits(tx, sender.account):
         return
-    for row in outbox.sent_to(tx, sender.account, sender.full):
-        if row.held:
+    for row in outbox.window(tx, sender.account, house.limits.outbox_window):
+        if row.held and (row.session == sender.full or not row.there):
             outbox.save(tx, row._replace(held=False, due=None))
     pump(house, tx, sender.account)
 
@@ -209,26 +222,26 @@ def resumes(house: House, tx: Transaction, sender: Sender) -> None:
 
 def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
     """Take back what a session ended without answering: others of its account may take over."""
-    accounts = []
+    touched = []
     for number in rows:
         if (row := outbox.get(tx, number)) is not None:
             _happens(house, tx, row, Input.GONE)
-            accounts.append(row.recipient)
-    _pump_all(house, tx, accounts)
+            touched.append(row.recipient)
+    _pump_all(house, tx, touched)
 
 
 def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
     """Be done with what a session has as a plain message."""
-    accounts = []
+    touched = []
     for number in rows:
         if (row := outbox.get(tx, number)) is not None and row.state == State.PLAIN.value:
             _happens(house, tx, row, Input.RESULT)
-            accounts.append(row.recipient)
-    _pump_all(house, tx, accounts)
+            touched.append(row.recipient)
+    _pump_all(house, tx, touched)
 
 
-def _pump_all(house: House, tx: Transaction, accounts: Iterable[str]) -> None:
-    for account in dict.fromkeys(accounts):
+def _pump_all(house: House, tx: Transaction, names: Iterable[str]) -> None:
+    for account in dict.fromkeys(names):
         pump(house, tx, account)
 
 
@@ -267,6 +280,8 @@ def _fall_due(house: House, tx: Transaction, row: Row) -> None:
     session = sessions.at(tx, row.session or "") if row.under_way else None
     if row.held:
         outbox.save(tx, row._replace(held=False, due=None))
+    elif not row.under_way:  # the gateway ended meanwhile, or its session had to be asked
+        outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
     elif session is not None and session.detached:
         _postpone(house, tx, row)
     elif session is None or session.qos is None or not (row.state in _BOUND or _is_able(session)):

@@ -52,12 +52,19 @@ def give_up(house: House, tx: Transaction, row: Row, state: State, error: Stanza
 def _report(house: House, tx: Transaction, row: Row, destination: str, error: StanzaError) -> None:
     name = "assured" if row.qos == 2 else "acknowledged"
     content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
-    session = sessions.at(tx, row.sender) or routing.best(sessions.of(tx, row.source))
-    if session is not None:
-        stanza = serialize.message("error", destination, session.full, content)
+    own, account = sessions.at(tx, row.sender), row.source.partition("@")[0]
+    session = own or routing.best(sessions.of(tx, row.source))
+    to = row.sender if session is None else session.full
+    stanza = serialize.message("error", destination, to, content)
+    kept = False
+    if offline.offered(house.xmpp) and (own is None or routing.best((own,)) is not None):
+        delayed = serialize.delay(house.domain, tx.now.wall)
+        stored = serialize.message("error", destination, to, content + delayed)
+        # of the limits for stored messages it takes from its own sender's
+        kept = offline.store(house, tx, account, stored, row.sender, delayed=True) is None
+    if session is None:
+        return
+    if not kept:
         tx.send(session.generation, stanza)
-    elif offline.offered(house.xmpp):
-        account = row.source.partition("@")[0]
-        content += serialize.delay(house.domain, tx.now.wall)
-        stanza = serialize.message("error", destination, row.sender, content)
-        offline.store(house, tx, account, stanza, house.domain, delayed=True)
+    elif (sender := sessions.sender(tx, session.generation)) is not None:
+        offline.flush(house, tx, sender)

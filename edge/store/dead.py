@@ -27,9 +27,13 @@ INSERT INTO dead (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TOTAL: Final = "SELECT messages, bytes FROM dead_total"
-_OLDEST: Final = (
-    "DELETE FROM dead WHERE id = (SELECT min(id) FROM dead) RETURNING sender, msg_id, qos"
-)
+_OLDEST: Final = """
+DELETE FROM dead WHERE id = (
+    SELECT min(id) FROM dead
+    GROUP BY substr(sender, 1, instr(sender || '/', '/') - 1)
+    ORDER BY count(*) DESC, min(id) LIMIT 1
+) RETURNING sender, msg_id, qos
+"""
 _LIST: Final = """
 SELECT id, sender, msg_id, destination, qos, bytes, reason, time, state, recipient, outbox, session
 FROM dead WHERE id > ? ORDER BY id LIMIT ?
@@ -79,7 +83,8 @@ class Dead(NamedTuple):
 
 
 def bury(tx: Transaction, letter: Letter, limit: Usage) -> None:
-    """Keep a dead message and log it; at `limit` the oldest ones go, which is logged too."""
+    """Keep a dead message and log it. At `limit` others go, which is logged too: the oldest of the
+    source that has most, so that nobody pushes out what is of others."""
     sender, msg_id, destination, qos, body, reason, *rest = letter
     values = (sender, msg_id, destination, qos, body, len(body), reason, tx.now.wall)
     tx.run(_BURY, (*values, *rest))

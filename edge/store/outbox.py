@@ -120,7 +120,8 @@ WHERE source = ? AND recipient IS NOT NULL
 """
 _TOTAL: Final = "SELECT messages + held_messages, bytes + held_bytes FROM main.outbox_total"
 _DUE: Final = f"{_COLUMNS} WHERE o.due <= ? ORDER BY o.due LIMIT ?"
-_OLDEST: Final = "SELECT id, since FROM main.outbox ORDER BY id LIMIT ?"
+_EXPIRED: Final = f"{_COLUMNS} WHERE o.since <= ? ORDER BY o.since LIMIT ?"
+_FIRST_SINCE: Final = "SELECT min(since) FROM main.outbox"
 _ORPHANS: Final = f"{_COLUMNS} WHERE o.account IS NULL LIMIT ?"
 _FIRST_DUE: Final = "SELECT min(due) FROM main.outbox WHERE due IS NOT NULL"
 _SENT_TO: Final = f"""{_COLUMNS}
@@ -255,10 +256,7 @@ def due(tx: Transaction) -> list[Row]:
 
 def expired(tx: Transaction, ttl: float) -> list[Row]:
     """Return messages older than `ttl` seconds of service, a bounded number."""
-    limit = tx.now.service - ttl
-    old = [row for row, since in tx.rows(_OLDEST, (BATCH,)) if since <= limit]
-    found = (get(tx, row) for row in old)
-    return [row for row in found if row is not None]
+    return _rows(tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH)))
 
 
 def orphans(tx: Transaction) -> list[Row]:
@@ -278,11 +276,9 @@ def first_due(tx: Transaction) -> float | None:
 
 
 def first_since(tx: Transaction) -> float | None:
-    """Return since when the oldest message waits, in service seconds.
-
-    One that was requeued may be younger than those behind it: so the first of many are looked at.
-    """
-    return min((since for _row, since in tx.rows(_OLDEST, (BATCH,))), default=None)
+    """Return since when the oldest message waits, in service seconds."""
+    (first,) = tx.row(_FIRST_SINCE)
+    return None if first is None else float(first)
 
 
 def able(tx: Transaction) -> list[str]:

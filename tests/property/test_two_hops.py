@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter, deque
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -325,8 +326,8 @@ class TwoHops(RuleBasedStateMachine):
                 sender = self.senders[letter.sender]
                 assert letter.msg_id is not None
                 self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
-                row = letter.row
-                self.gateway.tx(lambda tx, row=row: dead.requeue(tx, row, may_repeat=False))
+                again = partial(dead.requeue, row=letter.row, may_repeat=False)
+                self.gateway.tx(again)
         self.gateway.tx(self.gateway.router.changed)
         self.work()
 
@@ -399,6 +400,7 @@ class TwoHops(RuleBasedStateMachine):
         """Let everything arrive, and look at it."""
         for full in (*SESSIONS, *self.senders):
             self.connect(full)
+        left = 1
         for _ in range(200):
             self.go_on(4)
             left = self.gateway.count("SELECT count(*) FROM outbox")

@@ -10,6 +10,8 @@ CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
 CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes);
 
+CREATE INDEX outbox_by_age ON outbox (since);
+
 CREATE INDEX outbox_by_source ON outbox (source, bytes);
 
 CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,11 @@ def get(gateway: Gateway, row: int) -> Row:
     return found
 
 
+def save(gateway: Gateway, *rows: Row) -> None:
+    for row in rows:
+        gateway.tx(partial(outbox.save, row=row))
+
+
 def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
     row = add(gateway)
     found = get(gateway, row)
@@ -68,7 +75,7 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
     rows = [add(gateway) for _ in range(3)] + [add(gateway, f"s{n}@gw.example") for n in range(9)]
     moving = get(gateway, rows[0])._replace(state="offered", session=VALVE)
     gone = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/gone")
-    gateway.tx(lambda tx: [outbox.save(tx, row) for row in (moving, gone)])
+    save(gateway, moving, gone)
     window = gateway.tx(lambda tx: outbox.window(tx, "valve", 2))
     assert [row.row for row in window] == [rows[0], rows[2], *rows[3:6]]
     gateway.bind("valve@gw.example/gone")
@@ -121,7 +128,7 @@ def test_what_falls_due_comes_earliest_first(gateway: Gateway) -> None:
     rows = [get(gateway, add(gateway)) for _ in range(3)]
     due = [2000.0, 1500.0, 3000.0]
     later = [row._replace(due=when) for row, when in zip(rows, due, strict=True)]
-    gateway.tx(lambda tx: [outbox.save(tx, row) for row in later])
+    save(gateway, *later)
     assert gateway.tx(outbox.first_due) == 1500.0
     gateway.clock.service = 2000.0
     assert [row.row for row in gateway.tx(outbox.due)] == [rows[1].row, rows[0].row]
@@ -167,8 +174,8 @@ def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, q
 # What an operator does with the dead.
 
 
-def bury(gateway: Gateway, **fields: object) -> None:
-    known: dict[str, object] = {"state": dead.FAILED, "recipient": "valve", "outbox": 7}
+def bury(gateway: Gateway, **fields: Any) -> None:
+    known: dict[str, Any] = {"state": dead.FAILED, "recipient": "valve", "outbox": 7}
     letter = Letter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
     gateway.tx(lambda tx: dead.bury(tx, letter, LIMIT))
 
@@ -220,7 +227,7 @@ def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
     ],
 )
 def test_what_cannot_be_requeued_says_why_and_stays(
-    gateway: Gateway, fields: dict[str, object], told: str
+    gateway: Gateway, fields: dict[str, Any], told: str
 ) -> None:
     bury(gateway, **fields)
     with pytest.raises(SetupError, match=told):

@@ -26,6 +26,8 @@ CREATE INDEX outbox_by_source ON outbox (source, bytes);
 
 CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
 
+CREATE INDEX outbox_by_age ON outbox (since);
+
 -- Their bodies, apart, since the rows above are written several times each.
 CREATE TABLE outbox_bodies (
     id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
