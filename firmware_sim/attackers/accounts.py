@@ -33,7 +33,7 @@ _CONTACTS: Final = 1_000  # that are put into one roster, over and over
 _RESOURCES: Final = 128  # sessions that are asked for
 _AT_ONCE: Final = 16  # of those at the same time: twice as many as an account may have
 _UNREAD: Final = 4096  # bytes that wait for a reader that never reads, beside what waits here
-_PAUSE_S: Final = 0.1  # between two such times
+_PAUSE_S: Final = 2.0  # seconds between two such times
 
 
 def _here(inner: str = _LOG) -> str:
