@@ -175,7 +175,10 @@ def _fates(waited: Waited) -> Iterator[str]:
     """Say what becomes of the messages that waited for a device."""
     fates = (
         (waited.offline, "plain, and gone with it"),
-        (waited.outbox, "in its outbox: `fieldpost dead list` shows them once the gateway runs"),
+        (
+            waited.outbox,
+            "in its outbox: `fieldpost dead list` has them soon, if the gateway runs",
+        ),
         (waited.held, "held: refused when the sender asks for delivery"),
     )
     return (f"{count} {fate}" for count, fate in fates if count)

@@ -105,17 +105,18 @@ def _post(house: House, tx: Transaction, to: str, stanza: bytes) -> None:
 def _content(house: House, event: NewEvent, wall: int) -> bytes:
     """Make the `<log/>`, and a body for who reads messages only."""
     source = event.source or house.domain
+    target = (event.tags or {}).get("destination", "") if event.kind == "message" else ""
     attrs = {
         "timestamp": serialize.timestamp(wall),
         "id": event.name,
         "type": event.level or INFORMATIONAL,
         "level": LEVELS[event.level or INFORMATIONAL],
-        "object": source,
+        "object": target or source,
         "subject": source if event.kind in _BY_SOURCE else house.domain,
         "facility": FACILITY,
         "module": event.kind,
     }
-    text = serialize.escape(_text(event, source))
+    text = serialize.escape(_text(event, source, target))
     tags = b"".join(
         serialize.tag("tag", {"name": name, "value": value, "type": type_})
         for name, value, type_ in _tags(event)
@@ -125,10 +126,12 @@ def _content(house: House, event: NewEvent, wall: int) -> bytes:
     return serialize.tag("body", content=text) + log
 
 
-def _text(event: NewEvent, source: str) -> str:
+def _text(event: NewEvent, source: str, target: str) -> str:
     """Say in words what happened."""
     told = f"{event.name} at {source}"
-    if event.kind == "limit":
+    if event.kind == "message":
+        told = f"{event.name}: a message from {source}" + (f" to {target}" if target else "")
+    elif event.kind == "limit":
         told = f"{event.name} refused {event.value or 1:.0f} from {source}"
     elif event.value is not None:
         told += f": {event.value:g} {event.unit or ''}".rstrip()

@@ -129,7 +129,7 @@ def test_removing_tells_what_becomes_of_what_waited(folder: Path) -> None:
     assert result.output.splitlines() == [
         "pump1 is removed, with 3 messages that waited for it",
         "1 plain, and gone with it",
-        "1 in its outbox: `fieldpost dead list` shows them once the gateway runs",
+        "1 in its outbox: `fieldpost dead list` has them soon, if the gateway runs",
         "1 held: refused when the sender asks for delivery",
     ]
 

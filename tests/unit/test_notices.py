@@ -82,12 +82,10 @@ def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) ->
             "message",
             PUMP,
             name="dead",
-            value=1.5,
-            unit="s",
             level="Error",
             text="it <failed>",
             qos=2,
-            tags={"msgId": "m'1", "attempts": "10"},
+            tags={"destination": VALVE_BARE, "msgId": "m'1", "attempts": "10"},
         )
     )
     (send,) = telling.sends(VALVE)
@@ -106,19 +104,18 @@ def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) ->
         "id": "dead",
         "type": "Error",
         "level": "Major",
-        "object": PUMP,
+        "object": VALVE_BARE,
         "subject": PUMP,
         "facility": "fieldpost",
         "module": "message",
     }
     first, *tags = log
     assert first.tag == f"{{{EVENTLOG}}}message"
-    assert first.text == f"dead at {PUMP}: 1.5 s (it <failed>)"
+    assert first.text == f"dead: a message from {PUMP} to {VALVE_BARE} (it <failed>)"
     assert message.findtext("{jabber:client}body") == first.text
     assert [tuple(tag.attrib.values()) for tag in tags] == [
-        ("value", "1.5", "xs:double"),
-        ("unit", "s", "xs:string"),
         ("qos", "2", "xs:int"),
+        ("destination", VALVE_BARE, "xs:string"),
         ("msgId", "m'1", "xs:string"),
         ("attempts", "10", "xs:long"),
     ]
@@ -133,6 +130,21 @@ def test_a_refusal_names_source_rule_figure_and_count(telling: Telling) -> None:
     assert log[0].text == f"held_bytes refused 1 from {bare}"
     found = {tag.get("name"): (tag.get("value"), tag.get("type")) for tag in log[1:]}
     assert found == {"count": ("1", "xs:long"), "limit": ("4096", "xs:long")}
+
+
+def test_a_message_that_names_no_destination_is_about_who_sent_it(telling: Telling) -> None:
+    telling.note(NewEvent("message", PUMP, name="expired", level="Warning", text="too late"))
+    (log,) = telling.told()
+    assert (log.get("object"), log.get("subject")) == (PUMP, PUMP)
+    assert log[0].text == f"expired: a message from {PUMP} (too late)"
+
+
+def test_a_figure_is_told_with_its_unit(telling: Telling) -> None:
+    telling.note(NewEvent("system", name="heat", value=61.5, unit="°C", level="Warning"))
+    (log,) = telling.told()
+    assert log[0].text == f"heat at {DOMAIN}: 61.5 °C"
+    tags = [tuple(tag.attrib.values()) for tag in log[1:]]
+    assert tags == [("value", "61.5", "xs:double"), ("unit", "°C", "xs:string")]
 
 
 def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> None:
