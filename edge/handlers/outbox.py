@@ -74,9 +74,10 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
             _send(house, tx, row, to, Input.TURN if row.state in _BOUND else turn)
         elif to is not None:
             anew.append((row, to))
-    for row, to in anew:  # last, since a session that is known at once is sent what waits for it
+    for row, _to in anew:
         _postpone(house, tx, row)
-        capabilities.learn(house, tx, to)
+    for _row, to in anew:  # last: a session that is known at once is sent what waits for it, and
+        capabilities.learn(house, tx, to)  # no row is then as it was read
 
 
 def _is_able(session: Session) -> bool:
@@ -138,10 +139,7 @@ def _happens(
     house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
 ) -> None:
     """Do what an input makes of a message; `error` is told where that ends it."""
-    attempts = house.limits.retry_attempts
-    if (event is Input.WAIT and row.attempts >= attempts) or (
-        event is Input.GONE and row.sends >= CUTS * attempts
-    ):
+    if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
         event = Input.EXHAUSTED
     step = qos_sender.step(Level(row.qos), State(row.state), event)
     if step is None:
@@ -221,13 +219,22 @@ def resumes(house: House, tx: Transaction, sender: Sender) -> None:
 
 
 def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
-    """Take back what a session ended without answering: others of its account may take over."""
-    touched = []
-    for number in rows:
-        if (row := outbox.get(tx, number)) is not None:
-            _happens(house, tx, row, Input.GONE)
-            touched.append(row.recipient)
-    _pump_all(house, tx, touched)
+    """Take back what a session ended without answering: others of its account may take over.
+
+    That is no attempt. But where many sessions ended on the same message, the first that they had
+    not answered, it is what ends them, and is given up; what was behind it is not to blame.
+    """
+    most = CUTS * house.limits.retry_attempts
+    found = [row for row in (outbox.get(tx, number) for number in rows) if row is not None]
+    choked = bool(found) and found[0].sends >= most
+    for row in found:
+        if choked and row is found[0]:
+            text = f"{most} sessions ended without an answer"
+            error = StanzaError("recipient-unavailable", text)
+            _happens(house, tx, row, Input.EXHAUSTED, error)
+        else:
+            _happens(house, tx, row._replace(sends=0) if choked else row, Input.GONE)
+    _pump_all(house, tx, (row.recipient for row in found))
 
 
 def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:

@@ -163,6 +163,7 @@ _PLAIN: Final[_Rows] = {
         Input.TURN: Step(State.PLAIN, Act.SEND),
         Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
         Input.RESULT: Step(State.DONE),
+        Input.EXHAUSTED: Step(State.IN_DOUBT),
         Input.EXPIRED: Step(State.IN_DOUBT),
         Input.GONE: Step(State.PLAIN, Act.GIVE_BACK),
     },

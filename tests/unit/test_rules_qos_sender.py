@@ -23,11 +23,11 @@ ROWS = {
     (2, "offered"): "offered! plain! received . offered~ failed offered! failed failed offered-",
     (2, "received"): "released! . . . . . . . failed .",
     (2, "released"): "released! . . done released~ doubt released! doubt doubt released-",
-    (2, "plain"): "plain! plain! . done . . . . doubt plain-",
+    (2, "plain"): "plain! plain! . done . . . doubt doubt plain-",
     (1, "queued"): "offered! plain! . . . . . . failed .",
     (1, "offered"): "repeated! plain! . done offered~ failed repeated! doubt doubt offered-",
     (1, "repeated"): "repeated! plain! . done repeated~ doubt repeated! doubt doubt repeated-",
-    (1, "plain"): "plain! plain! . done . . . . doubt plain-",
+    (1, "plain"): "plain! plain! . done . . . doubt doubt plain-",
 }
 MARKS = {Act.NONE: "", Act.SEND: "!", Act.HOLD: "~", Act.GIVE_BACK: "-"}
 

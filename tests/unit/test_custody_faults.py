@@ -1,0 +1,326 @@
+"""What somebody might do to a message that is handed on, and to those behind it: in process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edge.limits import Limits
+from edge.store import accounts, capabilities, dead, outbox
+from tests.helpers.custody import come, done, hand_over, handed, received
+from tests.helpers.custody import refusal as refused
+from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE
+from tests.helpers.store import (
+    EPOCH,
+    Gateway,
+    new_database,
+)
+
+OTHER = "valve@gw.example/spare"
+CAM = "cam@gw.example/fw"
+
+Build = Callable[..., Gateway]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made = []
+
+    def build(**limits: float) -> Gateway:
+        gateway = Gateway(new_database(tmp_path), Limits(**limits))  # type: ignore[arg-type]
+        made.append(gateway)
+        for name in ("pump1", "valve", "cam"):
+            gateway.add(name)
+        gateway.add("apart", trusted=False)
+        for full in (PUMP, CAM, APART):
+            gateway.bind(full)
+        return gateway
+
+    yield build
+    for gateway in made:
+        gateway.close()
+
+
+@pytest.fixture
+def gateway(build: Build) -> Gateway:
+    return build()
+
+
+def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
+    hand_over(gateway, sender, msg_id, text, VALVE_BARE)
+
+
+def states(gateway: Gateway) -> list[str]:
+    rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
+    return [state for (state,) in rows]
+
+
+def announce(gateway: Gateway, full: str, ver: str) -> None:
+    """Broadcast presence with capabilities."""
+    caps = f"hash='sha-1' node='https://fw.example' ver='{ver}'"
+    gateway.send(full, f"<presence><c xmlns='http://jabber.org/protocol/caps' {caps}/></presence>")
+
+
+def answer_questions(gateway: Gateway, full: str) -> int:
+    """Answer what a session was asked of its capabilities; returns how often it was."""
+    asked = 0
+    for one in gateway.elements(full):
+        if one.find("{http://jabber.org/protocol/disco#info}query") is None:
+            continue
+        asked += 1
+        gateway.send(
+            full,
+            f"<iq type='result' id='{one.get('id')}' to='gw.example'>"
+            "<query xmlns='http://jabber.org/protocol/disco#info'>"
+            "<feature var='urn:xmpp:qos'/></query></iq>",
+        )
+    return asked
+
+
+# Who is asked, and who is waited for.
+
+
+def test_a_session_that_has_received_is_asked_anew_though_another_can_take_messages(
+    gateway: Gateway,
+) -> None:
+    """It announces other capabilities between the two steps: its release must not wait for ever."""
+    gateway.bind(VALVE)
+    announce(gateway, VALVE, "first")
+    send(gateway, "one")
+    assert answer_questions(gateway, VALVE) == 1
+    (offer,) = handed(gateway, VALVE)
+    come(gateway, OTHER)
+    announce(gateway, VALVE, "second")
+    gateway.send(VALVE, received(offer))
+    answer_questions(gateway, VALVE)
+    assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
+
+
+def test_releases_wait_for_what_is_known_at_once_and_are_sent_once(gateway: Gateway) -> None:
+    """Of two that a session has received, both are written down as they were sent."""
+    gateway.bind(VALVE)
+    announce(gateway, VALVE, "first")
+    send(gateway, "one")
+    send(gateway, "two", "m2", CAM)
+    answer_questions(gateway, VALVE)
+    offers = handed(gateway, VALVE)
+    come(gateway, OTHER)
+    announce(gateway, VALVE, "second")
+    for offer in offers:
+        gateway.send(VALVE, received(offer))
+    assert states(gateway) == ["received", "received"]
+    gateway.tx(lambda tx: capabilities.keep(tx, "sha-1", "third", "urn:xmpp:qos", 8))
+    announce(gateway, VALVE, "third")
+    assert states(gateway) == ["released", "released"]
+    releases = handed(gateway, VALVE)
+    assert [one.step for one in releases] == ["deliver", "deliver"]
+    for release in releases:
+        gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+
+
+def test_what_a_session_asked_to_wait_with_is_not_waited_for_when_that_is_gone(
+    gateway: Gateway,
+) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
+    gateway.leave(VALVE)
+    come(gateway, OTHER)
+    assert [one.text for one in handed(gateway, OTHER)] == ["open"]
+
+
+# Who answers what.
+
+
+@pytest.mark.parametrize("kind", ["a", "d", "k"])
+def test_a_forged_answer_ends_nothing_of_others(gateway: Gateway, kind: str) -> None:
+    come(gateway, VALVE)
+    come(gateway, OTHER)
+    send(gateway, "open")
+    full = VALVE if gateway.sends(VALVE) else OTHER
+    spare = OTHER if full == VALVE else VALVE
+    before = states(gateway)
+    for forger in (PUMP, CAM, APART, spare):
+        for to in (PUMP, full, "gw.example", CAM):
+            gateway.send(
+                forger,
+                f"<iq type='result' id='{EPOCH}-1-{kind}' to='{to}'>"
+                f"<received xmlns='urn:xmpp:qos' msgId='{EPOCH}-1'/></iq>",
+            )
+            gateway.send(
+                forger,
+                f"<iq type='error' id='{EPOCH}-1-{kind}' to='{to}'><error type='cancel'>"
+                "<gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>",
+            )
+    assert states(gateway) == before
+
+
+@pytest.mark.parametrize("row", ["0", "999999999999999999", "00000000000000001", "1"])
+def test_an_answer_of_an_older_epoch_or_an_odd_row_changes_nothing(
+    gateway: Gateway, row: str
+) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    handed(gateway, VALVE)
+    epoch = "01JZ0000000000000000000001" if row == "1" else EPOCH
+    if row == "00000000000000001":
+        epoch = EPOCH.lower()
+    gateway.send(VALVE, f"<iq type='result' id='{epoch}-{row}-a' to='{PUMP}'/>")
+    assert states(gateway) == ["offered"]
+
+
+# A message that ends the device's connection.
+
+
+def test_a_message_that_ends_its_sessions_does_not_do_so_for_ever(build: Build) -> None:
+    gateway = build(retry_attempts=3)
+    send(gateway, "poison")
+    cuts = 0
+    while states(gateway):
+        come(gateway, VALVE)
+        gateway.leave(VALVE)
+        cuts += 1
+        assert cuts <= 30
+    assert cuts == 30
+    assert [event.text for event in gateway.events("system", "dead")] == [
+        "wait/recipient-unavailable: 30 sessions ended without an answer"
+    ]
+
+
+def test_what_was_behind_a_message_that_ends_sessions_is_handed_on(build: Build) -> None:
+    gateway = build(retry_attempts=3)
+    send(gateway, "poison")
+    send(gateway, "good", "m2", CAM)
+    for _ in range(40):
+        come(gateway, VALVE)
+        gateway.leave(VALVE)
+    assert states(gateway) == ["offered"]
+    come(gateway, VALVE)
+    assert [one.text for one in handed(gateway, VALVE)] == ["good"]
+
+
+def test_a_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
+    gateway = build(retry_attempts=2)
+    come(gateway, VALVE)
+    send(gateway, "open")
+    gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
+    for _ in range(20):
+        gateway.leave(VALVE)
+        come(gateway, VALVE)
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.session) == ("in doubt", VALVE)
+
+
+def test_a_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
+    gateway = build(retry_attempts=2)
+    gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
+    send(gateway, "open")
+    for _ in range(20):
+        come(gateway, VALVE, qos="")
+        gateway.leave(VALVE)
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert letter.state == "in doubt"
+
+
+# Revoked.
+
+
+def test_a_revoked_device_is_handed_nothing_more(gateway: Gateway) -> None:
+    """Its session ends within seconds of that; what waits stays, for it may be restored."""
+    come(gateway, VALVE)
+    for number in range(3):
+        send(gateway, f"{number}", f"m{number}")
+    (first,) = handed(gateway, VALVE)
+    gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
+    gateway.send(VALVE, received(first))
+    assert [one.text for one in handed(gateway, VALVE) if one.text] == []
+
+
+def test_a_restored_device_gets_what_waited(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    handed(gateway, VALVE)
+    gateway.tx(lambda tx: accounts.revoke(tx, "valve"))
+    gateway.leave(VALVE)
+    gateway.tx(lambda tx: accounts.restore(tx, "valve"))
+    come(gateway, VALVE)
+    assert [one.text for one in handed(gateway, VALVE)] == ["open"]
+
+
+def test_what_a_removed_device_had_sent_is_handed_on_and_its_failure_harms_nobody(
+    gateway: Gateway,
+) -> None:
+    send(gateway, "open")
+    gateway.leave(PUMP)
+    gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
+    come(gateway, VALVE)
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
+    assert states(gateway) == []
+    assert gateway.count("SELECT count(*) FROM offline") == 0
+    assert gateway.events("system", "dead")
+
+
+# What is told of failures.
+
+
+def test_those_who_fail_often_take_no_reports_from_others(build: Build) -> None:
+    gateway = build(offline_messages_per_source=4, offline_messages=100)
+    for number in range(8):
+        send(gateway, "bad", f"m{number}")
+    gateway.leave(PUMP)
+    send(gateway, "good", "m", CAM)
+    gateway.leave(CAM)
+    gateway.clock.service += gateway.limits.outbox_ttl + 1
+    gateway.ring()
+    assert states(gateway) == []
+    bind = gateway.count(
+        "SELECT count(*) FROM offline AS o JOIN accounts AS a ON a.id = o.account"
+        " WHERE a.name = 'cam'"
+    )
+    assert bind == 1
+
+
+def test_one_source_does_not_push_the_dead_letters_of_others_out(build: Build) -> None:
+    gateway = build(dead_messages=4)
+    come(gateway, VALVE)
+    send(gateway, "good", "m", CAM)
+    (offer,) = handed(gateway, VALVE)
+    gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
+    for number in range(8):
+        send(gateway, "bad", f"m{number}")
+        (offer,) = handed(gateway, VALVE)
+        gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
+    senders = [one.sender for one in gateway.tx(lambda tx: dead.listed(tx, 0, 10))]
+    assert CAM in senders
+
+
+# Time.
+
+
+def test_what_was_requeued_hides_nothing_that_expires(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "BATCH", 2)
+    gateway = build(retry_attempts=1)
+    come(gateway, VALVE)
+    for number in range(2):
+        send(gateway, "lost", f"m{number}")
+        (offer,) = handed(gateway, VALVE)
+        gateway.send(VALVE, received(offer))
+        (release,) = handed(gateway, VALVE)
+        gateway.send(VALVE, refused(release, "cancel", "item-not-found"))
+    gateway.leave(VALVE)
+    send(gateway, "waits", "w")
+    gateway.clock.service += gateway.limits.outbox_ttl - 60
+    for letter in gateway.tx(lambda tx: dead.listed(tx, 0, 10)):
+        gateway.tx(partial(dead.requeue, row=letter.row, may_repeat=False))
+    assert states(gateway) == ["released", "released", "queued"]
+    gateway.clock.service += 61
+    gateway.ring()
+    assert states(gateway) == ["released", "released"]
