@@ -1,0 +1,221 @@
+"""A real gateway hands a message on, and is killed, left or confused between any two steps of it.
+
+The device is scripted: what it holds and has done lasts, as a flash's content does; its connection
+does not. Each test counts how often it did what it was told: once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
+from tests.helpers.xmpp import CLIENT, Client, authenticated, log_in
+
+PUMP = "pump1@gw.example/fw"
+VALVE = "valve@gw.example"
+QOS = "{urn:xmpp:qos}"
+INFO = "{http://jabber.org/protocol/disco#info}"
+STEP_S = 20.0
+LARGEST = 64 * 1024
+ENVELOPE = 4 * 1024
+
+
+class Valve:
+    """A device: its memory, and the sessions that it has had."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, str] = {}
+        self.released: set[str] = set()
+        self.did: list[str] = []
+        self.seen: list[str] = []
+
+    def take(self, iq: Element) -> str:
+        """Do what an iq asks for, and return the answer."""
+        request, to = iq[0], f"id='{iq.get('id')}' to='{iq.get('from')}'"
+        if request.tag == f"{INFO}query":
+            return (
+                f"<iq type='result' {to}><query xmlns='{INFO[1:-1]}'>"
+                f"<feature var='{QOS[1:-1]}'/></query></iq>"
+            )
+        step = request.tag.removeprefix(QOS)
+        self.seen.append(step)
+        msg_id = request.get("msgId", "")
+        if step == "assured":
+            assert msg_id not in self.released, "offered again after its release"
+            self.held[msg_id] = request.findtext(f"{CLIENT}message/{CLIENT}body", "")
+            return f"<iq type='result' {to}><received xmlns='{QOS[1:-1]}' msgId='{msg_id}'/></iq>"
+        assert step == "deliver"
+        assert msg_id in self.held or msg_id in self.released, "released and never offered"
+        if msg_id in self.held:
+            self.did.append(self.held.pop(msg_id))
+            self.released.add(msg_id)
+        return f"<iq type='result' {to}/>"
+
+    async def until(self, client: Client, step: str) -> str:
+        """Answer what comes, up to an iq of a step; returns the answer to that, which it does."""
+        while True:
+            iq = await self.handed(client)
+            answer = self.take(iq)
+            if iq[0].tag == QOS + step:
+                return answer
+            client.send(answer)
+
+    async def handed(self, client: Client) -> Element:
+        """Return the next message that it is handed, or told to release."""
+        async with asyncio.timeout(STEP_S):
+            while True:
+                one = await client.stanza()
+                if one.tag == f"{CLIENT}iq" and one.get("type") == "set":
+                    return one
+                if one.tag == f"{CLIENT}iq" and one.get("type") == "get":
+                    client.send(self.take(one))
+
+
+def gateway_in(folder: Path, **options: object) -> Gateway:
+    return Gateway(folder / "gateway", "pump1", "valve", retry_after=0.5, **options)
+
+
+async def come(gateway: Gateway, process: Process, resource: str = "fw") -> Client:
+    client = await log_in(port_of(process), gateway.ca, "valve", PASSWORD, resource)
+    client.send("<presence/>")
+    return client
+
+
+async def hand_over(gateway: Gateway, process: Process, *texts: str) -> None:
+    pump = await log_in(port_of(process), gateway.ca, "pump1", PASSWORD)
+    async with pump:
+        for text in texts:
+            for step in (
+                f"<assured xmlns='urn:xmpp:qos' msgId='{text}'><message xmlns='jabber:client'>"
+                f"<body>{text}</body></message></assured>",
+                f"<deliver xmlns='urn:xmpp:qos' msgId='{text}'/>",
+            ):
+                answer = await pump.iq("set", step, VALVE)
+                assert answer.get("type") == "result"
+
+
+async def nothing_more(client: Client, valve: Valve) -> None:
+    """Let what may still come come: the gateway answers in order."""
+    did = len(valve.did)
+    client.send("<iq type='get' id='last' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>")
+    async with asyncio.timeout(STEP_S):
+        while (one := await client.stanza()).get("id") != "last":
+            if one.tag == f"{CLIENT}iq" and one.get("type") == "set":
+                client.send(valve.take(one))
+    assert len(valve.did) == did
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("step", ["assured", "deliver"])
+async def test_a_gateway_that_is_killed_at_a_step_goes_on_with_it(
+    tmp_path: Path, step: str, answered: bool
+) -> None:
+    gateway, valve = gateway_in(tmp_path), Valve()
+    with gateway.run() as process:
+        await hand_over(gateway, process, "one", "two")
+        async with await come(gateway, process) as client:
+            answer = await valve.until(client, step)
+            if answered:
+                client.send(answer)
+                await client.writer.drain()
+            process.kill9()
+    with gateway.run() as process:
+        async with await come(gateway, process) as client:
+            while len(valve.did) < 2:
+                client.send(await valve.until(client, "deliver"))
+            await nothing_more(client, valve)
+        assert process.terminate() == 0
+    assert valve.did == ["one", "two"]
+
+
+@pytest.mark.parametrize("step", ["assured", "deliver"])
+async def test_a_session_that_takes_the_place_of_another_goes_on_with_its_exchange(
+    tmp_path: Path, step: str
+) -> None:
+    gateway, valve = gateway_in(tmp_path), Valve()
+    with gateway.run() as process:
+        await hand_over(gateway, process, "one", "two")
+        async with await come(gateway, process) as first:
+            answer = await valve.until(first, step)
+            async with await come(gateway, process) as second:
+                assert await first.closed() == "conflict"
+                second.send(answer)
+                while len(valve.did) < 2:
+                    second.send(await valve.until(second, "deliver"))
+                await nothing_more(second, valve)
+        assert process.terminate() == 0
+    assert valve.did == ["one", "two"]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("step", ["assured", "deliver"])
+async def test_a_session_that_is_resumed_goes_on_with_its_exchange(
+    tmp_path: Path, step: str, counted: bool
+) -> None:
+    """It had the iq when its connection was cut, and counts it or not."""
+    gateway, valve = gateway_in(tmp_path), Valve()
+    with gateway.run() as process:
+        await hand_over(gateway, process, "one", "two")
+        first = await log_in(port_of(process), gateway.ca, "valve", PASSWORD)
+        token = await first.enable()
+        first.send("<presence/>")
+        answer = await valve.until(first, step)
+        h = first.stanzas - (not counted)
+        first.cut()
+        async with await authenticated(port_of(process), gateway.ca, "valve", PASSWORD) as client:
+            resumed = await client.resume(token, h)
+            assert resumed.tag == "{urn:xmpp:sm:3}resumed"
+            if counted:
+                client.send(answer)
+            while len(valve.did) < 2:
+                client.send(await valve.until(client, "deliver"))
+            await nothing_more(client, valve)
+        assert process.terminate() == 0
+    assert valve.did == ["one", "two"]
+
+
+async def test_a_device_that_returns_under_another_address_is_told_once(tmp_path: Path) -> None:
+    """What was offered goes to its new address; what it received at the old one waits for that."""
+    gateway, valve = gateway_in(tmp_path), Valve()
+    with gateway.run() as process:
+        await hand_over(gateway, process, "one", "two")
+        async with await come(gateway, process, "a") as client:
+            late = await valve.until(client, "assured")
+        async with await come(gateway, process, "b") as client:
+            client.send(late)
+            while len(valve.did) < 2:
+                client.send(await valve.until(client, "deliver"))
+            client.send(late)
+            await nothing_more(client, valve)
+        async with await come(gateway, process, "a") as client:
+            client.send(late)
+            await nothing_more(client, valve)
+        assert process.terminate() == 0
+    assert valve.did == ["one", "two"]
+    assert not [event for event in gateway.events("system") if event["name"] == "dead"]
+
+
+async def test_the_largest_message_is_handed_on_in_a_stanza_that_is_little_larger(
+    tmp_path: Path,
+) -> None:
+    """Both addresses are in it twice, and those may be long."""
+    gateway, valve = gateway_in(tmp_path), Valve()
+    start = (
+        f"<iq type='set' id='k' to='{VALVE}'><acknowledged xmlns='urn:xmpp:qos'>"
+        "<message xmlns='jabber:client'><body>"
+    )
+    end = "</body></message></acknowledged></iq>"
+    with gateway.run() as process:
+        pump = await log_in(port_of(process), gateway.ca, "pump1", PASSWORD, "r" * 1000)
+        async with pump, await come(gateway, process) as client:
+            pump.send(start + "x" * (LARGEST - len(start) - len(end)) + end)
+            assert (await pump.element()).get("type") == "result"
+            iq = await valve.handed(client)
+            assert iq[0].tag == f"{QOS}acknowledged"
+            assert LARGEST < len(ElementTree.tostring(iq)) < LARGEST + ENVELOPE
