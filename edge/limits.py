@@ -96,11 +96,11 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     stanzas_per_second: Annotated[
         int,
         option(
-            "Stanzas of one connection, in the long run; beyond, its socket waits.",
+            "Stanzas of one connection, in the long run: 50 exchanges; beyond, its socket waits.",
             "stanzas",
             ge=1,
         ),
-    ] = 250
+    ] = 100
     stanzas_at_once: Annotated[
         int, option("Stanzas that it may be ahead of that.", "stanzas", ge=16)
     ] = 500
