@@ -35,6 +35,7 @@ async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
 @pytest.mark.parametrize(
     "authorization",
     ["", "Bearer", "Bearer ", "Basic abc", f"Bearer {new_token()}", "Bearer " + "a" * 4_000],
+    ids=["none", "no token", "a space", "basic", "another token", "too long"],
 )
 async def test_no_token_of_ours_is_401(centre: Centre, authorization: str) -> None:
     answer = await centre.client.put(segment(), Authorization=authorization)
