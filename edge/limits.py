@@ -278,7 +278,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     dead_messages: Annotated[
         int,
         option(
-            "Undeliverable messages kept for the operator; then the oldest go.", "messages", ge=1
+            "Undeliverable messages kept for the operator; then who has most loses its oldest.",
+            "messages",
+            ge=1,
         ),
     ] = 1000
     dead_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=64 * KIB)] = 16 * MIB

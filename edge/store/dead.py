@@ -23,15 +23,15 @@ IN_DOUBT: Final = "in doubt"
 
 _BURY: Final = """
 INSERT INTO dead (
-    sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session,
+    source
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _TOTAL: Final = "SELECT messages, bytes FROM dead_total"
 _OLDEST: Final = """
 DELETE FROM dead WHERE id = (
     SELECT min(id) FROM dead
-    GROUP BY substr(sender, 1, instr(sender || '/', '/') - 1)
-    ORDER BY count(*) DESC, min(id) LIMIT 1
+    GROUP BY source ORDER BY max(count(*) * 1.0 / ?, sum(bytes) * 1.0 / ?) DESC, min(id) LIMIT 1
 ) RETURNING sender, msg_id, qos
 """
 _LIST: Final = """
@@ -84,10 +84,10 @@ class Dead(NamedTuple):
 
 def bury(tx: Transaction, letter: Letter, limit: Usage) -> None:
     """Keep a dead message and log it. At `limit` others go, which is logged too: the oldest of the
-    source that has most, so that nobody pushes out what is of others."""
+    source that takes most of it, so that nobody pushes out what is of others."""
     sender, msg_id, destination, qos, body, reason, *rest = letter
     values = (sender, msg_id, destination, qos, body, len(body), reason, tx.now.wall)
-    tx.run(_BURY, (*values, *rest))
+    tx.run(_BURY, (*values, *rest, sender.partition("/")[0]))
     tags = {"destination": destination} if letter.recipient is not None else {}
     name = "in_doubt" if letter.state == IN_DOUBT else "dead"
     _log(tx, name, sender, msg_id, reason, qos, tags)
@@ -95,7 +95,7 @@ def bury(tx: Transaction, letter: Letter, limit: Usage) -> None:
         messages, size = tx.row(_TOTAL)
         if messages <= limit.messages and (size <= limit.bytes or messages == 1):
             return
-        gone_sender, gone_id, gone_qos = tx.row(_OLDEST)
+        gone_sender, gone_id, gone_qos = tx.row(_OLDEST, limit)
         _log(tx, "dead_evicted", gone_sender, gone_id, "too many dead messages", gone_qos)
 
 

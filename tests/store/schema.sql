@@ -2,6 +2,8 @@
 
 CREATE INDEX certificates_by_account ON certificates (account);
 
+CREATE INDEX dead_by_source ON dead (source, id, bytes);
+
 CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
 
 CREATE INDEX offline_by_account ON offline (account, id, bytes);
@@ -66,7 +68,7 @@ CREATE TABLE dead (
     reason TEXT NOT NULL,
     time INTEGER NOT NULL
 , state TEXT NOT NULL DEFAULT 'refused'
-    CHECK (state IN ('refused', 'failed', 'in doubt')), recipient TEXT, outbox INTEGER, session TEXT) STRICT;
+    CHECK (state IN ('refused', 'failed', 'in doubt')), recipient TEXT, outbox INTEGER, session TEXT, source TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE dead_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from edge.limits import Limits
+from edge.rules.quota import Usage
 from edge.store import accounts, capabilities, dead, outbox
+from edge.store.dead import Letter
 from tests.helpers.custody import come, done, hand_over, handed, received
 from tests.helpers.custody import refusal as refused
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE
@@ -298,6 +300,24 @@ def test_one_source_does_not_push_the_dead_letters_of_others_out(build: Build) -
         gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
     senders = [one.sender for one in gateway.tx(lambda tx: dead.listed(tx, 0, 10))]
     assert CAM in senders
+
+
+def test_few_large_dead_letters_do_not_push_many_small_ones_out(build: Build) -> None:
+    gateway = build(dead_bytes=64 * 1024)
+    limit = Usage(gateway.limits.dead_messages, gateway.limits.dead_bytes)
+    small = [Letter(CAM, "m", VALVE_BARE, 2, b"x" * 100, "why")] * 20
+    large = [Letter(PUMP, "m", VALVE_BARE, 2, b"x" * 30_000, "why")] * 4
+    for letter in (*small, *large):
+        gateway.tx(partial(dead.bury, letter=letter, limit=limit))
+    kept = gateway.tx(lambda tx: dead.listed(tx, 0, 100))
+    assert [one.sender for one in kept].count(CAM) == len(small)
+    assert [one.sender for one in kept].count(PUMP) == 2
+
+
+def test_who_has_most_dead_letters_is_found_without_reading_them(gateway: Gateway) -> None:
+    plan = gateway.connection.execute(f"EXPLAIN QUERY PLAN {dead._OLDEST}", (1, 1)).fetchall()
+    (scan,) = [step for *_, step in plan if step.startswith("SCAN")]
+    assert "COVERING INDEX" in scan
 
 
 # Time.

@@ -77,6 +77,13 @@ ALTER TABLE dead ADD COLUMN outbox INTEGER; -- its number there: of the msgId on
 
 ALTER TABLE dead ADD COLUMN session TEXT; -- the full JID that it is released to
 
+-- Who has most there makes room for the others.
+ALTER TABLE dead ADD COLUMN source TEXT NOT NULL DEFAULT ''; -- bare JID of the sender
+
+UPDATE dead SET source = substr(sender, 1, instr(sender || '/', '/') - 1);
+
+CREATE INDEX dead_by_source ON dead (source, id, bytes);
+
 -- Whether a device that knows no quality of service is sent plain messages instead.
 ALTER TABLE accounts ADD COLUMN downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1));
 
