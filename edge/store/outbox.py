@@ -14,7 +14,7 @@ from edge.store import under_way
 from edge.store.database import Receipt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from edge.store.database import Transaction
 
@@ -61,39 +61,37 @@ SELECT o.id, o.recipient, o.source, o.sender, o.msg_id, o.qos, o.state, o.sessio
     o.attempts, o.held, o.due, o.bytes, o.since,
     EXISTS (
         SELECT 1 FROM temp.under_way AS u
-        WHERE u.kind IN ('outbox', 'outbox plain') AND u.id = o.id
+        WHERE u.kind = iif(o.state = 'plain', 'outbox plain', 'outbox') AND u.id = o.id
     ),
     EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
 FROM main.outbox AS o
 """
 _GET: Final = f"{_COLUMNS} WHERE o.id = ?"
-_FLIGHT: Final = f"""{_COLUMNS}
-WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?)
-    AND o.state IN ('offered', 'repeated', 'received', 'released', 'plain')
+_OF: Final = f"""{_COLUMNS}
+WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1)"""  # noqa: S608 - of constants
+_FLIGHT: Final = f"""{_OF} AND o.state < 'queued' -- offered, plain
+UNION ALL
+{_OF} AND o.state > 'queued' -- received, released, repeated
     AND (
-        o.state NOT IN ('received', 'released')
+        o.state = 'repeated'
         OR EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
     )
 """  # noqa: S608 - of constants
-_QUEUED: Final = f"""{_COLUMNS}
-WHERE o.id IN (
-    SELECT min(q.id) FROM main.outbox AS q
-    WHERE q.account = (SELECT id FROM main.accounts WHERE name = ?) AND q.state = 'queued'
-    GROUP BY q.source ORDER BY 1 LIMIT ?
-)
-"""  # noqa: S608 - of constants
+_HEADS: Final = """
+SELECT min(id) FROM main.outbox
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND state = 'queued' GROUP BY source
+"""
 _ANY: Final = """
 SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
 """
 _ADD: Final = """
 INSERT INTO main.outbox (recipient, account, source, sender, msg_id, qos, bytes, since)
-SELECT name, id, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ? RETURNING id
+SELECT name, id, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
 """
 _RESTORE: Final = """
 INSERT INTO main.outbox (
     id, recipient, account, source, sender, msg_id, qos, bytes, since, state, session, sends
 ) SELECT ?, name, id, ?, ?, ?, 2, ?, ?, 'released', ?, 1 FROM main.accounts WHERE name = ?
-RETURNING id
 """
 _ADD_BODY: Final = "INSERT INTO main.outbox_bodies (id, body) VALUES (?, ?)"
 _BODY: Final = "SELECT body FROM main.outbox_bodies WHERE id = ?"
@@ -102,21 +100,18 @@ UPDATE main.outbox
 SET state = ?, session = ?, sends = ?, attempts = ?, held = ?, due = ? WHERE id = ?
 """
 _REMOVE: Final = "DELETE FROM main.outbox WHERE id = ?"
-_END_UNDER_WAY: Final = """
-DELETE FROM temp.under_way WHERE kind IN ('outbox', 'outbox plain') AND id = ?
-"""
-_OF_ACCOUNT: Final = """
-SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?), 0) FROM main.outbox
-WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
-"""
-_HELD_FOR_ACCOUNT: Final = """
-SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?), 0) FROM main.held
-WHERE recipient = ?
-"""
-_OF_SOURCE: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM main.outbox WHERE source = ?"
-_HELD_OF_SOURCE: Final = """
-SELECT count(*), coalesce(sum(bytes), 0) FROM main.held
-WHERE source = ? AND recipient IS NOT NULL
+_END_UNDER_WAY: Final = "DELETE FROM temp.under_way WHERE kind = ? AND id = ?"
+_USAGE: Final = """
+SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?2), 0) FROM main.outbox
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?1)
+UNION ALL
+SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(source = ?2), 0) FROM main.held
+WHERE recipient = ?1
+UNION ALL
+SELECT count(*), coalesce(sum(bytes), 0), 0 FROM main.outbox WHERE source = ?2
+UNION ALL
+SELECT count(*), coalesce(sum(bytes), 0), 0 FROM main.held
+WHERE source = ?2 AND recipient IS NOT NULL
 """
 _TOTAL: Final = "SELECT messages + held_messages, bytes + held_bytes FROM main.outbox_total"
 _DUE: Final = f"{_COLUMNS} WHERE o.due <= ? ORDER BY o.due LIMIT ?"
@@ -143,12 +138,13 @@ def waits(tx: Transaction, account: str) -> bool:
 def window(tx: Transaction, account: str, count: int) -> list[Row]:
     """Return what of an account may be sent: all that is on its way, and of what is queued the
     first of each source: of `count` sources that have nothing on its way, at least, if there are so
-    many. `count` is how many may be on their way. What belongs to a session that is not there is
-    left out."""
-    return [
-        *(_row(row) for row in tx.rows(_FLIGHT, (account,))),
-        *(_row(row) for row in tx.rows(_QUEUED, (account, 2 * count))),
-    ]
+    many. `count` is how many may be on their way: where they are, nothing that is queued is read.
+    What belongs to a session that is not there is left out."""
+    flight = _rows(tx.rows(_FLIGHT, (account,)))
+    if len(flight) >= count:
+        return flight
+    heads = sorted(row for (row,) in tx.rows(_HEADS, (account,)))[: 2 * count]
+    return flight + _found(tx, heads)
 
 
 def get(tx: Transaction, row: int) -> Row | None:
@@ -175,7 +171,8 @@ def add(
     """Put a message at the end of an account's line; returns its number, `None` where there is no
     such account. `size` is what it is charged with, in bytes."""
     values = (source, sender, msg_id, qos, size, tx.now.service, account)
-    return _with_body(tx, tx.row(_ADD, values), body)
+    done = tx.run(_ADD, values)
+    return _with_body(tx, done.lastrowid if done.rowcount else None, body)
 
 
 def restore(
@@ -194,14 +191,13 @@ def restore(
     """
     source = sender.partition("/")[0]
     values = (row, source, sender, msg_id, size, tx.now.service, session, account)
-    return _with_body(tx, tx.row(_RESTORE, values), body)
+    return _with_body(tx, row if tx.run(_RESTORE, values).rowcount else None, body)
 
 
-def _with_body(tx: Transaction, row: tuple[int] | None, body: bytes) -> int | None:
-    if row is None:
-        return None
-    tx.run(_ADD_BODY, (row[0], body))
-    return row[0]
+def _with_body(tx: Transaction, row: int | None, body: bytes) -> int | None:
+    if row is not None:
+        tx.run(_ADD_BODY, (row, body))
+    return row
 
 
 def save(tx: Transaction, row: Row) -> None:
@@ -220,7 +216,7 @@ def begin(tx: Transaction, row: Row, generation: int, kind: str) -> Receipt:
 def end(tx: Transaction, row: Row) -> None:
     """Note that no answer is waited for any more."""
     if row.under_way:
-        tx.run(_END_UNDER_WAY, (row.row,))
+        tx.run(_END_UNDER_WAY, (PLAIN if row.state == "plain" else KIND, row.row))
 
 
 def remove(tx: Transaction, row: Row) -> None:
@@ -232,16 +228,13 @@ def remove(tx: Transaction, row: Row) -> None:
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, Stored]:
     """Return how many messages of a source wait for an account; and what waits for that account, of
     that source, and in all. Those count that are held, and will come here."""
-    messages, size, mine = tx.row(_OF_ACCOUNT, (source, account))
-    held, held_size, held_mine = tx.row(_HELD_FOR_ACCOUNT, (source, account))
-    of_source, source_size = tx.row(_OF_SOURCE, (source,))
-    held_of, held_of_size = tx.row(_HELD_OF_SOURCE, (source,))
+    here, held, of_source, held_of = tx.rows(_USAGE, (account, source))
     waiting = Stored(
-        Usage(messages + held, size + held_size),
-        Usage(of_source + held_of, source_size + held_of_size),
+        Usage(here[0] + held[0], here[1] + held[1]),
+        Usage(of_source[0] + held_of[0], of_source[1] + held_of[1]),
         total(tx),
     )
-    return mine + held_mine, waiting
+    return here[2] + held[2], waiting
 
 
 def total(tx: Transaction) -> Usage:
@@ -290,6 +283,10 @@ def downgrades(tx: Transaction, account: str) -> bool:
     """Tell whether an account takes plain messages where it has no quality of service."""
     row = tx.row(_DOWNGRADE, (account,))
     return row is not None and bool(row[0])
+
+
+def _found(tx: Transaction, rows: Iterable[int]) -> list[Row]:
+    return [found for row in rows if (found := get(tx, row)) is not None]
 
 
 def _rows(found: Sequence[Any]) -> list[Row]:

@@ -97,7 +97,7 @@ def test_what_is_removed_is_not_under_way(gateway: Gateway) -> None:
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: outbox.begin(tx, row, generation, outbox.PLAIN))
-    gateway.tx(lambda tx: outbox.remove(tx, row._replace(under_way=True)))
+    gateway.tx(lambda tx: outbox.remove(tx, row._replace(state="plain", under_way=True)))
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
