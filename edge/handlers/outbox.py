@@ -118,11 +118,10 @@ def _send(house: House, tx: Transaction, row: Row, session: Session, event: Inpu
         due=None if step.state is State.PLAIN else due,
     )
     outbox.save(tx, row)
+    receipt = outbox.begin(tx, row, session.generation)
     if step.state is State.PLAIN:
-        receipt = outbox.begin(tx, row, session.generation, outbox.PLAIN)
         tx.send(session.generation, handing_on.plain(house, tx, row), receipt)
         return
-    outbox.begin(tx, row, session.generation, outbox.KIND)
     stanza = handing_on.request(house, tx, row, session.full, session.qos or "")
     tx.send(session.generation, stanza, STAYS)
     tx.wake_at(due)

@@ -206,9 +206,9 @@ def save(tx: Transaction, row: Row) -> None:
     tx.run(_SAVE, values)
 
 
-def begin(tx: Transaction, row: Row, generation: int, kind: str) -> Receipt:
+def begin(tx: Transaction, row: Row, generation: int) -> Receipt:
     """Note that a message's stanza is sent to a session; returns its receipt."""
-    receipt = Receipt(kind, row.row)
+    receipt = _receipt(row)
     under_way.begin(tx, receipt, generation)
     return receipt
 
@@ -216,7 +216,11 @@ def begin(tx: Transaction, row: Row, generation: int, kind: str) -> Receipt:
 def end(tx: Transaction, row: Row) -> None:
     """Note that no answer is waited for any more."""
     if row.under_way:
-        tx.run(_END_UNDER_WAY, (PLAIN if row.state == "plain" else KIND, row.row))
+        tx.run(_END_UNDER_WAY, _receipt(row))
+
+
+def _receipt(row: Row) -> Receipt:
+    return Receipt(PLAIN if row.state == "plain" else KIND, row.row)
 
 
 def remove(tx: Transaction, row: Row) -> None:

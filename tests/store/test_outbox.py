@@ -86,18 +86,19 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
 def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) -> None:
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: outbox.begin(tx, row, generation, outbox.KIND))
+    gateway.tx(lambda tx: outbox.begin(tx, row, generation))
     assert get(gateway, row.row).under_way
     gateway.crash()
     assert not get(gateway, row.row).under_way
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
-def test_what_is_removed_is_not_under_way(gateway: Gateway) -> None:
-    row = get(gateway, add(gateway))
+@pytest.mark.parametrize("state", ["offered", "plain"])
+def test_what_is_removed_is_not_under_way(gateway: Gateway, state: str) -> None:
+    row = get(gateway, add(gateway))._replace(state=state, under_way=True)
     generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: outbox.begin(tx, row, generation, outbox.PLAIN))
-    gateway.tx(lambda tx: outbox.remove(tx, row._replace(state="plain", under_way=True)))
+    gateway.tx(lambda tx: outbox.begin(tx, row, generation))
+    gateway.tx(lambda tx: outbox.remove(tx, row))
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
