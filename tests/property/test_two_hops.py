@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from edge.limits import Limits
 from edge.store import database, dead, meta
+from edge.store.database import Send
 from tests.helpers.custody import able, body, done, read, received, refusal
 from tests.helpers.store import (
     DOMAIN,
@@ -36,6 +37,7 @@ from tests.helpers.store import (
     assured,
     deliver,
     new_database,
+    read_element,
     read_reply,
 )
 
@@ -74,6 +76,7 @@ class Sender:
         self.refused: set[int] = set()
         self.step = "assured"
         self.waits = ""  # the id of what it waits for an answer to
+        self.told: Counter[str | None] = Counter()  # by msgId, of which it was told that they died
 
     @property
     def current(self) -> int:
@@ -95,6 +98,9 @@ class Sender:
 
     def answer(self, stanza: bytes) -> None:
         """Take an answer; all else is a message that tells of one that went nowhere."""
+        if stanza.startswith(b"<message"):
+            self.told[reported(stanza)] += 1
+            return
         reply = read_reply(stanza)
         if reply is None or reply.attrs.get("id") != self.waits:
             return
@@ -109,6 +115,14 @@ class Sender:
         else:
             self.done.add(self.current)
         self.step = "assured"
+
+
+def reported(stanza: bytes) -> str | None:
+    """Return the msgId of the message of which this tells that it died."""
+    message = read_element(stanza)
+    assert (message.get("type"), message.get("from")) == ("error", RECEIVER)
+    assert message.find("{jabber:client}error") is not None
+    return message[0].get("msgId")
 
 
 class Receiver:
@@ -154,14 +168,13 @@ class TwoHops(RuleBasedStateMachine):
         self.senders = {f"{name}@{DOMAIN}/fw": Sender(name) for name in SENDERS}
         self.receivers = {full: Receiver(full) for full in SESSIONS}
         self.up: deque[tuple[str, Unit]] = deque()
-        self.down: dict[str, deque[bytes]] = {
+        self.down: dict[str, deque[Send]] = {
             full: deque() for full in (*self.senders, *self.receivers)
         }
         self.detached: set[str] = set()
         self.requeued: set[str] = set()
-        for full in self.senders:
-            self.gateway.bind(full)
-        self.connect(SESSIONS[0])
+        for full in (*self.senders, SESSIONS[0]):
+            self.connect(full)
 
     # The links.
 
@@ -173,7 +186,7 @@ class TwoHops(RuleBasedStateMachine):
         for full, queue in self.down.items():
             if self.gateway.is_bound(full):
                 queue += [
-                    send.stanza
+                    send
                     for send in self.gateway.sends(full)
                     if not send.stanza.startswith(b"<presence")
                 ]
@@ -193,6 +206,8 @@ class TwoHops(RuleBasedStateMachine):
         self.gateway.bind(full)
         if full in self.receivers:
             able(self.gateway, full, priority=SESSIONS.index(full))
+        else:
+            able(self.gateway, full, qos="")
         self.work()
 
     @rule(full=st.sampled_from(SESSIONS))
@@ -232,7 +247,7 @@ class TwoHops(RuleBasedStateMachine):
         """Let a receiver take some of what it was sent."""
         for _ in range(count):
             if self.down[full] and full not in self.detached:
-                one = read(self.down[full].popleft())
+                one = read(self.down[full].popleft().stanza)
                 xml = self.receivers[full].take(one)
                 self.up.append((full, self.gateway.work(full, xml)))
 
@@ -247,11 +262,19 @@ class TwoHops(RuleBasedStateMachine):
         answers = self.gateway.tx(lambda tx: [unit(tx) for _full, unit in group])
         for (full, _unit), answer in zip(group, answers, strict=True):
             if answer:
-                self.down[full].append(answer)
+                self.down[full].append(Send(self.gateway.generation(full), answer))
         for full, sender in self.senders.items():
             while self.down[full]:
-                sender.answer(self.down[full].popleft())
+                sent = self.down[full].popleft()
+                sender.answer(sent.stanza)
+                self.confirm(sent)
         self.work()
+
+    def confirm(self, sent: Send) -> None:
+        """Tell the gateway that a sender has what it was told, as stream management does."""
+        if sent.receipt is not None:
+            generation, receipts = sent.generation, [sent.receipt]
+            self.gateway.tx(lambda tx: self.gateway.lifecycle.confirm(tx, generation, receipts))
 
     def go_on(self, rounds: int) -> None:
         """Let all of them go on for a while; what the device has done then, nobody was told."""
@@ -379,6 +402,21 @@ class TwoHops(RuleBasedStateMachine):
             assert any(event.source == letter.sender for event in told)
             if letter.msg_id is not None:
                 assert any(event.tags.get("msgId") == letter.msg_id for event in told)
+
+    @invariant()
+    def the_sender_of_what_is_dead_is_told(self) -> None:
+        """It knows, or it is told when it comes: whatever crashed in between."""
+        died = Counter((letter.sender, letter.msg_id) for letter in self.letters())
+        told = Counter(
+            (full, msg_id)
+            for full, sender in self.senders.items()
+            for msg_id in sender.told.elements()
+        )
+        sql = "SELECT name, stanza FROM offline JOIN accounts ON accounts.id = offline.account"
+        rows = self.gateway.connection.execute(sql).fetchall()
+        names = {sender.name: full for full, sender in self.senders.items()}
+        told.update((names[name], reported(bytes(stanza))) for name, stanza in rows)
+        assert died <= told, died - told
 
     @invariant()
     def so_much_is_on_its_way_and_no_more(self) -> None:
