@@ -16,7 +16,7 @@ from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
 from edge.rules.quota import Usage
-from edge.store import accounts, meta, outbox, sessions
+from edge.store import meta, outbox, sessions
 from edge.store.database import STAYS
 from edge.wire import jid
 from edge.wire.errors import StanzaError
@@ -50,7 +50,7 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
     """
     limits = house.limits
     rows = outbox.window(tx, account, limits.outbox_window)
-    if all(row.under_way or row.held for row in rows) or not accounts.usable(tx, account):
+    if all(row.under_way or row.held for row in rows):
         return
     there = sessions.of(tx, f"{account}@{house.domain}")
     able = [session for session in there if _is_able(session)]
@@ -290,12 +290,20 @@ def _fall_due(house: House, tx: Transaction, row: Row) -> None:
         outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
     elif session is not None and session.detached:
         _postpone(house, tx, row)
-    elif session is None or session.qos is None or not (row.state in _BOUND or _is_able(session)):
+    elif session is None or not _still_takes(session, row):
         _happens(house, tx, row, Input.GONE)
     elif row.attempts >= house.limits.retry_attempts:
         _happens(house, tx, row, Input.EXHAUSTED)
     else:
         _send(house, tx, row, session, Input.LATE)
+
+
+def _still_takes(session: Session, row: Row) -> bool:
+    """Tell whether a session may be asked again what it has not answered: its presence, and what it
+    takes, may have changed since."""
+    if row.state in _BOUND:
+        return session.qos is not None
+    return bool(session.qos) and _is_able(session)
 
 
 def _postpone(house: House, tx: Transaction, row: Row) -> None:

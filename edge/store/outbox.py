@@ -68,7 +68,8 @@ FROM main.outbox AS o
 """
 _GET: Final = f"{_COLUMNS} WHERE o.id = ?"
 _OF: Final = f"""{_COLUMNS}
-WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1)"""  # noqa: S608 - of constants
+WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1 AND revoked IS NULL)
+"""  # noqa: S608 - of constants
 _FLIGHT: Final = f"""{_OF} AND o.state < 'queued' -- offered, plain
 UNION ALL
 {_OF} AND o.state > 'queued' -- received, released, repeated
@@ -79,7 +80,9 @@ UNION ALL
 """  # noqa: S608 - of constants
 _HEADS: Final = """
 SELECT min(id) FROM main.outbox
-WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND state = 'queued' GROUP BY source
+WHERE account = (SELECT id FROM main.accounts WHERE name = ? AND revoked IS NULL)
+    AND state = 'queued'
+GROUP BY source
 """
 _ANY: Final = """
 SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
@@ -139,7 +142,8 @@ def window(tx: Transaction, account: str, count: int) -> list[Row]:
     """Return what of an account may be sent: all that is on its way, and of what is queued the
     first of each source: of `count` sources that have nothing on its way, at least, if there are so
     many. `count` is how many may be on their way: where they are, nothing that is queued is read.
-    What belongs to a session that is not there is left out."""
+    What belongs to a session that is not there is left out, and all of an account that is revoked.
+    """
     flight = _rows(tx.rows(_FLIGHT, (account,)))
     if len(flight) >= count:
         return flight
