@@ -13,6 +13,7 @@ from benchmarks import machine, payload, report, usage
 from benchmarks.__main__ import TOPICS, main
 from benchmarks.exchanges import saturated
 from benchmarks.load import Client, LoadError, Measured
+from benchmarks.relayed import Relayed
 from benchmarks.subject import Subject, transaction
 
 MEASURED = Measured(
@@ -45,6 +46,17 @@ def test_the_measured_exchange_goes_through_the_gateways_own_handlers_again_and_
         assert subject.exchange(tx) == first
         assert tx.row("SELECT count(*) FROM held") == (0,)
         assert tx.row("SELECT count(*), min(name) FROM events") == (2, "Temperature")
+
+
+def test_the_measured_relay_ends_with_nothing_that_waits_again_and_again() -> None:
+    with transaction(Subject()) as tx:
+        relayed = Relayed(tx)
+        for _ in range(2):
+            assert relayed.relay(tx) == 2, "the offer, and the release"
+            assert tx.row("SELECT count(*) FROM held") == (0,)
+            assert tx.row("SELECT count(*) FROM outbox") == (0,)
+        assert tx.row("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'") == (2,)
+        assert tx.row("SELECT count(*) FROM dead") == (0,)
 
 
 class Peer:
