@@ -29,7 +29,7 @@ from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.power_cut import Disk
 from tests.helpers.processes import start
 from tests.helpers.store import Clock, read_element
-from tests.helpers.xmpp import CLIENT, Client, condition
+from tests.helpers.xmpp import CLIENT, SM, Client, condition
 
 SENDERS = 6
 EACH = 24
@@ -112,7 +112,9 @@ class Witness:
             for number in range(EACH):
                 key = f"{life}-{number}"
                 client.send(f"<message id='{key}' to='{ABSENT}'><body>{PADDING}</body></message>")
-                assert await client.handled() == number + 1
+                client.send(f"<r xmlns='{SM[1:-1]}'/>")
+                answer = await client.element()  # an error would come before it
+                assert (answer.tag, answer.get("h")) == (f"{SM}a", str(number + 1))
                 self.note(STORED, "talker@gw.example/fw", key)
 
     async def hand_over(self, port: int, life: int) -> None:
@@ -173,6 +175,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         *(*names, "talker", "giver", "taker", "absent"),
         require_tls=False,
         segment_age=1.0,
+        offline_bytes=1024 * 1024,
     )
     file = gateway.folder / database.FILE_NAME
     assert list(gateway.folder.glob(f"{file.name}*")) == [file]
