@@ -124,6 +124,23 @@ def test_releases_wait_for_what_is_known_at_once_and_are_sent_once(gateway: Gate
     assert states(gateway) == []
 
 
+def test_who_ceases_to_take_quality_of_service_is_offered_nothing_again(gateway: Gateway) -> None:
+    gateway.bind(VALVE)
+    announce(gateway, VALVE, "first")
+    send(gateway, "open")
+    answer_questions(gateway, VALVE)
+    assert len(handed(gateway, VALVE)) == 1
+    gateway.tx(lambda tx: capabilities.keep(tx, "sha-1", "none", "", 8))
+    announce(gateway, VALVE, "none")
+    send(gateway, "behind", "m2", CAM)
+    gateway.sends(VALVE)
+    gateway.clock.service += gateway.limits.retry_after
+    gateway.ring()
+    assert gateway.sends(VALVE) == []
+    come(gateway, OTHER)
+    assert [one.text for one in handed(gateway, OTHER)] == ["open", "behind"]
+
+
 def test_what_a_session_asked_to_wait_with_is_not_waited_for_when_that_is_gone(
     gateway: Gateway,
 ) -> None:
