@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edge.net.session import Session
     from edge.net.shared import Shared
 
 
@@ -29,10 +30,20 @@ def used(shared: Shared) -> dict[str, int]:
         "unauthenticated_per_address": registry.strangers.fullest(),
         "handshakes": shared.handshakes.taken,
         "paused": shared.paused,
+        "send_buffer": max(map(_buffered, sessions), default=0),
         "session_units": max((session.in_flight for session in sessions), default=0),
         "session_bytes": max((session.in_flight_bytes for session in sessions), default=0),
+        "unacknowledged_stanzas": max(map(_unacknowledged, sessions), default=0),
         "unacknowledged_bytes": max((session.held for session in sessions), default=0),
         "unacknowledged_total_bytes": registry.unacknowledged + registry.returning,
         "waiting_units": waiting.units,
         "waiting_bytes": waiting.bytes,
     }
+
+
+def _buffered(session: Session) -> int:
+    return 0 if session.connection is None else session.connection.backlog()
+
+
+def _unacknowledged(session: Session) -> int:
+    return 0 if session.management is None else session.management.bounded

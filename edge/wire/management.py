@@ -115,6 +115,11 @@ class Management(Generic[T]):
         return (self._acknowledged + len(self._unacknowledged)) % WRAP
 
     @property
+    def bounded(self) -> int:
+        """How many of what is not acknowledged count in the bound of stanzas."""
+        return self._bounded
+
+    @property
     def unacknowledged(self) -> tuple[Unacknowledged[T], ...]:
         """What was sent and not acknowledged, in order, each stanza with its token."""
         return tuple(self._unacknowledged)

@@ -122,6 +122,7 @@ async def test_what_is_used_is_told_by_the_option_that_bounds_it(tmp_path: Path)
             assert used["sessions"] == used["sessions_per_account"] == 1
             assert (used["unauthenticated"], used["unauthenticated_per_address"]) == (2, 1)
             assert used["unacknowledged_bytes"] == used["unacknowledged_total_bytes"] > 0
+            assert used["unacknowledged_stanzas"] == 1
             two.cut()
         limits = type(gateway.router.house.limits).__struct_fields__
         assert set(used) - {"paused"} <= set(limits), "each is an option's"

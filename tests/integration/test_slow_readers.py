@@ -245,6 +245,7 @@ async def test_without_stream_management_nobody_ends_it_either(tmp_path: Path) -
                 sent, back = sent + 10, back + len(await answered(flood))
             meter.send(letter("meter", 0, slow.full, 9000))
             assert await answered(meter) == [], "it has its own share"
+            assert gateway.front.used()["send_buffer"] > 0
             slow.reader._transport.resume_reading()  # type: ignore[attr-defined]
             found = await letters(slow, sent - back + 1)
             assert len(of("flood", found)) == sent - back
