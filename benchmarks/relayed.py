@@ -67,6 +67,7 @@ class Relayed:
         self._answer_all(tx)
         to = self._to.name.encode()
         self._messages = cycle([_message(to, count) for count in range(MESSAGES)])
+        self.relay(tx)  # with the first, the gateway learns what the recipient takes
 
     def relay(self, tx: Transaction) -> int:
         """Have one message come and be handed on; returns how many stanzas the recipient got."""
