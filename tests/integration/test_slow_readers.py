@@ -240,12 +240,11 @@ async def test_without_stream_management_nobody_ends_it_either(tmp_path: Path) -
         slow.deafen()
         async with await gateway.bound("flood") as flood, await gateway.bound("meter") as meter:
             sent, back = 0, 0
-            while not back:
+            while not (back and gateway.front.used()["send_buffer"]):
                 flood.send(letter("flood", 0, slow.full, 9000) * 10)
                 sent, back = sent + 10, back + len(await answered(flood))
             meter.send(letter("meter", 0, slow.full, 9000))
             assert await answered(meter) == [], "it has its own share"
-            assert gateway.front.used()["send_buffer"] > 0
             slow.reader._transport.resume_reading()  # type: ignore[attr-defined]
             found = await letters(slow, sent - back + 1)
             assert len(of("flood", found)) == sent - back
