@@ -157,7 +157,7 @@ def _after(house: House, tx: Transaction, row: Row, step: qos_sender.Step) -> Ro
     if step.act is Act.HOLD:
         due = tx.now.service + _wait(house.limits, row.row, row.attempts)
         tx.wake_at(due)
-        return row._replace(held=True, due=due)
+        return row._replace(held=True, due=due, sends=0)
     if step.act is Act.GIVE_BACK:
         return row._replace(attempts=max(0, row.attempts - 1))
     return row._replace(sends=0, attempts=0)
@@ -197,13 +197,15 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
 
 
 def takes(house: House, tx: Transaction, sender: Sender) -> None:
-    """Send a session what waits for it. What it asked to wait with is tried at once: it has just
-    said that it is there."""
+    """Send a session what waits for it. What it asked to wait with is tried at once, since it has
+    just said that it is there; and as it may say so often, that counts as one attempt with the
+    last."""
     if not outbox.waits(tx, sender.account):
         return
     for row in outbox.window(tx, sender.account, house.limits.outbox_window):
         if row.held and (row.session == sender.full or not row.there):
-            outbox.save(tx, row._replace(held=False, due=None))
+            attempts = max(0, row.attempts - 1)
+            outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
     pump(house, tx, sender.account)
 
 

@@ -33,9 +33,9 @@ class Row(NamedTuple):
 
     `recipient` is the account's name, `source` the bare JID of the original sender, `sender` its
     full one. `session` is the full JID that it was sent to last; `sends` counts those of the
-    present state, `attempts` those that count. `held` tells that the device asked to wait; `due`
-    and `since` are service seconds. `under_way` tells whether an answer is waited for, and `there`
-    whether that session is bound.
+    present state since a last answer, `attempts` those that count. `held` tells that the device
+    asked to wait; `due` and `since` are service seconds. `under_way` tells whether an answer is
+    waited for, and `there` whether that session is bound.
     """
 
     row: int

@@ -153,6 +153,17 @@ def test_what_a_session_asked_to_wait_with_is_not_waited_for_when_that_is_gone(
     assert [one.text for one in handed(gateway, OTHER)] == ["open"]
 
 
+def test_a_full_device_that_reconnects_often_uses_no_attempt_up(gateway: Gateway) -> None:
+    """It is tried at once each time, and so not at the pace at which attempts are counted."""
+    send(gateway, "open")
+    for _ in range(3 * gateway.limits.retry_attempts):
+        come(gateway, VALVE)
+        (offer,) = handed(gateway, VALVE)
+        gateway.send(VALVE, refused(offer, "wait", "resource-constraint"))
+    assert states(gateway) == ["offered"]
+    assert gateway.count("SELECT attempts FROM outbox") == 1
+
+
 # Who answers what.
 
 

@@ -12,7 +12,7 @@ CREATE TABLE outbox (
     state TEXT NOT NULL DEFAULT 'queued'
         CHECK (state IN ('queued', 'offered', 'repeated', 'received', 'released', 'plain')),
     session TEXT, -- the full JID that it was sent to last, or that has received it
-    sends INTEGER NOT NULL DEFAULT 0, -- of the present step
+    sends INTEGER NOT NULL DEFAULT 0, -- of the present step, since the last answer
     attempts INTEGER NOT NULL DEFAULT 0, -- of those, what counts
     held INTEGER NOT NULL DEFAULT 0 CHECK (held IN (0, 1)), -- the device asked to wait
     due REAL, -- service seconds: when the answer is late, or the wait is over
