@@ -29,7 +29,7 @@ INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody 
 PYTEST_ARGS ?=
 # Most tests wait for processes: two of them at once keep two cores busy. 0 runs one after the other.
 PYTEST_WORKERS ?= 2
-WORKERS := --numprocesses $(PYTEST_WORKERS) --dist loadfile -p no:benchmark
+WORKERS := --numprocesses $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder -p no:benchmark
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
