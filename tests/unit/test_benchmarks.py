@@ -55,7 +55,7 @@ def test_the_measured_relay_ends_with_nothing_that_waits_again_and_again() -> No
             assert relayed.relay(tx) == 2, "the offer, and the release"
             assert tx.row("SELECT count(*) FROM held") == (0,)
             assert tx.row("SELECT count(*) FROM outbox") == (0,)
-        assert tx.row("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'") == (3,)
+        assert tx.row("SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'") == (3,)
         assert tx.row("SELECT count(*) FROM dead") == (0,)
 
 
