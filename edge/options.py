@@ -88,7 +88,10 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = field(default_factory=list)
     notify_level: Annotated[
         Literal["Informational", "Notice", "Warning", "Error", "Critical", "Alert", "Emergency"],
-        option("The least level of those."),
+        option(
+            "The least level of those: Informational, Notice, Warning, Error, Critical, Alert or"
+            " Emergency."
+        ),
     ] = "Warning"
     notify_most: Annotated[
         int,
