@@ -155,8 +155,10 @@ CREATE TABLE outbox (
     sender TEXT NOT NULL,
     msg_id TEXT,
     qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
-    state TEXT NOT NULL DEFAULT 'queued'
-        CHECK (state IN ('queued', 'offered', 'repeated', 'received', 'released', 'plain')),
+    state TEXT NOT NULL DEFAULT 'queued' CHECK (
+        state = 'queued' OR state = 'offered' OR state = 'repeated' OR state = 'received'
+        OR state = 'released' OR state = 'plain'
+    ),
     session TEXT,
     sends INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,

@@ -9,8 +9,10 @@ CREATE TABLE outbox (
     sender TEXT NOT NULL, -- its full JID
     msg_id TEXT, -- what the sender calls it; none at level 1
     qos INTEGER NOT NULL CHECK (qos IN (1, 2)),
-    state TEXT NOT NULL DEFAULT 'queued'
-        CHECK (state IN ('queued', 'offered', 'repeated', 'received', 'released', 'plain')),
+    state TEXT NOT NULL DEFAULT 'queued' CHECK ( -- by IN, each write would build a table of the six
+        state = 'queued' OR state = 'offered' OR state = 'repeated' OR state = 'received'
+        OR state = 'released' OR state = 'plain'
+    ),
     session TEXT, -- the full JID that it was sent to last, or that has received it
     sends INTEGER NOT NULL DEFAULT 0, -- of the present step, since the last answer
     attempts INTEGER NOT NULL DEFAULT 0, -- of those, what counts
