@@ -16,6 +16,7 @@ from tests.helpers.custody import come, done, hand_over, handed, received
 from tests.helpers.custody import refusal as refused
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import (
+    DOMAIN,
     EPOCH,
     Gateway,
     new_database,
@@ -175,18 +176,18 @@ def test_a_forged_answer_ends_nothing_of_others(gateway: Gateway, kind: str) -> 
     full = VALVE if gateway.sends(VALVE) else OTHER
     spare = OTHER if full == VALVE else VALVE
     before = states(gateway)
-    for forger in (PUMP, CAM, APART, spare):
-        for to in (PUMP, full, "gw.example", CAM):
-            gateway.send(
-                forger,
-                f"<iq type='result' id='{EPOCH}-1-{kind}' to='{to}'>"
-                f"<received xmlns='urn:xmpp:qos' msgId='{EPOCH}-1'/></iq>",
-            )
-            gateway.send(
-                forger,
-                f"<iq type='error' id='{EPOCH}-1-{kind}' to='{to}'><error type='cancel'>"
-                "<gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>",
-            )
+    forged = [(one, to) for one in (PUMP, CAM, APART, spare) for to in (PUMP, full, DOMAIN, CAM)]
+    for forger, to in (*forged, (full, CAM), (full, DOMAIN), (full, VALVE_BARE)):
+        gateway.send(
+            forger,
+            f"<iq type='result' id='{EPOCH}-1-{kind}' to='{to}'>"
+            f"<received xmlns='urn:xmpp:qos' msgId='{EPOCH}-1'/></iq>",
+        )
+        gateway.send(
+            forger,
+            f"<iq type='error' id='{EPOCH}-1-{kind}' to='{to}'><error type='cancel'>"
+            "<gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error></iq>",
+        )
     assert states(gateway) == before
 
 
