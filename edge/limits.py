@@ -174,7 +174,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 64
     offline_messages: Annotated[
         int, option("Plain messages stored for one account that is away.", "messages", ge=1)
-    ] = 100
+    ] = 128
     offline_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=10_000)] = 256 * KIB
     offline_total_messages: Annotated[
         int, option("Plain messages stored for all accounts.", "messages", ge=1)

@@ -24,7 +24,7 @@ KIND: Final = "outbox"
 PLAIN: Final = "outbox plain"
 """That of a row that was sent as a plain message: it is over when the session has the stanza."""
 
-BATCH: Final = 256
+BATCH: Final = 32
 """How many messages fall due, or expire, in one unit of work."""
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from edge.errors import StoreFull
+from edge.errors import StoreBroken, StoreFull
 from edge.rules import space
 from edge.rules.space import WAL_SHARE, Bounds, Space
 from edge.store.database import BUSY_TIMEOUT, PAGE_BYTES, connect_guard
@@ -75,7 +75,7 @@ def _why(tx: Transaction, size: int, room: int, limits: Limits) -> Over | None:
 
 
 def measured(tx: Transaction) -> Space:
-    """Measure what the database takes."""
+    """Measure what the database takes; raises `StoreBroken` if its file was removed."""
     path = tx.known.get("path")
     if path is None:
         path = tx.known["path"] = tx.row(_FILE)[0]
@@ -83,7 +83,10 @@ def measured(tx: Transaction) -> Space:
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:
         return Space(live, spare, 0, UNBOUNDED)
-    growth = max(0, pages * PAGE_BYTES - _size(path))  # what is in the WAL alone so far
+    size = _size(path)
+    if not size:  # what is committed to it from now on ends with the process
+        raise StoreBroken(f"{path} is gone")
+    growth = max(0, pages * PAGE_BYTES - size)  # what is in the WAL alone so far
     return Space(live, spare, _size(f"{path}-wal"), _left(path) - growth)
 
 

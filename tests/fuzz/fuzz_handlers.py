@@ -13,6 +13,7 @@ what was not confirmed goes back where it came from. Each input begins with the 
 
 from __future__ import annotations
 
+import atexit
 import re
 import sqlite3
 import tempfile
@@ -174,13 +175,14 @@ def _check_sender(stanza: Element, sender: str, to: str) -> None:
 @cache
 def _house() -> tuple[Gateway, sqlite3.Connection]:
     """Make a gateway on a file that nobody sees, and a copy of it as it is at first."""
-    with tempfile.TemporaryDirectory() as folder:
-        gateway = Gateway(new_database(Path(folder)))
-        gateway.connection.execute("PRAGMA synchronous = OFF")
-        gateway.connection.execute("PRAGMA journal_mode = MEMORY")
-        gateway.add("pump1")
-        gateway.add("pump2")
-        gateway.add("stranger", trusted=False)
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)  # the gateway looks how much room its disk has
+    gateway = Gateway(new_database(Path(folder.name)))
+    gateway.connection.execute("PRAGMA synchronous = OFF")
+    gateway.connection.execute("PRAGMA journal_mode = MEMORY")
+    gateway.add("pump1")
+    gateway.add("pump2")
+    gateway.add("stranger", trusted=False)
     first = sqlite3.connect(":memory:", isolation_level=None)
     gateway.connection.backup(first)
     return gateway, first

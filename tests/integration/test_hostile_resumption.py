@@ -5,7 +5,6 @@ After each attack the gateway lives, serves an honest device, and has not grown.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element

@@ -27,7 +27,7 @@ async def answers(client: Client, count: int) -> list[int]:
 async def until_paused(gateway: InProcess, connections: int = 1) -> None:
     """Wait until so many connections have to wait."""
     async with asyncio.timeout(WAIT_S):
-        while gateway.front.used()["paused"] != connections:
+        while gateway.front.used()["paused"] != connections:  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0.005)
 
 
@@ -75,17 +75,19 @@ async def test_who_waits_is_still_heard_on_what_it_has_got(tmp_path: Path) -> No
 
 
 async def test_the_bytes_of_strangers_count_from_the_first(tmp_path: Path) -> None:
-    async with in_process(tmp_path, "pump", "valve", **BYTES) as gateway:
-        async with await Client.connect(gateway.port) as stranger:
-            await stranger.element()
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            stranger.send(" " * 128 * 1024)
-            await until_paused(gateway)
-            async with await gateway.bound("valve") as valve:
-                assert (await valve.iq("get", PING)).get("type") == "result"
-            assert await stranger.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
-            assert loop.time() - began >= 0.9, "it waited"
+    async with (
+        in_process(tmp_path, "pump", "valve", **BYTES) as gateway,
+        await Client.connect(gateway.port) as stranger,
+    ):
+        await stranger.element()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        stranger.send(" " * 128 * 1024)
+        await until_paused(gateway)
+        async with await gateway.bound("valve") as valve:
+            assert (await valve.iq("get", PING)).get("type") == "result"
+        assert await stranger.authenticate("SCRAM-SHA-1", "pump", "correct horse") == "success"
+        assert loop.time() - began >= 0.9, "it waited"
     assert told(gateway) == [("rate", "127.0.0.1")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.errors import StoreError, StoreFull
+from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import Limits
 from edge.rules.quota import Over
 from edge.rules.space import WAL_SHARE
@@ -240,3 +241,14 @@ async def test_a_query_that_takes_too_long_is_interrupted(
             await store.read(lambda tx: tx.row(endless))
         monkeypatch.setattr(commit, "READ_TIME", 60.0)
         assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
+
+
+async def test_nothing_new_is_taken_into_a_database_that_was_removed(path: Path) -> None:
+    """It would be acknowledged, and gone when the process ends."""
+    broken: list[StoreBroken] = []
+    async with opened(path) as store:
+        store.on_broken = broken.append
+        os.unlink(path)  # noqa: PTH108 - at once, in a coroutine
+        with pytest.raises(StoreBroken, match="is gone"):
+            await store.run(lambda tx: space.refuses(tx, 1, Limits()))
+    assert len(broken) == 1
