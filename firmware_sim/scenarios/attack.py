@@ -17,7 +17,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from firmware_sim import gateway_log, verdict
 from firmware_sim.attack_verdict import Attacked, AttackVerdict, Refusals, Times, ceiling
@@ -79,6 +79,17 @@ class _Clock:
         elif moment is Moment.ENDED and number in self.offered:
             begun = self.offered.pop(number)
             self.took.append((begun, now - begun))
+
+
+class _Measured(NamedTuple):
+    """When the quiet began, when the attack began and ended, what the attackers counted, and the
+    most memory that the gateway took, in bytes."""
+
+    quiet: float
+    begun: float
+    ended: float
+    counts: dict[str, dict[str, int]]
+    peak: int
 
 
 class _Honest:
@@ -160,6 +171,38 @@ async def _attack(
     devices = [
         _Honest(name, run, gateway, password, settings.seed, outboxes) for name in run.devices
     ]
+    found = await _measured(settings, gateway, password, devices, tell)
+    survived = gateway.running and await gateway.stop() == 0  # a stop tells all refusals
+    survived = survived and "Traceback" not in gateway.complaints
+    took = [row for device in devices for row in device.clock.took]
+    lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
+    refusals = Refusals.of(gateway_log.events(lines))
+    rows = tuple(_attacked(each, found.counts[each.name], refusals) for each in attacks)
+    return AttackVerdict(
+        idle=idle,
+        peak=found.peak,
+        ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
+        quiet=Times.of(t for at, t in took if found.quiet <= at < found.begun),
+        busy=Times.of(t for at, t in took if found.begun <= at < found.ended),
+        times=settings.times,
+        honest=verdict.judge(
+            run.planned,
+            run.believed(outboxes),
+            gateway_log.of_run(lines, EVENT, run.run),
+        ),
+        attacks=rows,
+        survived=survived,
+    )
+
+
+async def _measured(
+    settings: AttackSettings,
+    gateway: OwnGateway,
+    password: str,
+    devices: list[_Honest],
+    tell: Callable[[str], None],
+) -> _Measured:
+    """Have the devices send in quiet and under attack, until all of it is delivered."""
     peaks: list[int] = []
     watch = asyncio.create_task(_watch(gateway, peaks))
     try:
@@ -180,28 +223,7 @@ async def _attack(
     finally:
         watch.cancel()
         await asyncio.gather(*(device.device.close() for device in devices))
-    peak = max(gateway.peak(), *peaks)
-    survived = gateway.running and await gateway.stop() == 0  # a stop tells all refusals
-    survived = survived and "Traceback" not in gateway.complaints
-    took = [row for device in devices for row in device.clock.took]
-    lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
-    refusals = Refusals.of(gateway_log.events(lines))
-    rows = tuple(_attacked(each, counts[each.name], refusals) for each in attacks)
-    return AttackVerdict(
-        idle=idle,
-        peak=peak,
-        ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
-        quiet=Times.of(t for at, t in took if quiet <= at < begun),
-        busy=Times.of(t for at, t in took if begun <= at < ended),
-        times=settings.times,
-        honest=verdict.judge(
-            run.planned,
-            run.believed(outboxes),
-            gateway_log.of_run(lines, EVENT, run.run),
-        ),
-        attacks=rows,
-        survived=survived,
-    )
+    return _Measured(quiet, begun, ended, counts, max(gateway.peak(), *peaks))
 
 
 def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str) -> list[Account]:
