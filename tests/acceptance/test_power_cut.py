@@ -324,6 +324,6 @@ def _cut_is_wrong(
     recorded: Recorded, folder: Path, chance: random.Random, forgets: str
 ) -> Iterator[bool]:
     try:
-        yield from (wrong != [] for wrong in cuts(recorded, folder, 200, chance, forgets))
+        yield from (wrong != [] for wrong in cuts(recorded, folder, 2000, chance, forgets))
     except (StoreError, SegmentError, sqlite3.Error):  # it cannot even be read
         yield True
