@@ -83,6 +83,15 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
     assert [(row.row, row.there) for row in window][:2] == [(rows[0], False), (rows[1], True)]
 
 
+def test_where_as_many_as_may_are_on_their_way_nothing_queued_is_read(gateway: Gateway) -> None:
+    rows = [add(gateway, f"s{n}@gw.example") for n in range(4)]
+    for row, state in zip(rows[:2], ("offered", "repeated"), strict=True):
+        save(gateway, get(gateway, row)._replace(state=state, session=VALVE))
+    for count, there in ((3, rows), (2, rows[:2])):
+        window = gateway.tx(partial(outbox.window, account="valve", count=count))
+        assert [row.row for row in window] == there
+
+
 def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) -> None:
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
