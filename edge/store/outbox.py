@@ -83,6 +83,10 @@ SELECT min(id) FROM main.outbox
 WHERE account = (SELECT id FROM main.accounts WHERE name = ? AND revoked IS NULL)
     AND state = 'queued'
 GROUP BY source
+HAVING NOT EXISTS ( -- what a revoked account sent waits for it to be restored
+    SELECT 1 FROM main.accounts
+    WHERE name = substr(source, 1, instr(source, '@') - 1) AND revoked IS NOT NULL
+)
 """
 _ANY: Final = """
 SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1

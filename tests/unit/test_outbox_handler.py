@@ -9,7 +9,7 @@ import pytest
 
 from edge.limits import Limits
 from edge.options import Xmpp
-from edge.store import dead, outbox
+from edge.store import accounts, dead, outbox
 from edge.wire.namespaces import QOS_ALL
 from tests.helpers.custody import (
     CLIENT,
@@ -134,6 +134,19 @@ def test_a_message_waits_for_its_device(gateway: Gateway) -> None:
     (release,) = handed(gateway, VALVE)
     gateway.send(VALVE, done(release))
     assert states(gateway) == []
+
+
+def test_what_a_revoked_account_sent_waits_and_holds_back_nobody(gateway: Gateway) -> None:
+    send(gateway, "close all")
+    send(gateway, "open", sender=CAM)
+    gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
+    come(gateway, VALVE)
+    (offer,) = handed(gateway, VALVE)
+    assert offer.text == "open"
+    gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
+    gateway.tx(gateway.router.changed)
+    (offer,) = handed(gateway, VALVE)
+    assert offer.text == "close all"
 
 
 def test_a_message_to_the_own_account_is_handed_on_too(gateway: Gateway) -> None:
