@@ -247,8 +247,13 @@ def _clients(plan: Plan) -> list[Client]:
 
 def run(plan: Plan) -> Measured:
     """Do what is planned in a process of its own; raises `LoadError`."""
-    command = [sys.executable, "-m", "benchmarks.load", json.dumps(asdict(plan))]
-    limit = plan.warm_up + plan.seconds + DRAIN_TIME + MARGIN
+    return run_apart("benchmarks.load", asdict(plan), plan.warm_up + plan.seconds)
+
+
+def run_apart(module: str, plan: dict[str, object], seconds: float) -> Measured:
+    """Have a load generator do its plan, which takes so many seconds; raises `LoadError`."""
+    command = [sys.executable, "-m", module, json.dumps(plan)]
+    limit = seconds + DRAIN_TIME + MARGIN
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
     if done.returncode:
         raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")

@@ -14,14 +14,12 @@ import re
 import secrets
 import select
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import commands, machine, payload, peer, usage
-from benchmarks.load import DRAIN_TIME, MARGIN, PERCENT, READ_BYTES, LoadError, Measured
+from benchmarks.load import DRAIN_TIME, PERCENT, READ_BYTES, LoadError, Measured, run_apart
 
 if TYPE_CHECKING:
     import socket
@@ -175,12 +173,7 @@ def measure(plan: Plan) -> Measured:
 
 def run(plan: Plan) -> Measured:
     """Do what is planned in a process of its own; raises `LoadError`."""
-    command = [sys.executable, "-m", "benchmarks.relay_load", json.dumps(asdict(plan))]
-    limit = plan.warm_up + plan.seconds + DRAIN_TIME + MARGIN
-    done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-    if done.returncode:
-        raise LoadError(f"the load generator failed: {done.stderr.strip()[-2000:]}")
-    return Measured(**json.loads(done.stdout))
+    return run_apart("benchmarks.relay_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
 def main() -> None:

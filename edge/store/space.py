@@ -55,8 +55,7 @@ def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
     """
     room: int | None = tx.memo.get("room")
     if room is None:  # it is measured once in a transaction
-        room = space.room(measured(tx), _bounds(limits))
-    tx.memo["room"] = room
+        room = tx.memo["room"] = space.room(measured(tx), _bounds(limits))
     if size > room:
         return _why(tx, size, room, limits)
     tx.memo["room"] = room - size
