@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge.limits import Limits
 from edge.store import sessions
-from tests.helpers.store import QOS, assured, deliver, read_element
+from tests.helpers.people import APART, PUMP
+from tests.helpers.store import QOS, Gateway, assured, deliver, new_database, read_element
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
     from xml.etree.ElementTree import Element
 
     from edge.store.database import Transaction
-    from tests.helpers.store import Gateway, Reply
+    from tests.helpers.store import Reply
 
 _APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 
 CLIENT: Final = "{jabber:client}"
+CAM: Final = "cam@gw.example/fw"
+
+Build = Callable[..., Gateway]
+"""Makes a gateway with these limits: pump1, cam and apart, untrusted, are there; valve is not."""
+
+
+@contextmanager
+def building(folder: Path) -> Iterator[Build]:
+    """Make gateways, and close them at the end."""
+    made: list[Gateway] = []
+
+    def build(**limits: float) -> Gateway:
+        gateway = Gateway(new_database(folder), Limits(**limits))  # type: ignore[arg-type]
+        made.append(gateway)
+        for name in ("pump1", "valve", "cam"):
+            gateway.add(name)
+        gateway.add("apart", trusted=False)
+        for full in (PUMP, CAM, APART):
+            gateway.bind(full)
+        return gateway
+
+    yield build
+    for gateway in made:
+        gateway.close()
+
+
+def states(gateway: Gateway) -> list[str]:
+    """How far the messages in all outboxes have come, the oldest first."""
+    rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
+    return [state for (state,) in rows]
 
 
 class Handed(NamedTuple):

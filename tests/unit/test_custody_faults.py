@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
 from edge.rules.quota import Usage
 from edge.store import accounts, capabilities, dead, outbox
 from edge.store.dead import Letter
-from tests.helpers.custody import come, done, hand_over, handed, received
+from tests.helpers.custody import (
+    CAM,
+    Build,
+    building,
+    come,
+    done,
+    hand_over,
+    handed,
+    received,
+    states,
+)
 from tests.helpers.custody import refusal as refused
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import (
     DOMAIN,
     EPOCH,
     Gateway,
-    new_database,
 )
 
 OTHER = "valve@gw.example/spare"
-CAM = "cam@gw.example/fw"
-
-Build = Callable[..., Gateway]
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made = []
-
-    def build(**limits: float) -> Gateway:
-        gateway = Gateway(new_database(tmp_path), Limits(**limits))  # type: ignore[arg-type]
-        made.append(gateway)
-        for name in ("pump1", "valve", "cam"):
-            gateway.add(name)
-        gateway.add("apart", trusted=False)
-        for full in (PUMP, CAM, APART):
-            gateway.bind(full)
-        return gateway
-
-    yield build
-    for gateway in made:
-        gateway.close()
+    with building(tmp_path) as build:
+        yield build
 
 
 @pytest.fixture
@@ -54,11 +46,6 @@ def gateway(build: Build) -> Gateway:
 
 def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
     hand_over(gateway, sender, msg_id, text, VALVE_BARE)
-
-
-def states(gateway: Gateway) -> list[str]:
-    rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
-    return [state for (state,) in rows]
 
 
 def announce(gateway: Gateway, full: str, ver: str) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
 from edge.options import Xmpp
 from edge.store import accounts, dead, outbox
 from edge.wire.namespaces import QOS_ALL
 from tests.helpers.custody import (
+    CAM,
     CLIENT,
+    Build,
     able,
     body,
+    building,
     come,
     done,
     hand_over,
     handed,
     received,
     refusal,
+    states,
 )
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, know
 from tests.helpers.store import (
@@ -37,28 +40,12 @@ from tests.helpers.store import (
 )
 
 OTHER = "valve@gw.example/spare"
-CAM = "cam@gw.example/fw"
-
-Build = Callable[..., Gateway]
 
 
 @pytest.fixture
 def build(tmp_path: Path) -> Iterator[Build]:
-    made = []
-
-    def build(**limits: float) -> Gateway:
-        gateway = Gateway(new_database(tmp_path), Limits(**limits))  # type: ignore[arg-type]
-        made.append(gateway)
-        for name in ("pump1", "valve", "cam"):
-            gateway.add(name)
-        gateway.add("apart", trusted=False)
-        for full in (PUMP, CAM, APART):
-            gateway.bind(full)
-        return gateway
-
-    yield build
-    for gateway in made:
-        gateway.close()
+    with building(tmp_path) as build:
+        yield build
 
 
 @pytest.fixture
@@ -68,11 +55,6 @@ def gateway(build: Build) -> Gateway:
 
 def send(gateway: Gateway, text: str, msg_id: str = "m1", sender: str = PUMP) -> None:
     hand_over(gateway, sender, msg_id, text, VALVE_BARE)
-
-
-def states(gateway: Gateway) -> list[str]:
-    rows = gateway.connection.execute("SELECT state FROM outbox ORDER BY id").fetchall()
-    return [state for (state,) in rows]
 
 
 def reports(gateway: Gateway, full: str = PUMP) -> list[tuple[str, str, str, str]]:
