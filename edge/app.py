@@ -14,6 +14,7 @@ import hashlib
 import platform
 import resource
 import signal
+import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,10 @@ FAREWELL: Final = 5.0
 GARBAGE: Final = 20_000
 """New objects until the collector looks for cycles among them; Python's 700 are made by a dozen
 stanzas, and looking costs a tenth of an exchange."""
+
+TURN: Final = 0.0005
+"""Seconds until a thread that wants to run Python gets its turn, where Python's 5 ms are as long as
+a whole exchange: the loop and the database's thread wait for each other at each of its steps."""
 
 SPARE_DESCRIPTORS: Final = 64
 """Files and sockets beside the sessions': database, uplink, listener, and what waits to be refused;
@@ -170,6 +175,7 @@ class App:
             self._drive(stack, work, "certificates")
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
+        sys.setswitchinterval(TURN)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 

@@ -85,12 +85,13 @@ class Times(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AttackVerdict:
-    """What came of an attack. Memory is in bytes resident; `times` is the allowed p99 ratio."""
+    """What came of an attack. Memory is in bytes resident; `times` is the allowed p99 ratio, to the
+    calmer one of the two times that are `quiet`: before the attack, and after it."""
 
     idle: int
     peak: int
     ceiling: int
-    quiet: Times
+    quiet: tuple[Times, Times]
     busy: Times
     times: float
     honest: Verdict
@@ -100,7 +101,8 @@ class AttackVerdict:
     @property
     def ratio(self) -> float:
         """How many times longer the 99th percentile is than in quiet."""
-        return self.busy.p99 / self.quiet.p99 if self.quiet.p99 else math.inf
+        calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
+        return self.busy.p99 / calm if calm else math.inf
 
     @property
     def faults(self) -> list[str]:
@@ -127,7 +129,7 @@ class AttackVerdict:
                 "peak": round(self.peak / MIB, 1),
                 "ceiling": round(self.ceiling / MIB, 1),
             },
-            "quiet_ms": _milliseconds(self.quiet),
+            "quiet_ms": [_milliseconds(times) for times in self.quiet],
             "attack_ms": _milliseconds(self.busy),
             "p99_ratio": round(self.ratio, 2),
             "honest": self.honest.as_json(),
@@ -141,7 +143,9 @@ class AttackVerdict:
         head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
         table = [head, *(_row(row) for row in self.attacks)]
         table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
-        table += [_answers("quiet", self.quiet), _answers("attacked", self.busy)]
+        before, after = self.quiet
+        table += [_answers("quiet", before), _answers("attacked", self.busy)]
+        table += [_answers("quiet again", after)]
         table.append(f"p99 is {self.ratio:.2f} times the quiet one, of {self.times:g} allowed")
         table.append(
             f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"

@@ -147,7 +147,7 @@ def find(house: House, to: str | None) -> tuple[Destination, Jid]:
             return found, address
         place(house.domain, to, "")
     except StanzaError as error:
-        return Nowhere(error), gateway
+        return Nowhere(error.with_traceback(None)), gateway  # which would keep its frames
     return Nowhere(_nobody()), address
 
 

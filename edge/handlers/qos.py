@@ -175,7 +175,9 @@ def _embedded(stanza: Stanza) -> bytes:
     return payload.children[0].raw
 
 
-def _malformed(house: House, stanza: Stanza, error: StanzaError) -> Work:
+def _malformed(house: House, stanza: Stanza, malformed: StanzaError) -> Work:
+    error = malformed.with_traceback(None)  # it would keep its frames, and they this work
+
     def work(tx: Transaction, sender: Sender) -> bytes:
         refusals.log(house, tx, sender, "malformed")
         return _error(stanza, sender, error)

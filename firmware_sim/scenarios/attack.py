@@ -1,8 +1,8 @@
 """The scenario `attack`: honest devices go on while attackers do their worst to a gateway.
 
-It makes a gateway of its own. In a quiet phase, devices send assured events and their answer times
-are taken; then the attackers join, in a process of their own. Memory is measured from outside. What
-came of it is put together here and judged by `attack_verdict`.
+It makes a gateway of its own. Devices send assured events all the time and their answer times are
+taken: in quiet, under attackers that run in a process of their own, and in quiet again. Memory is
+measured from outside. What came of it is put together here and judged by `attack_verdict`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
+_REST_S: Final = 2.0  # after the attack: what is left of it ends
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
@@ -48,15 +49,15 @@ _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 class AttackSettings:
     """How an attack goes: `devices` honest ones send `pace` messages a second, each.
 
-    `quiet` and `attacked` are seconds. `rate` is how many stanzas a second each flood sends at
-    most. `ceiling` is in bytes; computed from the configuration if 0. `times` is how many times
-    the quiet 99th percentile of the answer times may be. No `attacks`: all of them.
+    `quiet`, before and again after, and `attacked` are seconds. `rate` is how many stanzas a second
+    each flood sends at most. `ceiling` is in bytes; computed from the configuration if 0. `times`
+    is how many times the quiet 99th percentile of the answer times may be. No `attacks`: all.
     """
 
     folder: Path
     devices: int = 10
-    pace: float = 2.0
-    quiet: float = 20.0
+    pace: float = 5.0
+    quiet: float = 10.0
     attacked: float = 40.0
     rate: float = 500.0
     ceiling: int = 0
@@ -82,11 +83,12 @@ class _Clock:
 
 
 class _Measured(NamedTuple):
-    """When the quiet began, when the attack began and ended, what the attackers counted, and the
-    most memory that the gateway took, in bytes."""
+    """When the quiet began, the attack, the quiet after it, and when that ended; what the attackers
+    counted, and the most memory that the gateway took, in bytes."""
 
     quiet: float
     begun: float
+    after: float
     ended: float
     counts: dict[str, dict[str, int]]
     peak: int
@@ -144,7 +146,7 @@ async def attack(
     """
     attacks, tell = named(settings.attacks), progress or _silent
     password = secrets.token_urlsafe(12)
-    seconds = _WARM_S + settings.quiet + settings.attacked
+    seconds = _WARM_S + 2 * settings.quiet + settings.attacked + _REST_S
     names = tuple(f"honest{n}" for n in range(1, settings.devices + 1))
     run = RunRecord.begin(settings.folder, DOMAIN, names, round(settings.pace * seconds))
     tell(f"making a gateway with {len(names)} honest devices and {len(attacks)} attacks")
@@ -175,6 +177,10 @@ async def _attack(
     survived = gateway.running and await gateway.stop() == 0  # a stop tells all refusals
     survived = survived and "Traceback" not in gateway.complaints
     took = [row for device in devices for row in device.clock.took]
+
+    def times(begin: float, end: float) -> Times:
+        return Times.of(t for at, t in took if begin <= at < end)
+
     lines = await asyncio.to_thread(gateway_log.from_gateway, gateway.folder)
     refusals = Refusals.of(gateway_log.events(lines))
     rows = tuple(_attacked(each, found.counts[each.name], refusals) for each in attacks)
@@ -182,8 +188,8 @@ async def _attack(
         idle=idle,
         peak=found.peak,
         ceiling=settings.ceiling or ceiling(gateway.limits, idle, len(run.devices) + len(attacks)),
-        quiet=Times.of(t for at, t in took if found.quiet <= at < found.begun),
-        busy=Times.of(t for at, t in took if found.begun <= at < found.ended),
+        quiet=(times(found.quiet, found.begun), times(found.after, found.ended)),
+        busy=times(found.begun, found.after - _REST_S),
         times=settings.times,
         honest=verdict.judge(
             run.planned,
@@ -216,14 +222,18 @@ async def _measured(
         tell(f"attacked for {settings.attacked:g} s")
         begun = loop.time()
         counts = await _attackers(settings, gateway, password)
+        await asyncio.sleep(_REST_S)
+        tell(f"attack is over; quiet for {settings.quiet:g} s")
+        after = loop.time()
+        await asyncio.sleep(settings.quiet)
         ended = loop.time()
-        tell("attack is over; waiting for what is not delivered yet")
+        tell("waiting for what is not delivered yet")
         await sending
         await asyncio.gather(*(device.device.flush(_PATIENCE_S) for device in devices))
     finally:
         watch.cancel()
         await asyncio.gather(*(device.device.close() for device in devices))
-    return _Measured(quiet, begun, ended, counts, max(gateway.peak(), *peaks))
+    return _Measured(quiet, begun, after, ended, counts, max(gateway.peak(), *peaks))
 
 
 def _accounts(names: tuple[str, ...], attacks: tuple[Attack, ...], password: str) -> list[Account]:

@@ -76,8 +76,8 @@ def custody_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
 
 @click.command("attack")
 @click.option("--devices", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--pace", type=click.FloatRange(0.1, 100.0), default=2.0, show_default=True)
-@_seconds("--quiet", 20.0, "Of the quiet phase.")
+@click.option("--pace", type=click.FloatRange(0.1, 100.0), default=5.0, show_default=True)
+@_seconds("--quiet", 10.0, "Of quiet, before the attack and after it.")
 @_seconds("--attacked", 40.0, "Of the attack.")
 @click.option("--rate", type=click.FloatRange(20.0, 1e5), default=500.0, show_default=True)
 @click.option("--ceiling-mb", type=click.IntRange(0, 1 << 20), default=0, help="MiB of memory.")
@@ -96,11 +96,11 @@ def attack_command(
 ) -> None:
     """Attack a gateway, and measure what honest devices and the machine notice of it.
 
-    It makes a gateway of its own. Honest DEVICES send PACE assured events a second each; first in
-    quiet, then while attackers, with an account and without, send RATE stanzas a second each. The
-    gateway's memory has to stay below a ceiling that follows from its configuration, unless
-    --ceiling-mb gives one; the 99th percentile of the answer times below TIMES the quiet one; what
-    is refused has to be in the gateway's log.
+    It makes a gateway of its own. Honest DEVICES send PACE assured events a second each; in quiet,
+    then while attackers, with an account and without, send RATE stanzas a second each, and in quiet
+    again. The gateway's memory has to stay below a ceiling that follows from its configuration,
+    unless --ceiling-mb gives one; the 99th percentile of the answer times below TIMES the calmer
+    quiet one; what is refused has to be in the gateway's log.
     """
     from firmware_sim.attackers.__main__ import named
     from firmware_sim.scenarios.attack import AttackSettings, attack

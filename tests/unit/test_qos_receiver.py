@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -559,3 +560,18 @@ def test_who_sends_many_events_at_once_leaves_room_for_who_sends_few(build: Buil
         "<timestamp value='T'><numeric name='n' value='1'/></timestamp></node></fields></message>"
     )
     assert empty(gateway.send(PUMP, one))
+
+
+def test_a_refusal_of_a_malformed_request_leaves_nothing_to_the_collector(
+    gateway: Gateway,
+) -> None:
+    gateway.send(PUMP, f"<iq type='set' id='1' to='{DOMAIN}'><assured xmlns='{QOS}'/></iq>")
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            gateway.send(PUMP, f"<iq type='set' id='1' to='{DOMAIN}'><assured xmlns='{QOS}'/></iq>")
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert found < 20, "an error keeps its frames, and they keep it"
