@@ -151,7 +151,8 @@ class App:
         backlog = StoreBacklog(store, settings)
         sealer = await self._start_uplink(stack, backlog, clock)
         embedded = settings.component is None
-        router = Router(settings.gateway.domain, limits, settings.xmpp, accounts=embedded)
+        domain = settings.gateway.domain
+        router = Router(domain, limits, settings.xmpp, settings.pubsub, accounts=embedded)
         if settings.log.notify:
             store.at_end = notices.teller(router.house, settings.log)
         alarm = _due_alarm(store, clock, router)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from edge.errors import ConfigError
 from edge.limits import ASIDE_BYTES, Limits
-from edge.options import Gateway, Log, Uplink, Xmpp
+from edge.options import Gateway, Log, Pubsub, Uplink, Xmpp
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
@@ -39,6 +39,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     gateway: Gateway
     xmpp: Xmpp = Xmpp()
+    pubsub: Pubsub = Pubsub()
     limits: Limits = Limits()
     log: Log = Log()
     uplink: Uplink = Uplink()
@@ -105,6 +106,11 @@ _PARTS: Final = (
     ("retry_after", "retry_most"),
     ("stanza_bytes", "bytes_at_once"),
     ("sessions_per_account", "sessions_per_address"),
+    ("nodes_per_account", "nodes"),
+    ("subscriptions_per_account", "subscriptions"),
+    ("items_per_node", "items"),
+    ("items_per_queue", "queue_items"),
+    ("queue_bytes_per_queue", "queue_bytes"),
 )
 """Limits that are a part of another."""
 
@@ -211,6 +217,7 @@ def render(domain: str, *listen: str) -> str:
     sections: dict[str, type[Struct]] = {
         "gateway": Gateway,
         "xmpp": Xmpp,
+        "pubsub": Pubsub,
         "limits": Limits,
         "log": Log,
         "uplink": Uplink,

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Struct
-
-from edge.options import option
-
-KIB: Final = 1024
-MIB: Final = 1024 * KIB
-HOUR: Final = 3600.0
-DAY: Final = 24 * HOUR
+from edge.options import DAY, HOUR, KIB, MIB, option
+from edge.pubsub_limits import PubsubLimits
 
 ASIDE_BYTES: Final = 4 * MIB
 """Bytes of segments kept that the centre refused for good: for a person to look at."""
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every bound of the gateway."""
+class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every bound of the gateway; those of publish-subscribe stand beside."""
 
     sessions: Annotated[
         int, option("Sessions at once; a TLS one costs some 50 KiB.", "sessions", ge=1)

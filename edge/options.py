@@ -6,9 +6,14 @@ here does.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+HOUR: Final = 3600.0
+DAY: Final = 24 * HOUR
 
 
 def option(reason: str, unit: str = "", **bounds: Any) -> Meta:
@@ -102,6 +107,21 @@ class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             le=1000,
         ),
     ] = 30
+
+
+class Pubsub(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The publish-subscribe service, at `pubsub.` before the gateway's domain."""
+
+    auto_create: Annotated[
+        list[str],
+        option(
+            'Nodes that are made when somebody publishes to them: filters, as "meters/+/energy" or'
+            ' "site/#". Empty: none.'
+        ),
+    ] = field(default_factory=list)
+    shares: Annotated[
+        bool, option("Shared subscriptions, `$share:NAME:FILTER`. `false` refuses them.")
+    ] = True
 
 
 class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

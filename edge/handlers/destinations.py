@@ -37,6 +37,10 @@ class Place(Enum):
     NODE = "a node of that service, perhaps"
 
 
+SERVICES: Final = (Place.GATEWAY, Place.SERVICE, Place.NODE)
+"""What is the gateway's own, and nobody's account."""
+
+
 class Contents(NamedTuple):
     """What a destination reads in a message: events, or why it cannot be read."""
 
@@ -142,12 +146,14 @@ def find(house: House, to: str | None) -> tuple[Destination, Jid]:
         return house.destinations[Place.GATEWAY], gateway
     try:
         address = jid.parse(to)
-        found = house.destinations.get(_whose(house.domain, address))
-        if found is not None:
-            return found, address
-        place(house.domain, to, "")
+        place = _whose(house.domain, address)
     except StanzaError as error:
         return Nowhere(error.with_traceback(None)), gateway  # which would keep its frames
+    found = house.destinations.get(place)
+    if found is not None:
+        return found, address
+    if place is Place.NODE:
+        return Nowhere(StanzaError("item-not-found", "there is no such node")), address
     return Nowhere(_nobody()), address
 
 
@@ -163,10 +169,6 @@ def place(domain: str, to: str | None, own: str) -> Place:
         return Place.GATEWAY
     address = jid.parse(to)
     found = _whose(domain, address)
-    if found is Place.NODE:
-        raise StanzaError("item-not-found", "there is no such node")
-    if found is Place.SERVICE:
-        raise _nobody()
     return Place.OWN if found is Place.ACCOUNT and address.bare == own else found
 
 

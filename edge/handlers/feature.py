@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from xml.etree.ElementTree import Element
 
+from edge.options import Pubsub
 from edge.rules import quota
 from edge.rules.access import Sender
 from edge.store.database import Transaction
@@ -23,6 +24,7 @@ class House(NamedTuple):
 
     `accounts` tells whether accounts are its own: as a component it has none. `takes` is what all
     features do when a session may take messages, `destinations` what takes custody of messages.
+    `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises.
     """
 
     domain: str
@@ -34,6 +36,9 @@ class House(NamedTuple):
     accounts: bool
     takes: tuple[Turn, ...] = ()
     destinations: Mapping[Place, Destination] = {}
+    pubsub: Pubsub = Pubsub()
+    verbs: Mapping[tuple[str, str], Handler] = {}
+    of_pubsub: tuple[str, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -96,7 +101,10 @@ class Feature(NamedTuple):
     `takes` is done when a session may take messages for its account, or may do so again; `resumes`
     when it has a connection again, `leaves` when it ends. `due` does what has fallen due, and asks
     for the alarm for what comes next; `changed` looks at what another process has changed.
-    `destinations` are what takes messages, with quality of service, at kinds of addresses. What
+    `destinations` are what takes messages, with quality of service, at kinds of addresses.
+    `service` is as `here`, of iqs for the publish-subscribe service; of its requests, `verbs` maps
+    (type, name of the element in `<pubsub/>`) to handlers. `of_pubsub` is what that service
+    advertises. What
     `accounts` are needed for is absent where the gateway is a component.
     """
 
@@ -117,4 +125,7 @@ class Feature(NamedTuple):
     due: tuple[Chore, ...] = ()
     changed: tuple[Chore, ...] = ()
     destinations: Mapping[Place, Destination] = {}
+    service: Mapping[tuple[str, str, str], Handler] = {}
+    verbs: Mapping[tuple[str, str], Handler] = {}
+    of_pubsub: tuple[str, ...] = ()
     accounts: bool = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.handlers import destinations, offline, refusals, relay
-from edge.handlers.destinations import Message, Place
+from edge.handlers.destinations import Message
 from edge.handlers.feature import Feature
 from edge.handlers.post import Letter, Refusal, post
 from edge.rules import access, routing
@@ -35,7 +35,7 @@ def message(house: House, stanza: Stanza) -> Work | bytes:
     """
     kind, to = routing.kind(stanza.attrs.get("type")), stanza.attrs.get("to")
     try:
-        if destinations.place(house.domain, to, "") is Place.GATEWAY:
+        if destinations.place(house.domain, to, "") in destinations.SERVICES:
             return b"" if kind is Kind.ERROR else _to_service(house, stanza)
         if not house.accounts:
             raise StanzaError("service-unavailable", "nobody is reached at this address")

@@ -101,8 +101,11 @@ def _understand(house: House, stanza: Stanza) -> Act:
     raw, type_, to = stanza.raw, stanza.attrs.get("type"), stanza.attrs.get("to")
     if to is None:
         return _broadcast(house, stanza, raw, type_)
-    if destinations.place(house.domain, to, "") is Place.GATEWAY and type_ != Kind.SUBSCRIBE.value:
+    place = destinations.place(house.domain, to, "")
+    if place in destinations.SERVICES and type_ != Kind.SUBSCRIBE.value:
         return lambda _tx, _sender: None
+    if place in (Place.SERVICE, Place.NODE):
+        raise StanzaError("service-unavailable", "it has no presence")
     target = jid.parse(to)
     if type_ in _SUBSCRIPTIONS:
         return _subscription(house, raw, _SUBSCRIPTIONS[type_], target)

@@ -14,7 +14,7 @@ from edge import handlers
 from edge.handlers import asking, destinations
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature, House
-from edge.options import Xmpp
+from edge.options import Pubsub, Xmpp
 from edge.rules import quota
 from edge.store import sessions
 from edge.wire import serialize
@@ -37,13 +37,14 @@ _KINDS: Final = {
 
 
 def features() -> list[Feature]:
-    """Find the features: every module of this package that has one."""
-    modules = (import_module(f"{handlers.__name__}.{m.name}") for m in _modules())
+    """Find the features: every module below this package that has one."""
+    modules = (import_module(m.name) for m in _modules())
     return [module.FEATURE for module in modules if hasattr(module, "FEATURE")]
 
 
 def _modules() -> list[pkgutil.ModuleInfo]:
-    return sorted(pkgutil.iter_modules(handlers.__path__), key=lambda module: module.name)
+    found = pkgutil.walk_packages(handlers.__path__, f"{handlers.__name__}.")
+    return sorted(found, key=lambda module: module.name)
 
 
 def _quota(limits: Limits) -> quota.Limits:
@@ -57,16 +58,24 @@ class Router:
     """Routes the stanzas of all sessions."""
 
     def __init__(
-        self, domain: str, limits: Limits, xmpp: Xmpp | None = None, *, accounts: bool = True
+        self,
+        domain: str,
+        limits: Limits,
+        xmpp: Xmpp | None = None,
+        pubsub: Pubsub | None = None,
+        *,
+        accounts: bool = True,
     ) -> None:
         self.features = [f for f in features() if accounts or not f.accounts]
         self._here: dict[tuple[str, str, str], Handler] = {}
         self._mine: dict[tuple[str, str, str], Handler] = {}
         self._others: dict[tuple[str, str, str], Handler] = {}
         self._anywhere: dict[tuple[str, str, str], Handler] = {}
+        self._service: dict[tuple[str, str, str], Handler] = {}
         self._answers: dict[str, Handler] = {}
         contents: dict[str, Decoder] = {}
         places: dict[Place, Destination] = {}
+        verbs: dict[tuple[str, str], Handler] = {}
         for feature in self.features:
             self._here.update(feature.here)
             self._mine.update(feature.mine)
@@ -75,12 +84,26 @@ class Router:
             self._answers.update(feature.answers)
             contents.update(feature.contents)
             places.update(feature.destinations)
+            self._service.update(feature.service)
+            verbs.update(feature.verbs)
         xmpp = xmpp or Xmpp()
         there = [feature for feature in self.features if feature.offered(xmpp)]
         advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
+        of_pubsub = tuple(sorted({name for feature in there for name in feature.of_pubsub}))
         takes = tuple(turn for feature in self.features for turn in feature.takes)
         self.house = House(
-            domain, limits, xmpp, _quota(limits), advertised, contents, accounts, takes, places
+            domain,
+            limits,
+            xmpp,
+            _quota(limits),
+            advertised,
+            contents,
+            accounts,
+            takes,
+            places,
+            pubsub or Pubsub(),
+            verbs,
+            of_pubsub,
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 
@@ -124,6 +147,10 @@ class Router:
     def _of(self, place: Place, key: tuple[str, str, str], to: str | None) -> Handler | None:
         if place is Place.GATEWAY:
             return self._here.get(key)
+        if place is Place.SERVICE:
+            return self._service.get(key)
+        if place is Place.NODE:
+            raise StanzaError("item-not-found", "requests are for the service, not for its nodes")
         if place is Place.OWN:
             return self._mine.get(key) or (self._here.get(key) if to is None else None)
         return self._others.get(key)

@@ -115,10 +115,19 @@ class StanzaError(WireError):
     """A stanza is refused (RFC 6120, section 8.3): answer with an error stanza; the stream goes on.
 
     `condition` is one of `STANZA_CONDITIONS`; `type` is taken from there if it is not given; `text`
-    is for people.
+    is for people. `application` is an application's own condition, as bytes of XML (RFC 6120,
+    section 8.3.4); `echo` has the payload of the iq that is refused repeated before the error.
     """
 
-    def __init__(self, condition: str, text: str = "", *, type: str | None = None) -> None:
+    def __init__(
+        self,
+        condition: str,
+        text: str = "",
+        *,
+        type: str | None = None,
+        application: bytes = b"",
+        echo: bool = False,
+    ) -> None:
         if condition not in STANZA_CONDITIONS:
             raise UsageError(f"no such stanza error condition: {condition}")
         kind = STANZA_CONDITIONS[condition] if type is None else type
@@ -128,6 +137,8 @@ class StanzaError(WireError):
         self.type = kind
         self.condition = condition
         self.text = text
+        self.application = application
+        self.echo = echo
 
 
 class FragmentError(WireError):

@@ -51,6 +51,17 @@ QOS_NF = "urn:nf:iot:qos:1.0"
 QOS_IEEE = "urn:ieee:iot:qos:1.0"
 QOS_ALL = (QOS, QOS_NF, QOS_IEEE)
 
+# Publish-subscribe (XEP-0060), its queues (XEP-0254, which writes the second in one place), result
+# sets (XEP-0059), ad-hoc commands (XEP-0050)
+PUBSUB = "http://jabber.org/protocol/pubsub"
+PUBSUB_OWNER = "http://jabber.org/protocol/pubsub#owner"
+PUBSUB_EVENT = "http://jabber.org/protocol/pubsub#event"
+PUBSUB_ERRORS = "http://jabber.org/protocol/pubsub#errors"
+QUEUEING = "urn:xmpp:pubsub:queueing:0"
+QUEUEING_SHORT = "urn:xmpp:queueing:0"
+RSM = "http://jabber.org/protocol/rsm"
+COMMANDS = "http://jabber.org/protocol/commands"
+
 # Event logging (XEP-0337) and sensor data (XEP-0323)
 EVENTLOG = "urn:xmpp:eventlog"
 SENSOR_DATA = "urn:xmpp:iot:sensordata"

@@ -209,8 +209,6 @@ def iq_error(
     *,
     to: str | None = None,
     from_: str | None = None,
-    echo: bool = False,
-    application: bytes = b"",
 ) -> bytes:
     """Answer an iq with an error.
 
@@ -219,12 +217,10 @@ def iq_error(
         error: what is wrong.
         to: whom the answer goes to, a JID.
         from_: whom the request was sent to, a JID.
-        echo: repeat the request's payload before the error.
-        application: an application's own condition, put in after the error's text.
     """
     payload = request.payload
-    content = payload.raw if echo and payload is not None else b""
-    content += stanza_error(error, application)
+    content = payload.raw if error.echo and payload is not None else b""
+    content += stanza_error(error)
     return _stanza("iq", "error", request.attrs.get("id"), to, from_, content)
 
 
@@ -234,19 +230,18 @@ def message_error(
     *,
     to: str | None = None,
     from_: str | None = None,
-    application: bytes = b"",
 ) -> bytes:
     """Answer a message with an error; its content is not repeated."""
-    content = stanza_error(error, application)
+    content = stanza_error(error)
     return _stanza("message", "error", request.attrs.get("id"), to, from_, content)
 
 
-def stanza_error(error: StanzaError, application: bytes = b"") -> bytes:
+def stanza_error(error: StanzaError) -> bytes:
     """Make the `<error/>` of an error stanza (RFC 6120, section 8.3)."""
     content = tag(error.condition, xmlns=STANZA_ERRORS)
     if error.text:
         content += tag("text", {"xml:lang": "en"}, escape(error.text), xmlns=STANZA_ERRORS)
-    return tag("error", {"type": error.type}, content + application)
+    return tag("error", {"type": error.type}, content + error.application)
 
 
 def _stanza(

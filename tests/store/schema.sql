@@ -1,10 +1,20 @@
 -- The database of the newest version: what the migrations must lead to, in the order of names.
 
+CREATE INDEX affiliations_by_jid ON affiliations (jid, node);
+
 CREATE INDEX certificates_by_account ON certificates (account);
 
 CREATE INDEX dead_by_source ON dead (source, id, bytes);
 
 CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipient IS NOT NULL;
+
+CREATE INDEX items_by_node ON items (node, id);
+
+CREATE INDEX nodes_by_owner ON nodes (owner);
+
+CREATE INDEX notifications_by_account ON notifications (account, id, bytes);
+
+CREATE INDEX notifications_by_age ON notifications (since);
 
 CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
@@ -18,11 +28,33 @@ CREATE INDEX outbox_by_source ON outbox (source, bytes);
 
 CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
 
+CREATE INDEX queue_items_by_item ON queue_items (queue, item);
+
+CREATE INDEX queue_items_due ON queue_items (due) WHERE state = 'delayed';
+
+CREATE INDEX queue_items_expire ON queue_items (expires) WHERE expires IS NOT NULL;
+
+CREATE INDEX queue_items_held ON queue_items (subscription) WHERE state = 'locked';
+
+CREATE INDEX queue_items_in_line ON queue_items (queue, state, priority DESC, id);
+
+CREATE INDEX queue_items_sent ON queue_items (outbox) WHERE outbox IS NOT NULL;
+
+CREATE INDEX queue_items_until ON queue_items (until) WHERE state = 'locked' AND until IS NOT NULL;
+
 CREATE INDEX refusals_due ON refusals (due);
 
 CREATE INDEX roster_by_jid ON roster (jid);
 
 CREATE INDEX segments_by_state ON segments (state, id, lane, bytes);
+
+CREATE INDEX subscriptions_by_account ON subscriptions (account);
+
+CREATE INDEX subscriptions_by_jid ON subscriptions (jid);
+
+CREATE INDEX subscriptions_by_node ON subscriptions (node) WHERE node IS NOT NULL;
+
+CREATE INDEX subscriptions_by_queue ON subscriptions (queue) WHERE queue IS NOT NULL;
 
 CREATE TABLE accounts (
     id INTEGER PRIMARY KEY,
@@ -30,6 +62,14 @@ CREATE TABLE accounts (
     trusted INTEGER NOT NULL CHECK (trusted IN (0, 1)),
     created INTEGER NOT NULL
 , revoked INTEGER, grant INTEGER NOT NULL DEFAULT 0, downgrade INTEGER NOT NULL DEFAULT 0 CHECK (downgrade IN (0, 1))) STRICT;
+
+CREATE TABLE affiliations (
+    node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL,
+    affiliation TEXT NOT NULL
+        CHECK (affiliation IN ('owner', 'publisher', 'publish-only', 'member', 'outcast')),
+    PRIMARY KEY (node, jid)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE certificates (
     fingerprint BLOB NOT NULL PRIMARY KEY,
@@ -118,6 +158,23 @@ CREATE TABLE held (
     UNIQUE (source, sender, msg_id)
 ) STRICT;
 
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+    item TEXT NOT NULL,
+    publisher TEXT NOT NULL,
+    wall INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (node, item)
+) STRICT;
+
+CREATE TABLE items_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE lanes (
     lane TEXT NOT NULL PRIMARY KEY,
     last INTEGER NOT NULL DEFAULT 0,
@@ -131,6 +188,24 @@ CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
     value ANY NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    config TEXT NOT NULL,
+    items INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE notifications (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL,
+    since REAL NOT NULL,
+    bytes INTEGER NOT NULL,
+    stanza BLOB NOT NULL
+) STRICT;
 
 CREATE TABLE offline (
     id INTEGER PRIMARY KEY,
@@ -166,7 +241,7 @@ CREATE TABLE outbox (
     due REAL,
     bytes INTEGER NOT NULL,
     since REAL NOT NULL
-) STRICT;
+, queue_item INTEGER, only TEXT) STRICT;
 
 CREATE TABLE outbox_bodies (
     id INTEGER PRIMARY KEY REFERENCES outbox (id) ON DELETE CASCADE,
@@ -179,6 +254,60 @@ CREATE TABLE outbox_total (
     bytes INTEGER NOT NULL,
     held_messages INTEGER NOT NULL,
     held_bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE queue_bodies (
+    id INTEGER PRIMARY KEY REFERENCES queue_items (id) ON DELETE CASCADE,
+    body BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE queue_items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue INTEGER NOT NULL REFERENCES queues (id) ON DELETE CASCADE,
+    node TEXT NOT NULL,
+    item TEXT NOT NULL,
+    publisher TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'ready'
+        CHECK (state IN ('ready', 'delayed', 'locked', 'dead')),
+    priority INTEGER NOT NULL DEFAULT 0,
+    wall INTEGER NOT NULL,
+    since REAL NOT NULL,
+    due REAL,
+    expires REAL,
+    deliveries INTEGER NOT NULL DEFAULT 0,
+    subscription INTEGER,
+    holder TEXT,
+    locked REAL,
+    until REAL,
+    outbox INTEGER,
+    reason TEXT,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE queue_receivers (
+    item INTEGER NOT NULL REFERENCES queue_items (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL,
+    PRIMARY KEY (item, jid)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE queues (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    node INTEGER UNIQUE REFERENCES nodes (id) ON DELETE CASCADE,
+    share TEXT,
+    filter TEXT,
+    policy TEXT NOT NULL DEFAULT 'least-loaded'
+        CHECK (policy IN ('least-loaded', 'hash', 'sticky')),
+    favourite INTEGER,
+    items INTEGER NOT NULL DEFAULT 0,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    CHECK ((node IS NULL) = (share IS NOT NULL AND filter IS NOT NULL)),
+    UNIQUE (share, filter)
+) STRICT;
+
+CREATE TABLE queues_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE refusals (
@@ -233,6 +362,21 @@ CREATE TABLE segments (
 
 CREATE TABLE sqlite_sequence(name,seq);
 
+CREATE TABLE subscriptions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    subid TEXT NOT NULL UNIQUE,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL,
+    node INTEGER REFERENCES nodes (id) ON DELETE CASCADE,
+    filter TEXT,
+    queue INTEGER REFERENCES queues (id) ON DELETE CASCADE,
+    qos INTEGER NOT NULL DEFAULT 0 CHECK (qos IN (0, 1, 2)),
+    requests INTEGER,
+    presence INTEGER NOT NULL DEFAULT 0 CHECK (presence IN (0, 1)),
+    options TEXT NOT NULL DEFAULT '{}',
+    CHECK ((node IS NULL) = (filter IS NOT NULL))
+) STRICT;
+
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN
     UPDATE dead_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
@@ -259,6 +403,16 @@ CREATE TRIGGER held_removed_for_account AFTER DELETE ON held WHEN old.recipient 
     SET held_messages = held_messages - 1, held_bytes = held_bytes - old.bytes;
 END;
 
+CREATE TRIGGER item_added AFTER INSERT ON items BEGIN
+    UPDATE nodes SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.node;
+    UPDATE items_total SET items = items + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER item_removed AFTER DELETE ON items BEGIN
+    UPDATE nodes SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.node;
+    UPDATE items_total SET items = items - 1, bytes = bytes - old.bytes;
+END;
+
 CREATE TRIGGER offline_added AFTER INSERT ON offline BEGIN
     UPDATE offline_total SET messages = messages + 1, bytes = bytes + new.bytes;
 END;
@@ -273,4 +427,14 @@ END;
 
 CREATE TRIGGER outbox_removed AFTER DELETE ON outbox BEGIN
     UPDATE outbox_total SET messages = messages - 1, bytes = bytes - old.bytes;
+END;
+
+CREATE TRIGGER queue_item_added AFTER INSERT ON queue_items BEGIN
+    UPDATE queues SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.queue;
+    UPDATE queues_total SET items = items + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
+    UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
+    UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
 END;

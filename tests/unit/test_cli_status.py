@@ -26,6 +26,21 @@ PUMP = "pump1@gw.example"
 VALVE = "valve@gw.example"
 
 NOT_COUNTED = {
+    "nodes",
+    "nodes_per_account",
+    "node_bytes",
+    "affiliations",
+    "subscriptions",
+    "subscriptions_per_account",
+    "items",
+    "items_bytes",
+    "items_per_node",
+    "queue_items",
+    "queue_bytes",
+    "items_per_queue",
+    "queue_bytes_per_queue",
+    "queue_requests",
+    "notifications_per_account",
     *("authenticate_failures", "authenticate_again", "authenticate_delay", "authenticate_time"),
     *("stranger_stanza_bytes", "stanza_bytes", "stanza_depth", "stanza_elements"),
     *("stanza_attributes", "stanzas_per_second", "stanzas_at_once", "bytes_per_second"),

@@ -138,12 +138,9 @@ def test_an_iq_error(condition: str, kind: str) -> None:
 
 def test_an_iq_error_with_all_it_may_say() -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
-    error = StanzaError("conflict", "a<b", type="wait")
-    made = tree(
-        serialize.iq_error(
-            request, error, to="a@b", from_="c", echo=True, application=b"<x xmlns='v'/>"
-        )
-    )
+    extra = b"<x xmlns='v'/>"
+    error = StanzaError("conflict", "a<b", type="wait", application=extra, echo=True)
+    made = tree(serialize.iq_error(request, error, to="a@b", from_="c"))
     assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
     assert [child.tag for child in made] == ["{u}q", clark(CLIENT, "error")]
     assert made[1].attrib == {"type": "wait"}
@@ -155,7 +152,7 @@ def test_an_iq_error_with_all_it_may_say() -> None:
     assert made[1][1].text == "a<b"
     assert str(error) == "wait/conflict: a<b"
     assert str(StanzaError("gone")) == "cancel/gone"
-    empty = serialize.iq_error(stanza(b"<iq id='1'/>"), error, echo=True)
+    empty = serialize.iq_error(stanza(b"<iq id='1'/>"), error)
     assert len(tree(empty)) == 1
 
 

@@ -1,0 +1,180 @@
+-- Nodes of publish-subscribe (XEP-0060). A name is a topic too: its levels are parted by "/".
+CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL, -- bare JID of who created it, for the limits
+    config TEXT NOT NULL, -- JSON: the options that were set
+    items INTEGER NOT NULL DEFAULT 0, -- how many it has, and their bytes: kept by triggers
+    bytes INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX nodes_by_owner ON nodes (owner);
+
+CREATE TABLE affiliations (
+    node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL, -- bare
+    affiliation TEXT NOT NULL
+        CHECK (affiliation IN ('owner', 'publisher', 'publish-only', 'member', 'outcast')),
+    PRIMARY KEY (node, jid)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX affiliations_by_jid ON affiliations (jid, node);
+
+-- Items of nodes that are no queues.
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- its place: it rises with each publication
+    node INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+    item TEXT NOT NULL, -- the ItemID
+    publisher TEXT NOT NULL, -- full JID
+    wall INTEGER NOT NULL, -- ms since 1970 UTC
+    bytes INTEGER NOT NULL, -- what it is charged with
+    body BLOB NOT NULL, -- the payload; empty if it has none
+    UNIQUE (node, item)
+) STRICT;
+
+CREATE INDEX items_by_node ON items (node, id);
+
+CREATE TABLE items_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO items_total VALUES (1, 0, 0);
+
+CREATE TRIGGER item_added AFTER INSERT ON items BEGIN
+    UPDATE nodes SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.node;
+    UPDATE items_total SET items = items + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER item_removed AFTER DELETE ON items BEGIN
+    UPDATE nodes SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.node;
+    UPDATE items_total SET items = items - 1, bytes = bytes - old.bytes;
+END;
+
+-- Queues: a queue node's (XEP-0254), and those of shares (MQTT-234), each of a name and a filter.
+CREATE TABLE queues (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    node INTEGER UNIQUE REFERENCES nodes (id) ON DELETE CASCADE, -- none of a share
+    share TEXT, -- the share's name
+    filter TEXT,
+    policy TEXT NOT NULL DEFAULT 'least-loaded'
+        CHECK (policy IN ('least-loaded', 'hash', 'sticky')),
+    favourite INTEGER, -- sticky: the subscription that gets all
+    items INTEGER NOT NULL DEFAULT 0, -- how many it has, and their bytes: kept by triggers
+    bytes INTEGER NOT NULL DEFAULT 0,
+    CHECK ((node IS NULL) = (share IS NOT NULL AND filter IS NOT NULL)),
+    UNIQUE (share, filter)
+) STRICT;
+
+-- Subscriptions: to a node, or to all whose names fit a filter; alone, or as a member of a queue.
+CREATE TABLE subscriptions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    subid TEXT NOT NULL UNIQUE,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL, -- bare or full
+    node INTEGER REFERENCES nodes (id) ON DELETE CASCADE, -- or
+    filter TEXT, -- of names of nodes
+    queue INTEGER REFERENCES queues (id) ON DELETE CASCADE, -- whose member it is
+    qos INTEGER NOT NULL DEFAULT 0 CHECK (qos IN (0, 1, 2)),
+    requests INTEGER, -- how many items a member takes at a time
+    presence INTEGER NOT NULL DEFAULT 0 CHECK (presence IN (0, 1)), -- it ends with the session
+    options TEXT NOT NULL DEFAULT '{}', -- JSON: the others that were set
+    CHECK ((node IS NULL) = (filter IS NOT NULL))
+) STRICT;
+
+CREATE INDEX subscriptions_by_node ON subscriptions (node) WHERE node IS NOT NULL;
+
+CREATE INDEX subscriptions_by_queue ON subscriptions (queue) WHERE queue IS NOT NULL;
+
+CREATE INDEX subscriptions_by_account ON subscriptions (account);
+
+CREATE INDEX subscriptions_by_jid ON subscriptions (jid);
+
+-- What waits in queues, is being worked on, or is dead.
+CREATE TABLE queue_items (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- its place in line
+    queue INTEGER NOT NULL REFERENCES queues (id) ON DELETE CASCADE,
+    node TEXT NOT NULL, -- the name of the node that it was published to
+    item TEXT NOT NULL, -- the ItemID
+    publisher TEXT NOT NULL, -- full JID
+    state TEXT NOT NULL DEFAULT 'ready'
+        CHECK (state IN ('ready', 'delayed', 'locked', 'dead')),
+    priority INTEGER NOT NULL DEFAULT 0, -- the highest goes first
+    wall INTEGER NOT NULL, -- ms since 1970 UTC: when it was published
+    since REAL NOT NULL, -- service seconds, as all below
+    due REAL, -- delayed: when it is ready
+    expires REAL,
+    deliveries INTEGER NOT NULL DEFAULT 0,
+    subscription INTEGER, -- locked: the member
+    holder TEXT, -- and its full JID; when it is not locked, who had it last
+    locked REAL, -- since when
+    until REAL, -- when the lock is over
+    outbox INTEGER, -- a share's, at level 1 or 2: its row there
+    reason TEXT, -- dead: why
+    bytes INTEGER NOT NULL -- what it is charged with
+) STRICT;
+
+CREATE INDEX queue_items_in_line ON queue_items (queue, state, priority DESC, id);
+
+CREATE INDEX queue_items_by_item ON queue_items (queue, item);
+
+CREATE INDEX queue_items_held ON queue_items (subscription) WHERE state = 'locked';
+
+CREATE INDEX queue_items_until ON queue_items (until) WHERE state = 'locked' AND until IS NOT NULL;
+
+CREATE INDEX queue_items_due ON queue_items (due) WHERE state = 'delayed';
+
+CREATE INDEX queue_items_expire ON queue_items (expires) WHERE expires IS NOT NULL;
+
+CREATE INDEX queue_items_sent ON queue_items (outbox) WHERE outbox IS NOT NULL;
+
+-- Their bodies, apart, since the rows above are written several times each.
+CREATE TABLE queue_bodies (
+    id INTEGER PRIMARY KEY REFERENCES queue_items (id) ON DELETE CASCADE,
+    body BLOB NOT NULL -- the payload; empty if it has none
+) STRICT;
+
+-- Who was given an item before: who may be told that it is another's, or nobody's (XEP-0254).
+CREATE TABLE queue_receivers (
+    item INTEGER NOT NULL REFERENCES queue_items (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL, -- full
+    PRIMARY KEY (item, jid)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE queues_total (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    items INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO queues_total VALUES (1, 0, 0);
+
+CREATE TRIGGER queue_item_added AFTER INSERT ON queue_items BEGIN
+    UPDATE queues SET items = items + 1, bytes = bytes + new.bytes WHERE id = new.queue;
+    UPDATE queues_total SET items = items + 1, bytes = bytes + new.bytes;
+END;
+
+CREATE TRIGGER queue_item_removed AFTER DELETE ON queue_items BEGIN
+    UPDATE queues SET items = items - 1, bytes = bytes - old.bytes WHERE id = old.queue;
+    UPDATE queues_total SET items = items - 1, bytes = bytes - old.bytes;
+END;
+
+-- Words to a worker that must not be lost: its item is deleted, or unlocked (XEP-0254).
+CREATE TABLE notifications (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    jid TEXT NOT NULL, -- full: the session that it is for
+    since REAL NOT NULL, -- service seconds
+    bytes INTEGER NOT NULL,
+    stanza BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX notifications_by_account ON notifications (account, id, bytes);
+
+CREATE INDEX notifications_by_age ON notifications (since);
+
+-- What is handed on for a subscription: of which item in a queue, and to which session alone.
+ALTER TABLE outbox ADD COLUMN queue_item INTEGER;
+
+ALTER TABLE outbox ADD COLUMN only TEXT; -- full JID; none: whichever session of the account
