@@ -23,7 +23,8 @@ class House(NamedTuple):
     """What handlers know of the gateway: its domain, its options, and its features.
 
     `accounts` tells whether accounts are its own: as a component it has none. `takes` is what all
-    features do when a session may take messages, `destinations` what takes custody of messages.
+    features do when a session may take messages, `away` what they do when it says that it goes,
+    `destinations` what takes custody of messages.
     `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises.
     """
 
@@ -39,6 +40,7 @@ class House(NamedTuple):
     pubsub: Pubsub = Pubsub()
     verbs: Mapping[tuple[str, str], Handler] = {}
     of_pubsub: tuple[str, ...] = ()
+    away: tuple[Turn, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -99,8 +101,9 @@ class Feature(NamedTuple):
     stanza of such a row, or went without it. `answers` maps a kind of the gateway's own iqs
     (`asking`) to the handler of the results and errors that answer them.
     `takes` is done when a session may take messages for its account, or may do so again; `resumes`
-    when it has a connection again, `leaves` when it ends. `due` does what has fallen due, and asks
-    for the alarm for what comes next; `changed` looks at what another process has changed.
+    when it has a connection again, `away` when it has told all that it is unavailable, `leaves`
+    when it ends. `due` does what has fallen due, and asks for the alarm for what comes next;
+    `changed` looks at what another process has changed.
     `destinations` are what takes messages, with quality of service, at kinds of addresses.
     `service` is as `here`, of iqs for the publish-subscribe service; of its requests, `verbs` maps
     (type, name of the element in `<pubsub/>`) to handlers. `of_pubsub` is what that service
@@ -122,6 +125,7 @@ class Feature(NamedTuple):
     takes: tuple[Turn, ...] = ()
     resumes: tuple[Turn, ...] = ()
     leaves: tuple[Turn, ...] = ()
+    away: tuple[Turn, ...] = ()
     due: tuple[Chore, ...] = ()
     changed: tuple[Chore, ...] = ()
     destinations: Mapping[Place, Destination] = {}

@@ -133,7 +133,7 @@ def _subscription(house: House, raw: bytes, kind: Kind, target: Jid) -> Act:
 
 def _broadcast(house: House, stanza: Stanza, raw: bytes, type_: str | None) -> Act:
     if type_ == "unavailable":
-        return lambda tx, sender: _go(tx, sender, raw)
+        return lambda tx, sender: _go(house, tx, sender, raw)
     if type_ is not None:
         raise StanzaError("bad-request", "this presence needs an address")
     priority, caps = _priority(stanza), capabilities.announced(stanza)
@@ -208,13 +208,15 @@ def _tell(
         tx.send(generation, stamp(to))
 
 
-def _go(tx: Transaction, sender: Sender, raw: bytes) -> None:
+def _go(house: House, tx: Transaction, sender: Sender, raw: bytes) -> None:
     """Tell all who saw a session that it is gone (section 4.5), itself included."""
     own = _own(tx, sender)
     who = dict(_who_saw(tx, sender, own))
     presence.hide(tx, sender.generation)
     presence.undirect_all(tx, sender.generation)
     _tell(tx, sender, raw, who.items())
+    for turn in house.away:
+        turn(house, tx, sender)
 
 
 def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:

@@ -91,6 +91,7 @@ class Router:
         advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
         of_pubsub = tuple(sorted({name for feature in there for name in feature.of_pubsub}))
         takes = tuple(turn for feature in self.features for turn in feature.takes)
+        away = tuple(turn for feature in self.features for turn in feature.away)
         self.house = House(
             domain,
             limits,
@@ -104,6 +105,7 @@ class Router:
             pubsub or Pubsub(),
             verbs,
             of_pubsub,
+            away,
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 
