@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.rules.space import WAL_SHARE
+from edge.store.temporary import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,59 +46,6 @@ _BROKEN: Final = (
     sqlite3.SQLITE_READONLY,  # how a file system tells that it was mounted anew after an error
     sqlite3.SQLITE_CANTOPEN,
 )
-
-_TEMPORARY: Final = """
-CREATE TEMPORARY TABLE sessions (
-    generation INTEGER PRIMARY KEY,
-    full TEXT NOT NULL UNIQUE,
-    bare TEXT NOT NULL,
-    account TEXT NOT NULL,
-    grant INTEGER, -- that of the account at its log-in; NULL if that was to another server
-    available INTEGER NOT NULL DEFAULT 0, -- has sent initial presence (RFC 6121, section 4.2)
-    priority INTEGER NOT NULL DEFAULT 0,
-    presence BLOB, -- the last one that it broadcast
-    interested INTEGER NOT NULL DEFAULT 0, -- has asked for its roster
-    detached INTEGER NOT NULL DEFAULT 0, -- waits to be resumed (XEP-0198)
-    qos TEXT -- the namespace in which it takes quality of service, '' for none, NULL if not known
-) STRICT;
-CREATE INDEX temp.sessions_by_bare ON sessions (bare);
-CREATE TEMPORARY TABLE directed (
-    generation INTEGER NOT NULL,
-    target TEXT NOT NULL, -- whom the session sent presence to of its own
-    PRIMARY KEY (generation, target)
-) STRICT, WITHOUT ROWID;
-CREATE TEMPORARY TABLE under_way (
-    kind TEXT NOT NULL,
-    id INTEGER NOT NULL, -- of a row that was handed to a session
-    generation INTEGER NOT NULL,
-    PRIMARY KEY (generation, kind, id)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX temp.under_way_by_row ON under_way (kind, id);
-CREATE TEMPORARY TABLE asked (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, -- of the question, in its id
-    generation INTEGER NOT NULL UNIQUE,
-    hash TEXT, -- what its presence announced (XEP-0115): all three, or none
-    node TEXT,
-    ver TEXT,
-    by_node INTEGER NOT NULL, -- the question names the node
-    times INTEGER NOT NULL DEFAULT 0, -- how often it was asked
-    due REAL -- service seconds: when the answer is late
-) STRICT;
-CREATE INDEX temp.asked_due ON asked (due) WHERE due IS NOT NULL;
-CREATE TEMPORARY TABLE capabilities (
-    hash TEXT NOT NULL,
-    ver TEXT NOT NULL,
-    qos TEXT NOT NULL, -- the namespace in which quality of service is taken, '' for none
-    used INTEGER NOT NULL UNIQUE, -- the highest was used last
-    PRIMARY KEY (hash, ver)
-) STRICT, WITHOUT ROWID;
-CREATE TEMPORARY TABLE notices (
-    one INTEGER PRIMARY KEY CHECK (one = 1),
-    since REAL NOT NULL, -- service seconds: when the present minute began
-    events INTEGER NOT NULL -- told in it
-) STRICT;
-"""
-"""Who is there, what they have been handed and what they can do: it ends with the process."""
 
 
 class Receipt(NamedTuple):
@@ -204,7 +152,7 @@ def connect(path: Path, max_bytes: int | None = None) -> sqlite3.Connection:
         if max_bytes is not None:
             most = (max_bytes - WAL_SHARE) // PAGE_BYTES
             connection.execute(f"PRAGMA max_page_count = {most}")
-        connection.executescript(_TEMPORARY)
+        connection.executescript(TABLES)
     except sqlite3.Error as error:
         connection.close()
         raise translate(error) from error
