@@ -16,12 +16,13 @@ from edge import config
 from edge.config import Address, Config
 from edge.errors import ConfigError, FieldpostError
 from edge.limits import Limits
-from edge.options import Gateway, Log, Uplink, Xmpp
+from edge.options import Gateway, Log, Pubsub, Uplink, Xmpp
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "gateway": Gateway,
     "xmpp": Xmpp,
+    "pubsub": Pubsub,
     "limits": Limits,
     "log": Log,
     "uplink": Uplink,
