@@ -10,6 +10,8 @@ CREATE INDEX held_by_recipient ON held (recipient, source, bytes) WHERE recipien
 
 CREATE INDEX items_by_node ON items (node, id);
 
+CREATE INDEX items_expire ON items (expires) WHERE expires IS NOT NULL;
+
 CREATE INDEX nodes_by_owner ON nodes (owner);
 
 CREATE INDEX notifications_by_account ON notifications (account, id, bytes);
@@ -164,6 +166,7 @@ CREATE TABLE items (
     item TEXT NOT NULL,
     publisher TEXT NOT NULL,
     wall INTEGER NOT NULL,
+    expires REAL,
     bytes INTEGER NOT NULL,
     body BLOB NOT NULL,
     UNIQUE (node, item)

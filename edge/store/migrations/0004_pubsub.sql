@@ -27,12 +27,15 @@ CREATE TABLE items (
     item TEXT NOT NULL, -- the ItemID
     publisher TEXT NOT NULL, -- full JID
     wall INTEGER NOT NULL, -- ms since 1970 UTC
+    expires REAL, -- service seconds; none: never
     bytes INTEGER NOT NULL, -- what it is charged with
     body BLOB NOT NULL, -- the payload; empty if it has none
     UNIQUE (node, item)
 ) STRICT;
 
 CREATE INDEX items_by_node ON items (node, id);
+
+CREATE INDEX items_expire ON items (expires) WHERE expires IS NOT NULL;
 
 CREATE TABLE items_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
