@@ -16,7 +16,7 @@ from edge.handlers.feature import Slow
 from edge.handlers.lifecycle import Lifecycle
 from edge.handlers.router import Router, guarded
 from edge.limits import Limits
-from edge.options import Xmpp
+from edge.options import Pubsub, Xmpp
 from edge.rules.clock import Now
 from edge.store import accounts, database, due, events, meta
 from edge.store.commit import Bounds, Store
@@ -151,13 +151,14 @@ class Gateway:
         limits: Limits | None = None,
         clock: Clock | None = None,
         xmpp: Xmpp | None = None,
+        pubsub: Pubsub | None = None,
         *,
         accounts: bool = True,
     ) -> None:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
-        self.router = Router(DOMAIN, self.limits, xmpp, accounts=accounts)
+        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts)
         self.lifecycle = Lifecycle(self.router)
         self.sent: list[Send] = []
         self.due: float | None = None
