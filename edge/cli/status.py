@@ -78,6 +78,7 @@ def _facts(found: Status) -> list[tuple[str, ...]]:
         ("outbox", f"{waiting.outbox} messages, for their devices"),
         ("offline", f"{waiting.offline} plain messages, for devices that are away"),
         ("dead", f"{waiting.dead} messages, {waiting.in_doubt} of them in doubt"),
+        ("queued", f"{waiting.queued} items in queues, {waiting.queued_dead} of them dead"),
         ("events", f"{waiting.events_unsealed}, in no segment yet"),
         ("segments", f"{waiting.segments}, not acknowledged by the centre"),
         ("database", f"{found.database_bytes} bytes, {found.free_bytes} of them free"),

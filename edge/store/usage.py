@@ -24,7 +24,8 @@ class Used(NamedTuple):
 class Waiting(NamedTuple):
     """How many wait: messages, events that are in no segment yet, segments not acknowledged.
 
-    `held` are messages before their `deliver`, `in_doubt` are among the dead.
+    `held` are messages before their `deliver`, `in_doubt` are among the dead. `queued` are items in
+    queues, `queued_dead` among them.
     """
 
     held: int
@@ -34,6 +35,8 @@ class Waiting(NamedTuple):
     in_doubt: int
     events_unsealed: int
     segments: int
+    queued: int
+    queued_dead: int
 
 
 _TOTALS: Final[dict[tuple[str, ...], str]] = {
@@ -41,6 +44,10 @@ _TOTALS: Final[dict[tuple[str, ...], str]] = {
     ("outbox_messages", "outbox_bytes"): "SELECT messages, bytes FROM outbox_total",
     ("offline_total_messages", "offline_total_bytes"): "SELECT messages, bytes FROM offline_total",
     ("dead_messages", "dead_bytes"): "SELECT messages, bytes FROM dead_total",
+    ("queue_items", "queue_bytes"): "SELECT items, bytes FROM queues_total",
+    ("items", "items_bytes"): "SELECT items, bytes FROM items_total",
+    ("nodes",): "SELECT count(*) FROM nodes",
+    ("subscriptions",): "SELECT count(*) FROM subscriptions",
 }
 
 _EACH: Final[dict[tuple[str, ...], str]] = {
@@ -77,6 +84,23 @@ SELECT l.source, (length(l.keys) + coalesce((
 FROM released_latest AS l
 """,
     ("unsealed_events",): "SELECT lane, last - sealed FROM lanes",
+    ("nodes_per_account",): "SELECT owner, count(*) FROM nodes GROUP BY owner",
+    ("affiliations",): """
+SELECT n.name, count(*) FROM affiliations AS f JOIN nodes AS n ON n.id = f.node GROUP BY f.node
+""",
+    ("subscriptions_per_account",): """
+SELECT a.name, count(*) FROM subscriptions AS s JOIN accounts AS a ON a.id = s.account
+GROUP BY s.account
+""",
+    ("items_per_node",): "SELECT name, items FROM nodes",
+    ("items_per_queue", "queue_bytes_per_queue"): """
+SELECT coalesce(n.name, '$share:' || q.share || ':' || q.filter), q.items, q.bytes
+FROM queues AS q LEFT JOIN nodes AS n ON n.id = q.node
+""",
+    ("notifications_per_account",): """
+SELECT a.name, count(*) FROM notifications AS w JOIN accounts AS a ON a.id = w.account
+GROUP BY w.account
+""",
 }
 """Whose, and how much: the first option's figure, then the second's."""
 
@@ -84,6 +108,11 @@ _REFUSALS: Final = "SELECT count(*) FROM refusals"
 _SEGMENTS: Final = "SELECT count(*), coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _IN_DOUBT: Final = "SELECT count(*) FROM dead WHERE state = 'in doubt'"
 _UNSEALED: Final = "SELECT sum(last - sealed) FROM lanes"
+_QUEUED_DEAD: Final = """
+SELECT coalesce(sum((
+    SELECT count(*) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'dead'
+)), 0) FROM queues AS q
+"""
 
 
 def limits(tx: Transaction) -> dict[str, Used]:
@@ -100,7 +129,7 @@ def limits(tx: Transaction) -> dict[str, Used]:
 
 def waiting(tx: Transaction) -> Waiting:
     """Return how many messages, events and segments wait."""
-    held, outbox, offline, dead = (_figure(tx, sql) for sql in _TOTALS.values())
+    held, outbox, offline, dead, queued, *_ = (_figure(tx, sql) for sql in _TOTALS.values())
     return Waiting(
         held,
         outbox,
@@ -109,6 +138,8 @@ def waiting(tx: Transaction) -> Waiting:
         in_doubt=_figure(tx, _IN_DOUBT),
         events_unsealed=_figure(tx, _UNSEALED),
         segments=tx.row(_SEGMENTS, ("waiting",))[0],
+        queued=queued,
+        queued_dead=_figure(tx, _QUEUED_DEAD),
     )
 
 
