@@ -35,7 +35,8 @@ class Row(NamedTuple):
     full one. `session` is the full JID that it was sent to last; `sends` counts those of the
     present state since a last answer, `attempts` those that count. `held` tells that the device
     asked to wait; `due` and `since` are service seconds. `under_way` tells whether an answer is
-    waited for, and `there` whether that session is bound.
+    waited for, and `there` whether that session is bound. `only` is the full JID that alone may
+    have it, if any; `queue_item` the item of a queue that it is sent for, if it is.
     """
 
     row: int
@@ -54,6 +55,8 @@ class Row(NamedTuple):
     since: float
     under_way: bool
     there: bool
+    only: str | None = None
+    queue_item: int | None = None
 
 
 _COLUMNS: Final = """
@@ -63,37 +66,39 @@ SELECT o.id, o.recipient, o.source, o.sender, o.msg_id, o.qos, o.state, o.sessio
         SELECT 1 FROM temp.under_way AS u
         WHERE u.kind = iif(o.state = 'plain', 'outbox plain', 'outbox') AND u.id = o.id
     ),
-    EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
+    EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session), o.only, o.queue_item
 FROM main.outbox AS o
 """
 _GET: Final = f"{_COLUMNS} WHERE o.id = ?"
 _OF: Final = f"""{_COLUMNS}
 WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1 AND revoked IS NULL)
 """  # noqa: S608 - of constants
-_FLIGHT: Final = f"""{_OF} AND o.state < 'queued' -- offered, plain
+_REACHABLE: Final = "(only IS NULL OR EXISTS (SELECT 1 FROM temp.sessions WHERE full = only))"
+_FLIGHT: Final = f"""{_OF} AND o.state < 'queued' AND {_REACHABLE} -- offered, plain
 UNION ALL
 {_OF} AND o.state > 'queued' -- received, released, repeated
     AND (
         o.state = 'repeated'
         OR EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = o.session)
-    )
+    ) AND {_REACHABLE}
 """  # noqa: S608 - of constants
-_HEADS: Final = """
+_HEADS: Final = f"""
 SELECT min(id) FROM main.outbox
 WHERE account = (SELECT id FROM main.accounts WHERE name = ? AND revoked IS NULL)
-    AND state = 'queued'
+    AND state = 'queued' AND {_REACHABLE}
 GROUP BY source
 HAVING NOT EXISTS ( -- what a revoked account sent waits for it to be restored
     SELECT 1 FROM main.accounts
     WHERE name = substr(source, 1, instr(source, '@') - 1) AND revoked IS NOT NULL
 )
-"""
+"""  # noqa: S608 - of constants
 _ANY: Final = """
 SELECT 1 FROM main.outbox WHERE account = (SELECT id FROM main.accounts WHERE name = ?) LIMIT 1
 """
 _ADD: Final = """
-INSERT INTO main.outbox (recipient, account, source, sender, msg_id, qos, bytes, since)
-SELECT name, id, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
+INSERT INTO main.outbox (
+    recipient, account, source, sender, msg_id, qos, bytes, since, only, session, queue_item
+) SELECT name, id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
 """
 _RESTORE: Final = """
 INSERT INTO main.outbox (
@@ -175,10 +180,20 @@ def add(
     qos: int,
     body: bytes,
     size: int,
+    *,
+    only: str | None = None,
+    session: str | None = None,
+    queue_item: int | None = None,
 ) -> int | None:
     """Put a message at the end of an account's line; returns its number, `None` where there is no
-    such account. `size` is what it is charged with, in bytes."""
-    values = (source, sender, msg_id, qos, size, tx.now.service, account)
+    such account. `size` is what it is charged with, in bytes.
+
+    `source` is what keeps an order of its own in that line. Only the full JID `only` may have it,
+    if one is named, or `session` has it rather than others. `queue_item` is the item of a queue
+    that it is sent for.
+    """
+    where = only, only or session, queue_item
+    values = (source, sender, msg_id, qos, size, tx.now.service, *where, account)
     done = tx.run(_ADD, values)
     return _with_body(tx, done.lastrowid if done.rowcount else None, body)
 
@@ -306,5 +321,5 @@ def _rows(found: Sequence[Any]) -> list[Row]:
 
 
 def _row(found: Any) -> Row:
-    *fields, held, due, size, since, under, there = found
-    return Row._make((*fields, bool(held), due, size, since, bool(under), bool(there)))
+    *fields, held, due, size, since, under, there, only, item = found
+    return Row._make((*fields, bool(held), due, size, since, bool(under), bool(there), only, item))

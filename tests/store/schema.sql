@@ -22,7 +22,7 @@ CREATE INDEX offline_by_account ON offline (account, id, bytes);
 
 CREATE INDEX offline_by_source ON offline (source, account, bytes);
 
-CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes);
+CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes, only);
 
 CREATE INDEX outbox_by_age ON outbox (since);
 

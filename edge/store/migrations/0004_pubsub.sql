@@ -181,3 +181,9 @@ CREATE INDEX notifications_by_age ON notifications (since);
 ALTER TABLE outbox ADD COLUMN queue_item INTEGER;
 
 ALTER TABLE outbox ADD COLUMN only TEXT; -- full JID; none: whichever session of the account
+
+-- What is for one session alone is no head of a line while that is not there: to know so, nobody
+-- should have to read the rows.
+DROP INDEX outbox_by_account;
+
+CREATE INDEX outbox_by_account ON outbox (account, state, source, id, bytes, only);
