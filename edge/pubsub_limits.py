@@ -56,3 +56,17 @@ class PubsubLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             ge=8,
         ),
     ] = 256
+    commands: Annotated[
+        int,
+        option(
+            "Ad-hoc commands that one session has begun (XEP-0050); beyond, its oldest is over.",
+            "commands",
+            ge=1,
+        ),
+    ] = 4
+    command_time: Annotated[
+        float,
+        option(
+            "How long a command waits for its form; then it is over.", "seconds of service", gt=0
+        ),
+    ] = 600.0

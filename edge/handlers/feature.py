@@ -25,7 +25,8 @@ class House(NamedTuple):
     `accounts` tells whether accounts are its own: as a component it has none. `takes` is what all
     features do when a session may take messages, `away` what they do when it says that it goes,
     `destinations` what takes custody of messages.
-    `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises.
+    `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises;
+    `commands` are its ad-hoc commands, by their nodes.
     """
 
     domain: str
@@ -41,6 +42,7 @@ class House(NamedTuple):
     verbs: Mapping[tuple[str, str], Handler] = {}
     of_pubsub: tuple[str, ...] = ()
     away: tuple[Turn, ...] = ()
+    commands: Mapping[str, Command] = {}
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -76,6 +78,30 @@ Chore: TypeAlias = "Callable[[House, Transaction], None]"
 """What a feature does for the whole gateway."""
 
 
+class Outcome(NamedTuple):
+    """What a command has come to: a word for people, and a form that tells the rest, as XML.
+
+    `failed` says that it did not do what it was asked to.
+    """
+
+    text: str
+    form: bytes = b""
+    failed: bool = False
+
+
+class Command(NamedTuple):
+    """An ad-hoc command of one form (XEP-0050).
+
+    `form` makes that, as XML. `act` is given what was filled in, and does it: it raises
+    `StanzaError` where it cannot be, and has changed nothing then.
+    """
+
+    node: str
+    name: str
+    form: Callable[[House, Transaction, Sender], bytes]
+    act: Callable[[House, Transaction, Sender, Mapping[str, list[str]]], Outcome]
+
+
 class Slow(NamedTuple):
     """Work that is dear: it takes milliseconds of the processor before it can begin, which are
     spent beside the loop, or its answer is large. Its session has one at a time, and nothing else.
@@ -107,7 +133,7 @@ class Feature(NamedTuple):
     `destinations` are what takes messages, with quality of service, at kinds of addresses.
     `service` is as `here`, of iqs for the publish-subscribe service; of its requests, `verbs` maps
     (type, name of the element in `<pubsub/>`) to handlers. `of_pubsub` is what that service
-    advertises. What
+    advertises, and `commands` are those that can be executed there. What
     `accounts` are needed for is absent where the gateway is a component.
     """
 
@@ -132,4 +158,5 @@ class Feature(NamedTuple):
     service: Mapping[tuple[str, str, str], Handler] = {}
     verbs: Mapping[tuple[str, str], Handler] = {}
     of_pubsub: tuple[str, ...] = ()
+    commands: tuple[Command, ...] = ()
     accounts: bool = False

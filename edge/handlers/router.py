@@ -90,6 +90,7 @@ class Router:
         there = [feature for feature in self.features if feature.offered(xmpp)]
         advertised = tuple(sorted({name for feature in there for name in feature.advertises}))
         of_pubsub = tuple(sorted({name for feature in there for name in feature.of_pubsub}))
+        commands = {one.node: one for feature in self.features for one in feature.commands}
         takes = tuple(turn for feature in self.features for turn in feature.takes)
         away = tuple(turn for feature in self.features for turn in feature.away)
         self.house = House(
@@ -106,6 +107,7 @@ class Router:
             verbs,
             of_pubsub,
             away,
+            commands,
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 

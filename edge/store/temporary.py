@@ -57,5 +57,13 @@ CREATE TEMPORARY TABLE notices (
     since REAL NOT NULL, -- service seconds: when the present minute began
     events INTEGER NOT NULL -- told in it
 ) STRICT;
+CREATE TEMPORARY TABLE commands (
+    number INTEGER PRIMARY KEY, -- rises: the lowest was begun first
+    id TEXT NOT NULL UNIQUE, -- what both sides call it (XEP-0050: the session's)
+    generation INTEGER NOT NULL, -- the session that has begun it
+    node TEXT NOT NULL, -- which command it is
+    since REAL NOT NULL -- service seconds
+) STRICT;
+CREATE INDEX temp.commands_by_session ON commands (generation);
 """
 """Who is there, what they have been handed and what they can do: it ends with the process."""
