@@ -52,7 +52,7 @@ QOS_IEEE = "urn:ieee:iot:qos:1.0"
 QOS_ALL = (QOS, QOS_NF, QOS_IEEE)
 
 # Publish-subscribe (XEP-0060), its queues (XEP-0254, which writes the second in one place), result
-# sets (XEP-0059), ad-hoc commands (XEP-0050)
+# sets (XEP-0059), ad-hoc commands (XEP-0050), headers of notifications (XEP-0131)
 PUBSUB = "http://jabber.org/protocol/pubsub"
 PUBSUB_OWNER = "http://jabber.org/protocol/pubsub#owner"
 PUBSUB_EVENT = "http://jabber.org/protocol/pubsub#event"
@@ -61,6 +61,7 @@ QUEUEING = "urn:xmpp:pubsub:queueing:0"
 QUEUEING_SHORT = "urn:xmpp:queueing:0"
 RSM = "http://jabber.org/protocol/rsm"
 COMMANDS = "http://jabber.org/protocol/commands"
+SHIM = "http://jabber.org/protocol/shim"
 
 # Event logging (XEP-0337) and sensor data (XEP-0323)
 EVENTLOG = "urn:xmpp:eventlog"

@@ -244,6 +244,17 @@ def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | Non
     return b"%b%b%b" % (raw[:end], extra, raw[end:])
 
 
+def anywhere(element: Child) -> bytes:
+    """Return an element's bytes so that they give the same tree wherever they are put: also where
+    another namespace than `jabber:client` is the default."""
+    raw = element.raw
+    if _DECLARES_DEFAULT.match(raw):
+        return raw
+    match = _NAME.match(raw)
+    after = 0 if match is None else match.end()
+    return b"%b%b%b" % (raw[:after], attribute("xmlns", CLIENT), raw[after:])
+
+
 def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
     """Choose the prefixes that names in an element may have.
 
