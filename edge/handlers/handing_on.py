@@ -1,8 +1,8 @@
 """The stanzas by which a message is handed on to a device, and what its answers mean.
 
-The iq is from the original sender and for the device's session; its id and the msgId are the
-gateway's own, and the same each time. `<received/>` is taken in any namespace. Nothing here is sent
-or decided. Source: XEP QoS, "Use Cases".
+The iq is from the original sender, or from the service where a node sent it, and for the device's
+session; its id and the msgId are the gateway's own, and the same each time. `<received/>` is taken
+in any namespace. Nothing here is sent or decided. Source: XEP QoS, "Use Cases".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import asking
+from edge.handlers.destinations import PUBSUB
 from edge.rules.qos_sender import Input, State
 from edge.store import meta, outbox
 from edge.wire import serialize
@@ -51,18 +52,29 @@ def kind(row: Row) -> str | None:
     return DELIVER if row.state == State.RELEASED.value else None
 
 
+def author(house: House, row: Row) -> str:
+    """Return whom a message is from on the wire: the full JID of its sender; where that is a node,
+    the publish-subscribe service (XEP-0060, section 7.1.2)."""
+    service = f"{PUBSUB}.{house.domain}"
+    return service if row.sender.startswith(f"{service}/") else row.sender
+
+
+def _recipient(house: House, row: Row) -> str:
+    return row.only or f"{row.recipient}@{house.domain}"
+
+
 def request(house: House, tx: Transaction, row: Row, full: str, namespace: str) -> bytes:
     """Write the iq of a message's step, for the session `full` that takes this namespace."""
-    epoch, asked = meta.epoch(tx), kind(row) or DELIVER
+    epoch, asked, from_ = meta.epoch(tx), kind(row) or DELIVER, author(house, row)
     msg_id = f"{epoch}-{row.row}"
     if asked == DELIVER:
         payload = serialize.tag("deliver", {"msgId": msg_id}, xmlns=namespace or QOS)
     else:  # with a prefix, since the message is in the default namespace
         name = "assured" if asked == ASSURED else "acknowledged"
         attrs = {"xmlns:qos": namespace, "msgId": msg_id if asked == ASSURED else None}
-        content = stamped(outbox.body(tx, row.row), row.sender, f"{row.recipient}@{house.domain}")
+        content = stamped(outbox.body(tx, row.row), from_, _recipient(house, row))
         payload = serialize.tag(f"qos:{name}", attrs, content)
-    return serialize.iq_set(asking.make(epoch, asked, row.row), full, row.sender, payload)
+    return serialize.iq_set(asking.make(epoch, asked, row.row), full, from_, payload)
 
 
 def plain(house: House, tx: Transaction, row: Row) -> bytes:
@@ -70,7 +82,7 @@ def plain(house: House, tx: Transaction, row: Row) -> bytes:
     came = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
     body = _as_stanza(outbox.body(tx, row.row))
     delay = serialize.delay(house.domain, came)
-    return stamped_with(body, row.sender, delay, f"{row.recipient}@{house.domain}")
+    return stamped_with(body, author(house, row), delay, _recipient(house, row))
 
 
 def _as_stanza(body: bytes) -> bytes:

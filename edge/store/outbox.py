@@ -135,6 +135,7 @@ _SENT_TO: Final = f"""{_COLUMNS}
 WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?)
     AND o.state <> 'queued' AND o.session = ? AND o.due IS NOT NULL
 """  # noqa: S608 - of constants
+_OF_SOURCE: Final = f"{_COLUMNS} WHERE o.source = ? ORDER BY o.id"
 _ABLE: Final = """
 SELECT DISTINCT s.account FROM temp.sessions AS s JOIN main.accounts AS a ON a.name = s.account
 WHERE EXISTS (SELECT 1 FROM main.outbox AS o WHERE o.account = a.id)
@@ -287,6 +288,11 @@ def orphans(tx: Transaction) -> list[Row]:
 def sent_to(tx: Transaction, account: str, session: str) -> list[Row]:
     """Return what was sent to a session of an account and has a time at which something is due."""
     return _rows(tx.rows(_SENT_TO, (account, session)))
+
+
+def of_source(tx: Transaction, source: str) -> list[Row]:
+    """Return what waits of one source: what the limits of the outbox let it have there."""
+    return _rows(tx.rows(_OF_SOURCE, (source,)))
 
 
 def first_due(tx: Transaction) -> float | None:
