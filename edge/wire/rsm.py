@@ -24,26 +24,26 @@ SET: Final = clark(RSM, "set")
 
 
 class Request(NamedTuple):
-    """Which page is asked for: of `max` entries at most, `after` or `before` an id, or from an
-    `index` on, which counts from 0. An empty `before` asks for the last page."""
+    """Which page is asked for: of `max` entries at most, `after` or `before` an id, or from a place
+    on (`start`, from 0). An empty `before` asks for the last page."""
 
     max: int = PAGE
     after: str | None = None
     before: str | None = None
-    index: int | None = None
+    start: int | None = None
 
 
 class Page(NamedTuple):
-    """A part of a list: its ids, the index of the first, and how many there are in all."""
+    """A part of a list: its ids, the place of the first, and how many there are in all."""
 
     ids: Sequence[str]
-    index: int
-    count: int
+    start: int
+    total: int
 
     @property
     def whole(self) -> bool:
         """Whether it is all of the list."""
-        return len(self.ids) == self.count
+        return len(self.ids) == self.total
 
 
 def read(query: Element, most: int = PAGE) -> Request | None:
@@ -84,7 +84,7 @@ def page(request: Request | None, ids: Sequence[str]) -> Page:
         end = len(ids)
         start = max(0, end - asked.max)
     else:
-        start = asked.index or 0
+        start = asked.start or 0
         if asked.after is not None:
             start = bisect_right(ids, asked.after)
         end = start + asked.max
@@ -96,7 +96,7 @@ def write(page: Page) -> bytes:
     content = b""
     if page.ids:
         first, last = serialize.escape(page.ids[0]), serialize.escape(page.ids[-1])
-        content = serialize.tag("first", {"index": str(page.index)}, first)
+        content = serialize.tag("first", {"index": str(page.start)}, first)
         content += serialize.tag("last", content=last)
-    content += serialize.tag("count", content=b"%d" % page.count)
+    content += serialize.tag("count", content=b"%d" % page.total)
     return serialize.tag("set", content=content, xmlns=RSM)
