@@ -93,11 +93,15 @@ class _Client(ClientXMPP):
 class Connection:
     """A session, or the attempt at one. Use it once: `open`, then `close` or `abort`.
 
-    With `take`, which is given what comes in, it can receive: it announces the feature.
+    With `take`, which is given what comes in, it can receive: it announces the feature. `prepare`
+    is given slixmpp's client before it connects, for plugins and handlers of the caller's own.
     """
 
     def __init__(
-        self, endpoint: Endpoint, take: Callable[[Receiver, Incoming], None] | None = None
+        self,
+        endpoint: Endpoint,
+        take: Callable[[Receiver, Incoming], None] | None = None,
+        prepare: Callable[[Any], None] | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._endpoint = endpoint
@@ -111,6 +115,8 @@ class Connection:
             self._client.register_plugin(RECEIVER)
             self._receiver = self._client.plugin[RECEIVER]
             self._receiver.on_incoming = take
+        if prepare is not None:
+            prepare(self._client)
 
     def _make_client(self) -> Any:
         context = tls_context(self._endpoint.ca_file)

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from slixmpp.jid import JID
 
@@ -55,6 +55,8 @@ class Device:
         receive: how it takes messages; None takes none, and sends no presence.
         observe: told of each moment (offered, received, released, ended) of each message's
             number; for tests and displays. It must not raise.
+        prepare: given slixmpp's client of each session before it connects, for requests of the
+            application's own.
 
     Raises:
         ValueError: the JID has no resource or no account, or the port is none.
@@ -74,6 +76,7 @@ class Device:
         reconnect: Reconnect = _DEFAULTS[2],
         receive: Receiving | None = None,
         observe: Callable[[Moment, int], None] | None = None,
+        prepare: Callable[[Any], None] | None = None,
     ) -> None:
         parsed = JID(jid)
         if not parsed.user or not parsed.resource:
@@ -87,7 +90,7 @@ class Device:
         self._outbox_path = Path(outbox_path)
         self._policy, self._limits, self._reconnect = policy, limits, reconnect
         self._observe = observe or _unobserved
-        self._receive = receive
+        self._receive, self._prepare = receive, prepare
         self._desk: Desk | None = None
         self._reads = True
         self._connection: Connection | None = None
@@ -296,7 +299,7 @@ class Device:
         """Have one session, and say why it ended or did not come about."""
         try:
             take = None if desk.porter is None else desk.porter.take
-            connection = Connection(self._endpoint, take)
+            connection = Connection(self._endpoint, take, self._prepare)
             self._connection = connection
             await connection.open(self._reconnect.timeout)
         except ConnectionFailed as error:

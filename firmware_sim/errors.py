@@ -40,3 +40,23 @@ class ConnectionFailed(FirmwareError):
 
 class GatewayCommandFailed(FirmwareError):
     """The gateway's own command, asked for its events, failed; the text says why."""
+
+
+class RequestRefused(FirmwareError):
+    """The service refused a request; `condition` is the name of its error (RFC 6120, 8.3.3)."""
+
+    def __init__(self, condition: str, text: str = "") -> None:
+        super().__init__(f"{condition}: {text}" if text else condition)
+        self.condition = condition
+
+
+class Unanswered(FirmwareError):
+    """A request got no answer: it may have been done or not."""
+
+
+class CannotDo(FirmwareError):
+    """A worker's own word that it cannot do an item: another shall have it."""
+
+
+class JobsError(FirmwareError):
+    """The file of a worker is another's, in use, newer, damaged, or its disk failed."""

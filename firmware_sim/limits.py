@@ -84,3 +84,13 @@ class Reconnect:
     """Seconds that a session must last for the pauses to begin anew after it."""
     timeout: float = 30.0
     """Seconds from dialling to a bound session."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """How much a worker has in hand, and remembers."""
+
+    requests: int = 5
+    """Items that it works on at the same time; the service gives it no more (queue_requests)."""
+    keep: int = 1_000
+    """Items remembered that are done or given back; older ones are only counted."""
