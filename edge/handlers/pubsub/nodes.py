@@ -55,10 +55,20 @@ def auto_create(
 ) -> Node | None:
     """Make the node that somebody publishes to, if the gateway's options want that (`auto_create`);
     raises `StanzaError` as `create` does."""
-    filters = _filters(tuple(house.pubsub.auto_create))
-    if not any(topic.matches(filter, name) for filter in filters):
+    if not may_auto_create(house, tx, sender, name):
         return None
     return create(house, tx, name, sender.bare, config)
+
+
+def may_auto_create(house: House, tx: Transaction, sender: Sender, name: str) -> bool:
+    """Tell whether `auto_create` would make a node that is not there; raises `StanzaError` as
+    `create` does, and makes none."""
+    filters = _filters(tuple(house.pubsub.auto_create))
+    if not any(topic.matches(filter, name) for filter in filters):
+        return False
+    check_name(house, name)
+    _check_room(house, tx, sender.bare)
+    return True
 
 
 @lru_cache(maxsize=8)
