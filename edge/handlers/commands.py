@@ -70,7 +70,7 @@ def listed(house: House, stanza: Stanza) -> Work | None:
     namespace = query.name[1:].partition("}")[0]
     if node == COMMANDS:
         content = _items(house) if namespace == DISCO_ITEMS else _described("command-list", None)
-    elif node in house.commands:
+    elif node is not None and node in house.commands:
         name = house.commands[node].name
         content = b"" if namespace == DISCO_ITEMS else _described("command-node", name)
     else:
