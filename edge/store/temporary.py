@@ -65,5 +65,25 @@ CREATE TEMPORARY TABLE commands (
     since REAL NOT NULL -- service seconds
 ) STRICT;
 CREATE INDEX temp.commands_by_session ON commands (generation);
+CREATE TEMPORARY TABLE queue_members (
+    subscription INTEGER NOT NULL,
+    generation INTEGER NOT NULL, -- a session that the subscription may be served by
+    queue INTEGER NOT NULL,
+    full TEXT NOT NULL, -- its full JID
+    bare INTEGER NOT NULL, -- the subscription is of the account: by any session that is available
+    needs INTEGER NOT NULL, -- quality of service (1), or none (0)
+    plain INTEGER NOT NULL, -- its account takes plain messages instead
+    capacity INTEGER NOT NULL, -- how many items the subscription takes at a time
+    in_flight INTEGER NOT NULL, -- how many it has, by all its sessions
+    mine INTEGER NOT NULL, -- of those, how many by this one
+    bytes INTEGER NOT NULL, -- of all
+    free INTEGER NOT NULL, -- it has room for one more
+    stalled INTEGER NOT NULL DEFAULT 0, -- it had none elsewhere, and is tried again later
+    turn INTEGER NOT NULL, -- of its last item: the lowest is idle for longest
+    PRIMARY KEY (subscription, generation)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX temp.queue_members_free ON queue_members (queue, in_flight, mine, turn) WHERE free = 1;
+CREATE INDEX temp.queue_members_turn ON queue_members (queue, turn);
+CREATE INDEX temp.queue_members_by_session ON queue_members (generation);
 """
 """Who is there, what they have been handed and what they can do: it ends with the process."""

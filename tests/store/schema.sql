@@ -32,11 +32,15 @@ CREATE INDEX outbox_due ON outbox (due) WHERE due IS NOT NULL;
 
 CREATE INDEX queue_items_by_item ON queue_items (queue, item);
 
+CREATE INDEX queue_items_by_slot ON queue_items (queue, slot, state, priority DESC, id)
+    WHERE slot IS NOT NULL;
+
 CREATE INDEX queue_items_due ON queue_items (due) WHERE state = 'delayed';
 
-CREATE INDEX queue_items_expire ON queue_items (expires) WHERE expires IS NOT NULL;
+CREATE INDEX queue_items_expire ON queue_items (expires)
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed');
 
-CREATE INDEX queue_items_held ON queue_items (subscription) WHERE state = 'locked';
+CREATE INDEX queue_items_held ON queue_items (holder) WHERE state = 'locked';
 
 CREATE INDEX queue_items_in_line ON queue_items (queue, state, priority DESC, id);
 
@@ -278,6 +282,7 @@ CREATE TABLE queue_items (
     due REAL,
     expires REAL,
     deliveries INTEGER NOT NULL DEFAULT 0,
+    slot INTEGER,
     subscription INTEGER,
     holder TEXT,
     locked REAL,
@@ -301,6 +306,8 @@ CREATE TABLE queues (
     policy TEXT NOT NULL DEFAULT 'least-loaded'
         CHECK (policy IN ('least-loaded', 'hash', 'sticky')),
     favourite INTEGER,
+    lock_timeout REAL NOT NULL DEFAULT 60,
+    max_deliveries INTEGER NOT NULL DEFAULT 5,
     items INTEGER NOT NULL DEFAULT 0,
     bytes INTEGER NOT NULL DEFAULT 0,
     CHECK ((node IS NULL) = (share IS NOT NULL AND filter IS NOT NULL)),

@@ -64,6 +64,8 @@ CREATE TABLE queues (
     policy TEXT NOT NULL DEFAULT 'least-loaded'
         CHECK (policy IN ('least-loaded', 'hash', 'sticky')),
     favourite INTEGER, -- sticky: the subscription that gets all
+    lock_timeout REAL NOT NULL DEFAULT 60, -- seconds that a queue node's item is locked
+    max_deliveries INTEGER NOT NULL DEFAULT 5, -- after so many, an item that comes back is dead
     items INTEGER NOT NULL DEFAULT 0, -- how many it has, and their bytes: kept by triggers
     bytes INTEGER NOT NULL DEFAULT 0,
     CHECK ((node IS NULL) = (share IS NOT NULL AND filter IS NOT NULL)),
@@ -109,8 +111,9 @@ CREATE TABLE queue_items (
     due REAL, -- delayed: when it is ready
     expires REAL,
     deliveries INTEGER NOT NULL DEFAULT 0,
+    slot INTEGER, -- by hash: that of its publisher
     subscription INTEGER, -- locked: the member
-    holder TEXT, -- and its full JID; when it is not locked, who had it last
+    holder TEXT, -- and its full JID; ready: who gave it back, and is not to have it at once
     locked REAL, -- since when
     until REAL, -- when the lock is over
     outbox INTEGER, -- a share's, at level 1 or 2: its row there
@@ -122,13 +125,17 @@ CREATE INDEX queue_items_in_line ON queue_items (queue, state, priority DESC, id
 
 CREATE INDEX queue_items_by_item ON queue_items (queue, item);
 
-CREATE INDEX queue_items_held ON queue_items (subscription) WHERE state = 'locked';
+CREATE INDEX queue_items_by_slot ON queue_items (queue, slot, state, priority DESC, id)
+    WHERE slot IS NOT NULL;
+
+CREATE INDEX queue_items_held ON queue_items (holder) WHERE state = 'locked';
 
 CREATE INDEX queue_items_until ON queue_items (until) WHERE state = 'locked' AND until IS NOT NULL;
 
 CREATE INDEX queue_items_due ON queue_items (due) WHERE state = 'delayed';
 
-CREATE INDEX queue_items_expire ON queue_items (expires) WHERE expires IS NOT NULL;
+CREATE INDEX queue_items_expire ON queue_items (expires)
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed');
 
 CREATE INDEX queue_items_sent ON queue_items (outbox) WHERE outbox IS NOT NULL;
 
