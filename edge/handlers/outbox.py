@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from edge.handlers import asking, capabilities, handing_on, relay, undelivered
+from edge.handlers import asking, capabilities, handing_on, relay, takers, undelivered
 from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
@@ -52,26 +52,21 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
     rows = outbox.window(tx, account, limits.outbox_window)
     if all(row.under_way or row.held for row in rows):
         return
-    there = sessions.of(tx, f"{account}@{house.domain}")
-    able = [session for session in there if _is_able(session)]
-    takers = [session for session in able if session.qos]
-    unknown = [session for session in able if session.qos is None]
-    if unknown and not takers and not asked:
+    among = takers.find(house, tx, account)
+    unknown = among.unknown(rows)
+    if unknown and not asked:
         for session in unknown:  # where it is known at once, that has sent what may be sent
             capabilities.learn(house, tx, session)
         pump(house, tx, account, asked=True)
         return
-    turn = Input.TURN if takers else None
-    if able and not takers and not unknown and outbox.downgrades(tx, account):
-        takers, turn = able, Input.PLAIN_TURN
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
-    by_number = {row.row: row for row in rows}
+    by_number = {row.row: row for row in rows if among.reach(row)}
     anew: list[tuple[Row, Session]] = []
-    for number in qos_sender.plan(map(_line, rows), turn, window):
+    for number in qos_sender.plan(map(_line, by_number.values()), among.turn, window):
         row = by_number[number]
-        to = _session(row, there if row.state in _BOUND else takers)
+        to = among.goal(row)
         if to is not None and to.qos is not None:
-            _send(house, tx, row, to, Input.TURN if row.state in _BOUND else turn)
+            _send(house, tx, row, to, Input.TURN if row.state in _BOUND else among.event(to))
         elif to is not None:
             anew.append((row, to))
     for row, _to in anew:
@@ -80,24 +75,10 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
         capabilities.learn(house, tx, to)  # no row is then as it was read
 
 
-def _is_able(session: Session) -> bool:
-    """Tell whether a session may be sent something new (RFC 6121, section 8.5.2)."""
-    return session.available and session.priority >= 0 and not session.detached
-
-
 def _line(row: Row) -> Line:
     level, state = Level(row.qos), State(row.state)
     flags = row.there, row.under_way, row.held
     return Line(row.row, row.source, level, state, row.bytes, *flags)
-
-
-def _session(row: Row, choice: Sequence[Session]) -> Session | None:
-    """Return the session that a message goes to: the one that has it, if it belongs to one; else
-    the one that it was sent to last, or the best that takes it."""
-    same = next((session for session in choice if session.full == row.session), None)
-    if same is not None or row.state in _BOUND:
-        return same
-    return choice[0] if choice else None
 
 
 def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input | None) -> None:
@@ -305,7 +286,7 @@ def _still_takes(session: Session, row: Row) -> bool:
     takes, may have changed since."""
     if row.state in _BOUND:
         return session.qos is not None
-    return bool(session.qos) and _is_able(session)
+    return bool(session.qos) and takers.is_able(session)
 
 
 def _postpone(house: House, tx: Transaction, row: Row) -> None:

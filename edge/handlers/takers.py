@@ -1,0 +1,87 @@
+"""Which sessions of an account may be handed a message, and how: with quality of service, or as a
+plain one where the account allows that.
+
+A message that is for one session alone goes to that or waits; what belongs to a session that has
+received it goes there. What is sent when is decided in `rules.qos_sender`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.rules.qos_sender import BOUND, Input
+from edge.store import outbox, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from edge.handlers.feature import House
+    from edge.store.database import Transaction
+    from edge.store.outbox import Row
+    from edge.store.sessions import Session
+
+_BOUND: Final = frozenset(state.value for state in BOUND)
+
+
+class Takers(NamedTuple):
+    """The sessions of an account: those that are bound, and those that take something new; `plain`
+    tells whether they take plain messages where they have no quality of service."""
+
+    there: Sequence[Session]
+    able: Sequence[Session]
+    plain: bool
+
+    @property
+    def turn(self) -> Input | None:
+        """How messages go that are for no session in particular: as plain ones if all agree."""
+        if any(session.qos for session in self.able):
+            return Input.TURN
+        known = all(session.qos is not None for session in self.able)
+        return Input.PLAIN_TURN if self.able and known and self.plain else None
+
+    def unknown(self, rows: Iterable[Row]) -> list[Session]:
+        """Return the sessions of which it has to be known what they take: all, if nobody is known
+        to take these messages, and those that alone may have one."""
+        named = {row.only for row in rows}
+        nobody = self.turn is None
+        return [s for s in self.able if s.qos is None and (nobody or s.full in named)]
+
+    def goal(self, row: Row) -> Session | None:
+        """Return the session that a message goes to: the one that has it, if it belongs to one;
+        else the one that it is for or was sent to last, or the best that takes it."""
+        if row.state in _BOUND:
+            return _named(self.there, row.session)
+        if row.only is not None:
+            session = _named(self.able, row.only)
+            return session if session is not None and self.event(session) else None
+        turn = self.turn
+        choice = [session for session in self.able if turn and self.event(session) is turn]
+        return _named(choice, row.session) or (choice[0] if choice else None)
+
+    def event(self, session: Session) -> Input | None:
+        """Return how something new goes to a session, if it takes it."""
+        if session.qos:
+            return Input.TURN
+        return Input.PLAIN_TURN if self.plain and session.qos is not None else None
+
+    def reach(self, row: Row) -> bool:
+        """Tell whether a message may be planned with: it is on its way, or its session is there."""
+        on_its_way = row.under_way or row.held or row.state in _BOUND
+        return on_its_way or row.only is None or self.goal(row) is not None
+
+
+def find(house: House, tx: Transaction, account: str) -> Takers:
+    """Look up the sessions of an account, by name."""
+    there = sessions.of(tx, f"{account}@{house.domain}")
+    able = [session for session in there if is_able(session)]
+    plain = any(not session.qos for session in able) and outbox.downgrades(tx, account)
+    return Takers(there, able, plain)
+
+
+def is_able(session: Session) -> bool:
+    """Tell whether a session may be sent something new (RFC 6121, section 8.5.2)."""
+    return session.available and session.priority >= 0 and not session.detached
+
+
+def _named(choice: Iterable[Session], full: str | None) -> Session | None:
+    return next((session for session in choice if session.full == full), None)
