@@ -23,6 +23,10 @@ EXPIRY_BATCH: Final = 256
 """How many items expire in one unit of work."""
 
 
+END: Final = 2**62
+"""A place behind every item's; as bytes, no bound."""
+
+
 class Item(NamedTuple):
     """An item: its place, its ItemID, its publisher (full JID), when it was published (ms since
     1970), what it is charged with (bytes), and its payload, empty if it has none."""
@@ -46,18 +50,13 @@ SELECT id, item, publisher, wall, bytes, body FROM main.items WHERE node = ? AND
 _ROW: Final = "SELECT id FROM main.items WHERE node = ? AND item = ?"
 _AFTER: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items
-WHERE node = ? AND id > ? ORDER BY id LIMIT ?
+WHERE node = ? AND id > ? ORDER BY id LIMIT ? OFFSET ?
 """
 _BEFORE: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items
-WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ?
+WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?
 """
-_IDS_AFTER: Final = """
-SELECT id, item FROM main.items WHERE node = ? AND id > ? ORDER BY id LIMIT ?
-"""
-_IDS_BEFORE: Final = """
-SELECT id, item FROM main.items WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ?
-"""
+_NAMES: Final = "SELECT id, item FROM main.items WHERE node = ? AND id > ? ORDER BY id LIMIT ?"
 _EARLIER: Final = "SELECT count(*) FROM main.items WHERE node = ? AND id < ?"
 _PURGE: Final = "DELETE FROM main.items WHERE node = ?"
 _OLDEST: Final = """
@@ -73,9 +72,6 @@ DELETE FROM main.items WHERE id IN (
 )
 """
 _FIRST_DUE: Final = "SELECT min(expires) FROM main.items WHERE expires IS NOT NULL"
-
-END: Final = 2**62
-"""A place behind every item's."""
 
 
 def charge(item: str, publisher: str, body: bytes) -> int:
@@ -116,22 +112,42 @@ def place(tx: Transaction, node_id: int, item: str) -> int | None:
 
 
 def page(
-    tx: Transaction, node_id: int, *, after: int = 0, before: int | None = None, limit: int
+    tx: Transaction,
+    node_id: int,
+    limit: int,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    skip: int = 0,
+    max_bytes: int = END,
 ) -> list[Item]:
-    """Return items of a node in the order of their publication: the first `limit` behind the place
-    `after`, or, if it is given, the last `limit` in front of the place `before`."""
-    if before is None:
-        return [Item(*row) for row in tx.rows(_AFTER, (node_id, after, limit))]
-    return [Item(*row) for row in reversed(tx.rows(_BEFORE, (node_id, before, limit)))]
+    """Return items of a node in the order of their publication.
+
+    Args:
+        tx: the transaction.
+        node_id: the number of the node.
+        limit: how many at most.
+        after: those behind this place, the first ones of them; or,
+        before: if it is given, those in front of this place, the last ones of them.
+        skip: leave out so many of those behind.
+        max_bytes: of payloads; there is always one item, if there is any.
+    """
+    backward = before is not None
+    rows = tx.run(_BEFORE if backward else _AFTER, (node_id, before or after, limit, skip))
+    found: list[Item] = []
+    room = max_bytes
+    for row in rows:
+        item = Item(*row)
+        room -= item.bytes
+        if found and room < 0:
+            break
+        found.append(item)
+    return found[::-1] if backward else found
 
 
-def names(
-    tx: Transaction, node_id: int, *, after: int = 0, before: int | None = None, limit: int
-) -> list[tuple[int, str]]:
-    """Return place and ItemID of what `page` returns in full."""
-    if before is None:
-        return tx.rows(_IDS_AFTER, (node_id, after, limit))
-    return tx.rows(_IDS_BEFORE, (node_id, before, limit))[::-1]
+def names(tx: Transaction, node_id: int, after: int, limit: int) -> list[tuple[int, str]]:
+    """Return place and ItemID of the first items of a node behind a place."""
+    return tx.rows(_NAMES, (node_id, after, limit))
 
 
 def earlier(tx: Transaction, node_id: int, place: int) -> int:
@@ -141,7 +157,7 @@ def earlier(tx: Transaction, node_id: int, place: int) -> int:
 
 def last(tx: Transaction, node_id: int) -> Item | None:
     """Return what was published last."""
-    row = tx.row(_BEFORE, (node_id, END, 1))
+    row = tx.row(_BEFORE, (node_id, END, 1, 0))
     return None if row is None else Item(*row)
 
 
