@@ -117,6 +117,7 @@ class StanzaError(WireError):
     `condition` is one of `STANZA_CONDITIONS`; `type` is taken from there if it is not given; `text`
     is for people. `application` is an application's own condition, as bytes of XML (RFC 6120,
     section 8.3.4); `echo` has the payload of the iq that is refused repeated before the error.
+    `instead`, bytes of XML, is what stands there then, where more is said than was asked.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class StanzaError(WireError):
         type: str | None = None,
         application: bytes = b"",
         echo: bool = False,
+        instead: bytes = b"",
     ) -> None:
         if condition not in STANZA_CONDITIONS:
             raise UsageError(f"no such stanza error condition: {condition}")
@@ -139,6 +141,7 @@ class StanzaError(WireError):
         self.text = text
         self.application = application
         self.echo = echo
+        self.instead = instead
 
 
 class FragmentError(WireError):

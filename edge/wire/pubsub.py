@@ -32,6 +32,7 @@ def refusal(
     *,
     type: str | None = None,
     attrs: Mapping[str, str | None] | None = None,
+    instead: bytes = b"",
 ) -> StanzaError:
     """Make the error of a refused request, which repeats it.
 
@@ -41,6 +42,9 @@ def refusal(
         text: for people.
         type: of the error, where it is not the usual one.
         attrs: of the specific condition, as the `feature` of `unsupported`.
+        instead: what stands in the place of the request, as bytes of XML, where it is not the same.
     """
     application = serialize.tag(specific, attrs, xmlns=PUBSUB_ERRORS) if specific else b""
-    return StanzaError(condition, text, type=type, application=application, echo=True)
+    return StanzaError(
+        condition, text, type=type, application=application, echo=True, instead=instead
+    )

@@ -219,7 +219,9 @@ def iq_error(
         from_: whom the request was sent to, a JID.
     """
     payload = request.payload
-    content = payload.raw if error.echo and payload is not None else b""
+    content = error.instead
+    if not content and error.echo and payload is not None:
+        content = payload.raw
     content += stanza_error(error)
     return _stanza("iq", "error", request.attrs.get("id"), to, from_, content)
 

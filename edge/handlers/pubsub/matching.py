@@ -1,0 +1,45 @@
+"""Who hears of what is published to a node: subscriptions to it, filters that match its name, and
+the queues of shares.
+
+A filter reaches only nodes that its subscriber could subscribe to by name: that is looked at each
+time, so a right that is taken away counts from then on. How they are told is not known here.
+Source: PROTOCOL decisions on shared subscriptions (docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.handlers.pubsub import options, rights
+from edge.store import subscriptions
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House
+    from edge.store.database import Transaction
+    from edge.store.nodes import Node
+    from edge.store.subscriptions import Subscription
+
+
+def plain(house: House, tx: Transaction, node: Node) -> list[Subscription]:
+    """Return the subscriptions that are told of what happens at a node: by its name or by a filter,
+    who still may, and wants to be told. Members of queues are not among them."""
+    by_name = subscriptions.listening(tx, node.id)
+    found = by_name + subscriptions.matching(tx, node.name)
+    if not found:
+        return found
+    admitted = rights.admits(house, tx, node)
+    return [one for one in found if options.delivers(one) and admitted(one.bare)]
+
+
+def shares(house: House, tx: Transaction, node: Node) -> list[int]:
+    """Return the queues, by number, of the shares that get what is published to a node: their
+    filters match its name, and they have a member who may subscribe to it."""
+    found = subscriptions.shares(tx, node.name)
+    if not found:
+        return found
+    admitted = rights.admits(house, tx, node)
+    return [
+        queue
+        for queue in found
+        if any(admitted(member.bare) for member in subscriptions.of_queue(tx, queue))
+    ]
