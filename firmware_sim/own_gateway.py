@@ -38,7 +38,7 @@ _LOWEST: Final = 20_000  # the lowest port that is tried
 _TRIES: Final = 200
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
-Option = str | int | float | bool
+Option = str | int | float | bool | list[str]
 """The value of an option of the configuration."""
 
 

@@ -39,6 +39,7 @@ from firmware_sim.scenarios.custody_evidence import (
     outbox,
     status,
 )
+from firmware_sim.scenarios.outages import kill_often
 from firmware_sim.scenarios.record import EVENT
 from firmware_sim.sender import State
 
@@ -55,7 +56,6 @@ _OPTIONS: Final = {
 _POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
 _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 _REACHED: Final = 0.6  # of the messages come to the moment at which they meet a fault, by levels
-_DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 _FULL_WAIT_S: Final = 0.25  # until a full outbox is tried again
 _SLOW_S: Final = (0.5, 3.0)  # for which a slow reader does not read, and reads, in turn
 _TRIES: Final = 3  # to send a message of level 0, which nobody keeps
@@ -244,7 +244,8 @@ async def _go(
         await each.actor.start()
     asides = [asyncio.create_task(each.dawdle()) for each in slow]
     asides += [asyncio.create_task(_report(settings, gateway, senders, tell))]
-    asides += [asyncio.create_task(_kill(settings, gateway))]
+    killing = kill_often(gateway, settings.kills, settings.seconds, settings.seed)
+    asides += [asyncio.create_task(killing)]
     try:
         async with asyncio.timeout(settings.seconds + settings.patience):
             async with asyncio.TaskGroup() as group:
@@ -263,19 +264,6 @@ async def _go(
         for aside in asides:
             aside.cancel()
         await asyncio.gather(*asides, return_exceptions=True)
-
-
-async def _kill(settings: CustodySettings, gateway: OwnGateway) -> None:
-    """Kill the gateway so often, at moments that the seed spreads over the run."""
-    chance = random.Random(f"kills/{settings.seed}")  # noqa: S311 - repeatable
-    step = settings.seconds / max(settings.kills, 1)
-    for _ in range(settings.kills):
-        before = chance.uniform(0.1, 0.9) * step
-        await asyncio.sleep(before)
-        await gateway.kill()
-        await asyncio.sleep(chance.uniform(*_DOWN_S))
-        await gateway.start()
-        await asyncio.sleep(max(step - before - _DOWN_S[1], 0.0))
 
 
 async def _drained(settings: CustodySettings, gateway: OwnGateway, senders: list[_Sender]) -> None:

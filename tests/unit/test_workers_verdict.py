@@ -1,0 +1,166 @@
+"""The verdict of a workers run: each way in which a queue or a share can break its promise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from firmware_sim.jobs import State
+from firmware_sim.verdict import SHOWN
+from firmware_sim.workers_plan import LEVELS, WorkersPlan
+from firmware_sim.workers_verdict import Dead, Evidence, Taken, Worked, WorkersVerdict, judge
+
+PLAN = WorkersPlan(seed=1, workers=2, items=10, members=1, faults=0.1)
+POISON = [each.item for each in PLAN.jobs() if PLAN.poison(each.item)]
+SHARED = [each.item for each in PLAN.shared()]
+ONCE = {each.item: 1 for each in [*PLAN.jobs(), *PLAN.shared()]}
+GOOD = {
+    each.item: Worked("worker1", each.item, State.DONE, 1, 1)
+    for each in PLAN.jobs()
+    if not PLAN.poison(each.item)
+}
+TAKEN = [Taken(f"member{level}n1", level, item, 1) for level in LEVELS for item in SHARED]
+DEAD = {item: Dead(5, "too many deliveries") for item in POISON}
+
+
+def verdict(
+    *worked: Worked,
+    published: Mapping[str, int] | None = None,
+    dead: Mapping[str, Dead] | None = None,
+    taken: list[Taken] | None = None,
+    more: list[Taken] | None = None,
+    **rest: Mapping[str, str] | Mapping[str, int] | Mapping[int, int],
+) -> WorkersVerdict:
+    """Judge a good run, but for what is given."""
+    rows = {**GOOD, **{each.item: each for each in worked}}
+    given: dict[str, Mapping[str, str] | Mapping[str, int] | Mapping[int, int]] = {
+        "left": {},
+        "fair": {"worker1": 100, "worker2": 91},
+        **rest,
+    }
+    evidence = Evidence(
+        published={**ONCE, **(published or {})},
+        worked=list(rows.values()),
+        taken=[*(TAKEN if taken is None else taken), *(more or [])],
+        dead=DEAD if dead is None else dead,
+        **given,  # type: ignore[arg-type] # each has its own
+    )
+    return judge(PLAN, evidence)
+
+
+def did(item: str = "j1", state: State = State.DONE, runs: int = 1, commits: int = 1) -> Worked:
+    return Worked("worker1", item, state, runs, commits)
+
+
+def untaken(level: int) -> list[Taken]:
+    """Give what was taken, without the first item at one level."""
+    return [each for each in TAKEN if (each.level, each.item) != (level, SHARED[0])]
+
+
+def test_a_good_run_is_exact() -> None:
+    found = verdict()
+    assert found.faults == {}
+    assert found.exact
+    assert POISON == ["j10"]
+    counts = {"planned": 10, "published": 10, "repeated": 0, "worked on": 9, "again": 0}
+    assert found.queue == {**counts, "deleted": 9, "dead": 1}
+    assert found.shares["taken"] == (2, 2, 2)
+    assert found.lines()[-1] == "verdict          exact"
+    assert found.as_json()["dead"] == {"too many deliveries": 1}
+    assert found.as_json()["fairness"] == {"most": 100, "least": 91}
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "count"),
+    [
+        (verdict(did(runs=3)), "again", 2),
+        (verdict(did(runs=2, commits=2), published={"j1": 2}), "repeated", 1),
+        (verdict(dead={**DEAD, "j1": Dead(5, "lock over")}, published={"j1": 2}), "dead", 2),
+        (verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": Dead(6, "")}), "dead", 2),
+    ],
+)
+def test_what_a_queue_may_do_is_counted(found: WorkersVerdict, name: str, count: int) -> None:
+    assert found.faults == {}
+    assert found.queue[name] == count
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "level"),
+    [
+        (verdict(taken=untaken(0)), "lost", 0),
+        (verdict(more=[Taken("member1n1", 1, SHARED[0], 1)]), "again", 1),
+    ],
+)
+def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level: int) -> None:
+    assert found.faults == {}
+    assert found.shares[name][level] == 1
+    assert sum(found.shares[name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        (verdict(did(runs=0, commits=0, state=State.UNDONE)), "never worked on"),
+        (verdict(did(commits=0, state=State.UNDONE)), "never deleted"),
+        (verdict(did(runs=2, commits=2)), "deleted more often than it was published"),
+        (verdict(did(state=State.ASKED)), "deletion neither confirmed nor refused"),
+        (verdict(did(item="j99")), "worked on, and never planned"),
+        (verdict(published={"j1": 0}), "never published"),
+        (verdict(published={SHARED[0]: 0}), "never published"),
+        (verdict(left={"j1": "locked"}), "left in the queue"),
+        (verdict(dead={}), "not dead, though no worker can do it"),
+        (verdict(did(item="j10")), "done, though no worker can do it"),
+        (verdict(dead={**DEAD, "j1": Dead(5, "")}), "deleted, and dead"),
+        (
+            verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": Dead(4, "")}),
+            "dead before it was delivered as often as the node allows",
+        ),
+        (verdict(taken=untaken(1)), "never taken by the share of level 1"),
+        (verdict(taken=untaken(2)), "never taken by the share of level 2"),
+        (
+            verdict(more=[Taken("member2n2", 2, SHARED[0], 1)]),
+            "taken more often than it was published, at level 2",
+        ),
+        (
+            verdict(more=[Taken("member0n1", 0, SHARED[0], 1)]),
+            "taken more often than it was published, at level 0",
+        ),
+        (verdict(more=[Taken("member0n1", 0, "s99", 1)]), "taken, and never planned"),
+        (verdict(shares={1: 3}), "left in a share"),
+        (verdict(fair={"worker1": 100, "worker2": 89}), "unfair"),
+        (verdict(fair={"worker1": 5, "worker2": 3}), "unfair"),
+    ],
+)
+def test_a_broken_promise_is_a_fault(found: WorkersVerdict, fault: str) -> None:
+    assert fault in found.faults
+    assert not found.exact
+    assert found.lines()[-1] == "verdict      NOT exact"
+    assert found.as_json()["faults"][fault] == len(found.faults[fault])
+
+
+def test_one_item_more_is_not_unfair() -> None:
+    assert verdict(fair={"worker1": 4, "worker2": 3}).exact
+
+
+def test_of_many_faults_the_first_are_shown() -> None:
+    found = verdict(left={f"j{n}": "" for n in range(SHOWN + 5)})
+    assert found.as_json()["faults"]["left in the queue"] == SHOWN + 5
+    assert len(found.as_json()["examples"]["left in the queue"]) == SHOWN
+
+
+def test_the_plan_follows_from_the_seed_and_has_each_item_once() -> None:
+    plan = WorkersPlan(seed=7, workers=4, items=101, members=2, faults=0.5)
+    rough = list(plan.rough())
+    items = [each.item for each in [*plan.fair(), *rough]]
+    assert sorted(items) == sorted(each.item for each in [*plan.jobs(), *plan.shared()])
+    assert len(items) == 121
+    assert len(set(items)) == 121
+    again = WorkersPlan(seed=7, workers=4, items=101, members=2, faults=0.5)
+    assert list(again.rough()) == rough
+    assert [again.fault("w", f"j{n}", 0) for n in range(101)] == [
+        plan.fault("w", f"j{n}", 0) for n in range(101)
+    ]
+    assert all(plan.fault("w", each.item, 0) is None for each in plan.fair())
+    assert any(plan.fault("w", each.item, 0) for each in rough if each.item[0] == "j")
+    assert list(WorkersPlan(seed=7, workers=4, items=4, members=0, faults=0.5).shared()) == []
