@@ -30,6 +30,7 @@ class Why(Enum):
     NOBODY_THERE = "no member is there"
     UNABLE = "no member that is there takes items at its level"
     FULL = "every member that is there has as many items as it takes"
+    STALLED = "members that have room wait for it in the outboxes of their accounts"
     BOUND = "the member that it is for has as many items as it takes, or is away with some"
     BEHIND = "others go first"
     NEXT = "nothing"
@@ -39,7 +40,8 @@ class Seat(NamedTuple):
     """A member as an explanation sees it: a subscription, with a session of it or with none.
 
     `jid` is what was subscribed, `sessions` the full JIDs by which it is there, `able` whether one
-    of them takes items at the member's level.
+    of them takes items at the member's level, `stalled` whether the outbox of its account has no
+    room for what it would get.
     """
 
     subscription: int
@@ -48,6 +50,7 @@ class Seat(NamedTuple):
     in_flight: int
     sessions: tuple[str, ...] = ()
     able: bool = True
+    stalled: bool = False
 
     @property
     def free(self) -> bool:
@@ -106,6 +109,8 @@ def _in_line(item: Standing, members: Members) -> Why:
         return Why.UNABLE
     if not any(seat.free for seat in able):
         return Why.FULL
+    if all(seat.stalled for seat in able if seat.free):
+        return Why.STALLED
     if not _would_go(item, able, members):
         return Why.BOUND
     return Why.BEHIND if item.before else Why.NEXT

@@ -33,6 +33,8 @@ def members(*seats: Seat, known: bool = True) -> Members:
         (ITEM, members(AWAY), Why.NOBODY_THERE),
         (ITEM, members(AWAY, UNABLE), Why.UNABLE),
         (ITEM, members(UNABLE, FULL), Why.FULL),
+        (ITEM, members(FULL, FREE._replace(stalled=True)), Why.STALLED),
+        (ITEM, members(FREE, FREE._replace(stalled=True)), Why.NEXT),
         (ITEM, members(FULL, FREE), Why.NEXT),
         (ITEM._replace(before=3), members(FULL, FREE), Why.BEHIND),
         (ITEM._replace(before=3), members(FULL), Why.FULL),
