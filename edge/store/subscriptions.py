@@ -249,6 +249,11 @@ def deserted(tx: Transaction) -> list[int]:
     return [int(queue) for (queue,) in tx.rows(_DESERTED)]
 
 
+def forget(tx: Transaction) -> None:
+    """Read filters anew at the next sight: queues of shares have gone by another way."""
+    tx.known.pop(_FILTERS, None)
+
+
 def _known(tx: Transaction) -> _Known:
     """Return what is kept of filters, read at first sight: all there are, a bounded number."""
     known: _Known | None = tx.known.get(_FILTERS)

@@ -1,0 +1,313 @@
+"""Subscriptions begin and end (XEP-0060, sections 6.1 and 6.2).
+
+A JID has one subscription to a node, to a filter, or in a share: who subscribes again is told of
+the one that there is, with the options that came with the request. A subscription ends when its
+subscriber, an owner, or the loss of a right ends it; a member of a queue node's, and whoever asked
+for that, also when its session goes, or the last one of a bare JID. A restart of the gateway ends
+none. What a subscription is to is read by `targets`; what is in queues is `handlers.queues`'.
+"""
+
+from __future__ import annotations
+
+import secrets
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.handlers import refusals
+from edge.handlers.feature import Feature
+from edge.handlers.pubsub import notifying, options, rights, sending, targets
+from edge.handlers.pubsub.options import OPTIONS, Of, Settings
+from edge.handlers.pubsub.requests import answering
+from edge.handlers.queues import line
+from edge.rules.queue import Choice, Loss
+from edge.store import queues, sessions, subscriptions
+from edge.wire import pubsub, serialize
+from edge.wire.namespaces import PUBSUB, clark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edge.handlers.feature import House, Work
+    from edge.handlers.pubsub.targets import Target
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.store.nodes import Node
+    from edge.store.queues import Queue
+    from edge.store.subscriptions import Subscription
+    from edge.wire.errors import StanzaError
+    from edge.wire.stanza import Child, Stanza
+
+SUBID_BYTES: Final = 12
+
+
+class Why(Enum):
+    """Why a subscription ends."""
+
+    ASKED = "its subscriber ended it"
+    OWNER = "an owner of the node ended it"
+    RIGHTS = "its subscriber may not subscribe any more"
+    AWAY = "its session is unavailable"
+    GONE = "its session is over"
+
+
+_LOSSES: Final = {Why.AWAY: Loss.UNAVAILABLE, Why.GONE: Loss.CONNECTION}
+_TOLD: Final = (Why.OWNER, Why.RIGHTS)
+"""When its subscriber is told of the end."""
+
+
+class _Request(NamedTuple):
+    """A request to subscribe: `given` are the options that came with it, `None` if none did."""
+
+    element: Child
+    target: Target
+    given: Mapping[str, list[str]] | None
+    subid: str
+
+
+class _Wanted(NamedTuple):
+    """What a subscription is to, as rows have it: a node, or a filter; and its queue, which a share
+    has from its first member on."""
+
+    of: Of
+    node: Node | None = None
+    queue: Queue | None = None
+
+
+def subscribe(house: House, stanza: Stanza) -> Work:
+    """Subscribe somebody (section 6.1), with options (section 6.3.7); raises `StanzaError`."""
+    elements = stanza.children[0].children
+    request = _Request(
+        elements[0],
+        targets.read(house, elements[0]),
+        _given(elements),
+        secrets.token_hex(SUBID_BYTES),
+    )
+    return answering(house, stanza, lambda tx, sender: _subscribe(house, tx, sender, request))
+
+
+def _given(elements: list[Child]) -> Mapping[str, list[str]] | None:
+    """Return the options that stand behind a request; raises `StanzaError`.
+
+    XEP-0254 repeats in them what is subscribed to, which XEP-0060 forbids: the same is taken.
+    """
+    if len(elements) == 1:
+        return None
+    first, second = elements[:2]
+    if len(elements) > 2 or second.name != OPTIONS:
+        raise pubsub.refusal("bad-request", text="options follow a subscription, and nothing else")
+    for name, value in second.attrs.items():
+        if value != first.attrs.get(name):
+            raise pubsub.refusal("bad-request", text=f"options of another {name}")
+    return options.values(second.tree())
+
+
+def _subscribe(house: House, tx: Transaction, sender: Sender, request: _Request) -> bytes:
+    jid = targets.new_subscriber(request.element, sender)
+    wanted = _wanted(house, tx, sender, request.target)
+    _check_configured(house, wanted, request)
+    found = targets.find(house, tx, request.target, jid)
+    old = options.defaults(wanted.of, house.limits) if found is None else options.settings(found)
+    new = options.changed(wanted.of, old, request.given or {}, house.limits)
+    policy = _policy(wanted, new)
+    if found is None:
+        _check_room(house, tx, sender)
+        found = _add(tx, sender, jid, request, wanted, new)
+        if found.queue is not None:
+            line.joined(house, tx, found)
+        elif wanted.node is not None:
+            notifying.last_item(house, tx, found, wanted.node)
+    elif request.given:
+        found = change(house, tx, found, new)
+    content = targets.told(found, request.target.asked)
+    if request.given is not None:
+        established = new._replace(policy=policy)
+        content += serialize.tag("options", content=options.form("result", wanted.of, established))
+    return pubsub.payload(content)
+
+
+def _wanted(house: House, tx: Transaction, sender: Sender, target: Target) -> _Wanted:
+    """Find what is to be subscribed to; raises `StanzaError` if it is not there for the sender."""
+    if target.share is not None:
+        share = target.share
+        return _Wanted(Of.SHARE, None, queues.of_share(tx, share.name, share.filter.text))
+    if target.filter is not None:
+        return _Wanted(Of.PLAIN)
+    node = rights.node(house, tx, target.asked)
+    rights.check_subscribe(house, tx, node, sender)
+    if not node.config.queueing:
+        return _Wanted(Of.PLAIN, node)
+    return _Wanted(Of.QUEUE, node, queues.of_node(tx, node.id))
+
+
+def _check_configured(house: House, wanted: _Wanted, request: _Request) -> None:
+    """Raise `StanzaError`, with the form, where options are needed and not given (XEP-0254)."""
+    if wanted.of is not Of.QUEUE or "pubsub#queue_requests" in (request.given or {}):
+        return
+    attrs = {name: request.element.attrs.get(name) for name in ("jid", "node")}
+    form = options.form("form", Of.QUEUE, options.defaults(Of.QUEUE, house.limits))
+    content = request.element.raw + serialize.tag("options", attrs, form)
+    raise pubsub.refusal(
+        "not-acceptable", "configuration-required", instead=pubsub.payload(content)
+    )
+
+
+def _policy(wanted: _Wanted, new: Settings) -> Choice | None:
+    """Return the policy of a share: its first member's, for all; raises `StanzaError` for another.
+
+    Who counts on a publisher's order being kept must not be taken in by a share that does not.
+    """
+    if wanted.of is not Of.SHARE:
+        return None
+    if wanted.queue is None:
+        return new.policy or Choice.LEAST_LOADED
+    policy = Choice(wanted.queue.policy)
+    if new.policy not in (None, policy):
+        raise other_policy(policy)
+    return policy
+
+
+def other_policy(policy: Choice) -> StanzaError:
+    """Make the error for who wants another policy than a share has."""
+    return pubsub.refusal("conflict", text=f"the policy of this share is {policy.value}")
+
+
+def _check_room(house: House, tx: Transaction, sender: Sender) -> None:
+    limits = house.limits
+    for rule, figure, found in (
+        ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
+        (
+            "subscriptions_per_account",
+            limits.subscriptions_per_account,
+            subscriptions.count(tx, sender.account),
+        ),
+    ):
+        if found >= figure:
+            refusals.log(house, tx, sender, rule, figure)
+            raise too_many(figure)
+
+
+def too_many(figure: int) -> StanzaError:
+    """Make the error for one subscription beyond a limit (section 6.1.3.9)."""
+    text = f"{figure} subscriptions at most"
+    return pubsub.refusal("policy-violation", "too-many-subscriptions", text, type="wait")
+
+
+def _add(
+    tx: Transaction,
+    sender: Sender,
+    jid: str,
+    request: _Request,
+    wanted: _Wanted,
+    new: Settings,
+) -> Subscription:
+    target, queue = request.target, wanted.queue
+    if target.share is not None and queue is None:
+        policy = (new.policy or Choice.LEAST_LOADED).value
+        queue = queues.add_share(tx, target.share.name, target.share.filter.text, policy)
+    return subscriptions.add(
+        tx,
+        sender.account,
+        jid,
+        request.subid,
+        node=None if wanted.node is None else wanted.node.id,
+        filter=None if target.filter is None else target.filter.text,
+        queue=None if queue is None else queue.id,
+        qos=new.qos,
+        requests=new.requests,
+        presence=new.presence,
+        options=new.kept,
+    )
+
+
+def change(house: House, tx: Transaction, old: Subscription, new: Settings) -> Subscription:
+    """Set the options of a subscription, and return it."""
+    found = old._replace(
+        qos=new.qos, requests=new.requests, presence=new.presence, options=new.kept
+    )
+    subscriptions.save(tx, found)
+    if found.queue is not None:
+        line.joined(house, tx, found)
+    return found
+
+
+def unsubscribe(house: House, stanza: Stanza) -> Work:
+    """End a subscription for its subscriber (section 6.2); raises `StanzaError`."""
+    element = stanza.children[0].children[0]
+    target = targets.read(house, element)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        end(house, tx, targets.subscribed(house, tx, target, element, sender), Why.ASKED)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def end(house: House, tx: Transaction, subscription: Subscription, why: Why) -> None:
+    """End a subscription: what it has of a queue is given back first, and a share without a member
+    ends too."""
+    queue, node = subscription.queue, targets.named(tx, subscription)
+    if queue is not None:
+        line.left(house, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
+    subscriptions.remove(tx, subscription)
+    if queue is None:
+        sending.ended(house, tx, subscription)
+    elif subscription.share is not None and not subscriptions.has_members(tx, queue):
+        line.end_share(house, tx, queue)
+    if why in _TOLD:
+        told = targets.told(subscription, node, "none")
+        notifying.to_one(house, tx, subscription, told, node=node)
+
+
+def recheck(house: House, tx: Transaction, node: Node) -> None:
+    """End the subscriptions to a node of who may not subscribe to it any more.
+
+    Filters need nothing: whether they reach a node is looked at each time.
+    """
+    admitted = rights.admits(house, tx, node)
+    for subscription in subscriptions.all_of_node(tx, node.id):
+        if not admitted(subscription.bare):
+            end(house, tx, subscription, Why.RIGHTS)
+
+
+# Sessions that go
+
+
+def away(house: House, tx: Transaction, sender: Sender) -> None:
+    """End what ends with a session that has said that it goes."""
+    there = any(session.available for session in sessions.of(tx, sender.bare))
+    _end_with(house, tx, sender, Why.AWAY, last=not there)
+
+
+def leave(house: House, tx: Transaction, sender: Sender) -> None:
+    """End what ends with a session that is over."""
+    own = [s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation]
+    others = [s for s in sessions.of(tx, sender.bare) if s.generation != sender.generation]
+    shown = any(session.available for session in own)
+    there = any(session.available for session in others) if shown else bool(others)
+    _end_with(house, tx, sender, Why.GONE, last=not there)
+
+
+def _end_with(house: House, tx: Transaction, sender: Sender, why: Why, *, last: bool) -> None:
+    for jid in (sender.full, sender.bare) if last else (sender.full,):
+        for subscription in subscriptions.ending(tx, jid):
+            end(house, tx, subscription, why)
+
+
+def tend(house: House, tx: Transaction) -> None:
+    """End the shares whose members' accounts were removed by another process."""
+    for queue in subscriptions.deserted(tx):
+        line.end_share(house, tx, queue)
+        subscriptions.forget(tx)
+
+
+FEATURE = Feature(
+    verbs={
+        ("set", clark(PUBSUB, "subscribe")): subscribe,
+        ("set", clark(PUBSUB, "unsubscribe")): unsubscribe,
+    },
+    of_pubsub=(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications"),
+    away=(away,),
+    leaves=(leave,),
+    changed=(tend,),
+    accounts=True,
+)
