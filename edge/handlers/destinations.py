@@ -41,11 +41,21 @@ SERVICES: Final = (Place.GATEWAY, Place.SERVICE, Place.NODE)
 """What is the gateway's own, and nobody's account."""
 
 
+class Published(NamedTuple):
+    """An item for a node: its ItemID, its payload (empty if it has none), and the namespace of
+    that."""
+
+    id: str
+    payload: bytes
+    namespace: str
+
+
 class Contents(NamedTuple):
-    """What a destination reads in a message: events, or why it cannot be read."""
+    """What a destination reads in a message: events, or an item; or why it cannot be read."""
 
     events: list[tuple[str, NewEvent]]
     unreadable: str = ""
+    item: Published | None = None
 
 
 class Message(NamedTuple):

@@ -35,7 +35,7 @@ class Item(NamedTuple):
     item: str
     publisher: str
     wall: int
-    bytes: int
+    size: int
     body: bytes
 
 
@@ -138,7 +138,7 @@ def page(
     room = max_bytes
     for row in rows:
         item = Item(*row)
-        room -= item.bytes
+        room -= item.size
         if found and room < 0:
             break
         found.append(item)

@@ -47,7 +47,13 @@ def wanted(config: Config, kind: Kind) -> bool:
 
 
 def announce(
-    house: House, tx: Transaction, node: Node, content: bytes, kind: Kind = Kind.ITEMS
+    house: House,
+    tx: Transaction,
+    node: Node,
+    content: bytes,
+    kind: Kind = Kind.ITEMS,
+    *,
+    always: bool = False,
 ) -> None:
     """Tell all plain subscriptions to a node, by its name or by a filter, what has happened.
 
@@ -56,9 +62,10 @@ def announce(
         tx: the transaction in which it happens.
         node: the node.
         content: what stands in the `<event/>`, complete.
-        kind: what it tells: nobody is told what the node is not configured to tell.
+        kind: what it tells: nobody is told what the node is not configured to tell,
+        always: but for this.
     """
-    if not wanted(node.config, kind):
+    if not (always or wanted(node.config, kind)):
         return
     subscriptions = matching.plain(house, tx, node)
     if not subscriptions:

@@ -1,0 +1,148 @@
+"""Nodes as the destination of messages: what is sent to `pubsub.DOMAIN/NODE` is published there.
+
+A message has one element, which is the payload; an `<item/>` of publish-subscribe is the item, with
+its ItemID. Without one the ItemID is drawn by chance: that a message in custody is published once
+is the work of custody. The service itself takes no messages. Source: PROTOCOL decisions on custody
+(docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.handlers import refusals
+from edge.handlers.destinations import (
+    ALLOWED,
+    NOT_ALLOWED,
+    Contents,
+    Nowhere,
+    Place,
+    Published,
+    Standing,
+)
+from edge.handlers.feature import Feature
+from edge.handlers.pubsub import publishing
+from edge.handlers.pubsub.publish import draw_id
+from edge.handlers.pubsub.publishing import NewItem
+from edge.rules import access, publication
+from edge.rules.publication import ID_BYTES, Shape
+from edge.rules.quota import Usage
+from edge.store import dead, space
+from edge.store.dead import Letter
+from edge.wire.errors import FragmentError, StanzaError
+from edge.wire.namespaces import PUBSUB, clark
+from edge.wire.nested import opened
+from edge.wire.stanza import anywhere
+
+if TYPE_CHECKING:
+    from edge.handlers.destinations import Message
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.rules.quota import Over
+    from edge.store.database import Transaction
+    from edge.wire.jid import Jid
+    from edge.wire.stanza import Child
+
+_ITEM: Final = clark(PUBSUB, "item")
+
+UNFIT: Final = "unfit"
+"""The rule under which a plain message is refused that its node does not take."""
+
+
+def read(body: bytes) -> Contents:
+    """Read the item in a message."""
+    try:
+        found = opened(body).children
+    except FragmentError as error:
+        return Contents([], str(error))
+    if len(found) != 1:
+        return Contents([], "a message to a node has one element, which is published")
+    if found[0].name != _ITEM:
+        return _contents(draw_id(), found)
+    id = found[0].attrs.get("id", "")
+    if len(id.encode()) > ID_BYTES:
+        return Contents([], f"an ItemID has at most {ID_BYTES} bytes")
+    return _contents(id or draw_id(), found[0].children)
+
+
+def _contents(id: str, payloads: list[Child]) -> Contents:
+    if len(payloads) > 1:
+        return Contents([], "an item has one payload")
+    name = payloads[0].name[1:].partition("}")[0] if payloads else ""
+    body = anywhere(payloads[0]) if payloads else b""
+    return Contents([], "", Published(id, body, name))
+
+
+class Node:
+    """A node as the destination of messages."""
+
+    def standing(self, house: House, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+        """Trust who may use the services; tell whether there is such a node, and its error."""
+        if not access.may_use_services(sender, house.trusted_domains):
+            return NOT_ALLOWED
+        try:
+            publishing.target(house, tx, sender, to.resource)
+        except StanzaError as error:
+            return Standing(True, error.with_traceback(None))
+        return ALLOWED
+
+    def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
+        """Look for room as if it were published now; what is held beside has bounds of its own."""
+        item = NewItem("", message.body)
+        node = publishing.target(house, tx, message.sender, message.to.resource)
+        return publishing.room(house, tx, message.sender, node, item)
+
+    def recipient(self, _to: Jid) -> str | None:
+        """It is of no account."""
+        return None
+
+    def read(self, _house: House, body: bytes) -> Contents:
+        """Read the item in a message."""
+        return read(body)
+
+    def room_now(
+        self, house: House, tx: Transaction, message: Message, contents: Contents
+    ) -> Over | None:
+        """Look for room: in the node, or in its line; and in the database, for a plain message."""
+        item = contents.item
+        if item is None:
+            return None
+        sender = message.sender
+        node = publishing.target(house, tx, sender, message.to.resource)
+        over = publishing.room(house, tx, sender, node, NewItem(item.id, item.payload))
+        if over is None and message.qos == 0:
+            over = space.refuses(tx, message.size, house.limits)
+        return over
+
+    def deliver(self, house: House, tx: Transaction, message: Message, contents: Contents) -> None:
+        """Publish the item; one that the node does not take is kept as dead, or refused."""
+        item, sender = contents.item, message.sender
+        if item is None:
+            return
+        node = publishing.target(house, tx, sender, message.to.resource)
+        shape = Shape(1, 1 if item.payload else 0, item.namespace)
+        fault = publication.fault(shape, node.config)
+        if fault is None:
+            publishing.put(house, tx, sender, node, NewItem(item.id, item.payload))
+        else:
+            _refuse(house, tx, message, fault.value[1])
+
+
+def _refuse(house: House, tx: Transaction, message: Message, why: str) -> None:
+    refusals.log(house, tx, message.sender, UNFIT)
+    if message.qos:
+        limits = house.limits
+        sender, to = message.sender.full, message.to.full
+        letter = Letter(sender, message.msg_id, to, message.qos, message.body, why)
+        dead.bury(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))
+
+
+FEATURE = Feature(
+    destinations={
+        Place.NODE: Node(),
+        Place.SERVICE: Nowhere(
+            StanzaError("not-acceptable", "the service takes no messages; its nodes do")
+        ),
+    },
+    accounts=True,
+)

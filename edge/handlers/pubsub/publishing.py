@@ -1,0 +1,221 @@
+"""Publishing: one road for what comes by iq and by message (XEP-0060, section 7.1).
+
+An ordinary node keeps the item, tells its subscribers, and each share that matches gets it; a queue
+node's item stands in line for one worker, and nobody else hears of it. What is refused has changed
+nothing. How notifications travel and how items are dealt out is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.handlers import refusals
+from edge.handlers.pubsub import matching, nodes, notifying, rights
+from edge.handlers.queues import line
+from edge.rules import node as rules
+from edge.rules.node import Config, Unacceptable
+from edge.rules.publication import NO_OPTIONS, Options
+from edge.rules.quota import Over
+from edge.store import items, queues, space
+from edge.store import nodes as stored
+from edge.store.nodes import Node
+from edge.wire import pubsub
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.wire.errors import StanzaError
+
+NOT_MADE: Final = 0
+"""The number of a node that is made only by what is published to it."""
+
+ITEM_LOCKED: Final = "item_locked"
+"""The rule that refuses a queue's item whose ItemID somebody is working on."""
+
+_DEFAULT: Final = Config()
+_ANYTHING: Final[Mapping[str, Sequence[str]]] = {}
+
+
+class NewItem(NamedTuple):
+    """What is published: its ItemID, and its payload, which stands alone; empty if it has none."""
+
+    id: str
+    body: bytes = b""
+
+
+def target(
+    house: House,
+    tx: Transaction,
+    sender: Sender,
+    name: str,
+    wanted: Mapping[str, Sequence[str]] = _ANYTHING,
+) -> Node:
+    """Return the node that somebody publishes to, as it would be made where it is not there yet.
+
+    Args:
+        house: what handlers know.
+        tx: the transaction; nothing is changed in it.
+        sender: who publishes.
+        name: of the node.
+        wanted: how it has to be configured, or is to be, if it is made.
+
+    Raises:
+        StanzaError: there is no such node, the sender may not publish to it, or it is configured
+            in another way (XEP-0060, sections 7.1.3 and 7.1.5).
+    """
+    node = stored.get(tx, name)
+    if node is None:
+        if not nodes.may_auto_create(house, tx, sender, name):
+            raise pubsub.refusal("item-not-found", text="there is no such node")
+        config = _configured(house, _DEFAULT, wanted)
+        return Node(NOT_MADE, name, sender.bare, config, 0, 0)
+    rights.check_publish(house, tx, node, sender)
+    if wanted and _configured(house, node.config, wanted) != node.config:
+        raise _unmet("the node is configured in another way")
+    return node
+
+
+def _configured(house: House, old: Config, wanted: Mapping[str, Sequence[str]]) -> Config:
+    try:
+        return rules.configured(old, wanted, house.limits.items_per_node)
+    except Unacceptable as error:
+        raise _unmet(str(error)) from None
+
+
+def _unmet(text: str) -> StanzaError:
+    return pubsub.refusal("conflict", "precondition-not-met", text)
+
+
+def publish(
+    house: House,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    item: NewItem,
+    options: Options = NO_OPTIONS,
+) -> None:
+    """Publish an item to a node that the sender may publish to.
+
+    Raises:
+        StanzaError: there is no room (`resource-constraint`), somebody is working on the item of
+            that ItemID (`conflict`), or `options` are for queues alone.
+    """
+    if options != NO_OPTIONS and not node.config.queueing:
+        raise _unmet("the node is no queue")
+    over = room(house, tx, sender, node, item)
+    over = over or space.refuses(tx, _charge(sender, item), house.limits)
+    if over is not None:
+        refusals.log(house, tx, sender, over.rule, over.figure)
+        if over.rule == ITEM_LOCKED:
+            raise pubsub.refusal("conflict", text="somebody is working on the item of this ItemID")
+        raise pubsub.refusal("resource-constraint", text=f"{over.rule} is {over.figure}")
+    put(house, tx, sender, node, item, options)
+
+
+def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Over | None:
+    """Tell which limit an item would exceed: of the node, or of the share that has least room.
+
+    A share that is full holds back who publishes: so nothing is lost that it was promised.
+    """
+    size = _charge(sender, item)
+    if node.config.queueing:
+        return _room_in_line(house, tx, node, item, size)
+    over = _room_to_keep(house, tx, node, item, size) if node.config.persist_items else None
+    for share in matching.shares(house, tx, node):
+        queue = queues.get(tx, share)
+        if queue is not None:
+            over = over or line.room(house, tx, queue, size)
+    return over
+
+
+def _charge(sender: Sender, item: NewItem) -> int:
+    return items.charge(item.id, sender.full, item.body)
+
+
+def _room_in_line(
+    house: House, tx: Transaction, node: Node, item: NewItem, size: int
+) -> Over | None:
+    queue = queues.of_node(tx, node.id)
+    if queue is None:
+        return None
+    there = queues.find(tx, queue.id, item.id)
+    if there is not None and there.state == "locked":
+        return Over(ITEM_LOCKED, 1)
+    return None if there is not None else line.room(house, tx, queue, size)
+
+
+def _room_to_keep(
+    house: House, tx: Transaction, node: Node, item: NewItem, size: int
+) -> Over | None:
+    limits, used = house.limits, items.total(tx)
+    if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
+        return None
+    leaving = items.leaving(tx, node.id, item.id, _most(house, node))
+    if used.messages - leaving.messages + 1 > limits.items:
+        return Over("items", limits.items)
+    if used.bytes - leaving.bytes + size > limits.items_bytes:
+        return Over("items_bytes", limits.items_bytes)
+    return None
+
+
+def _most(house: House, node: Node) -> int:
+    return min(node.config.max_items, house.limits.items_per_node)
+
+
+def put(
+    house: House,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    item: NewItem,
+    options: Options = NO_OPTIONS,
+) -> None:
+    """Do what `publish` does, for what there is room for."""
+    if node.id == NOT_MADE:
+        node = nodes.create(house, tx, node.name, sender.bare, node.config)
+    if node.config.queueing:
+        _stand_in_line(house, tx, sender, node, item, options)
+        return
+    keeps = node.config.persist_items
+    if keeps:
+        _keep(house, tx, sender, node, item)
+    named = item.id if keeps or node.config.deliver_payloads else None
+    content = notifying.published(node, named, item.body)
+    notifying.announce(house, tx, node, content)
+    for share in matching.shares(house, tx, node):
+        queue = queues.get(tx, share)
+        if queue is not None:
+            line.enqueue(house, tx, queue, node.name, item.id, sender.full, item.body)
+
+
+def _stand_in_line(
+    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem, options: Options
+) -> None:
+    queue = queues.of_node(tx, node.id)
+    if queue is None:
+        return
+    line.enqueue(
+        house,
+        tx,
+        queue,
+        node.name,
+        item.id,
+        sender.full,
+        item.body,
+        priority=options.priority,
+        delay=options.delay,
+        ttl=options.ttl,
+    )
+
+
+def _keep(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
+    """Keep an item, and forget the oldest where there are too many (`max_items`)."""
+    lasts, most = node.config.item_expire, _most(house, node)
+    expires = tx.now.service + lasts if lasts else None
+    size = _charge(sender, item)
+    items.put(tx, node.id, item.id, sender.full, item.body, size, expires)
+    if node.items >= most:
+        items.trim(tx, node.id, most)
