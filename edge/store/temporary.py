@@ -73,6 +73,7 @@ CREATE TEMPORARY TABLE queue_members (
     bare INTEGER NOT NULL, -- the subscription is of the account: by any session that is available
     needs INTEGER NOT NULL, -- quality of service (1), or none (0)
     plain INTEGER NOT NULL, -- its account takes plain messages instead
+    locks INTEGER NOT NULL, -- what it has is locked, and so counted by that
     capacity INTEGER NOT NULL, -- how many items the subscription takes at a time
     in_flight INTEGER NOT NULL, -- how many it has, by all its sessions
     mine INTEGER NOT NULL, -- of those, how many by this one
