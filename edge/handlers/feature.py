@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from edge.handlers.destinations import Destination, Place
     from edge.limits import Limits
     from edge.options import Xmpp
+    from edge.rules.qos_sender import Input, State
     from edge.store.events import NewEvent
+    from edge.store.outbox import Row
+    from edge.wire.errors import StanzaError
 
 
 class House(NamedTuple):
@@ -26,7 +29,8 @@ class House(NamedTuple):
     features do when a session may take messages, `away` what they do when it says that it goes,
     `destinations` what takes custody of messages.
     `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises;
-    `commands` are its ad-hoc commands, by their nodes.
+    `commands` are its ad-hoc commands, by their nodes. `handed` is told of messages that were
+    handed on for items of queues.
     """
 
     domain: str
@@ -43,6 +47,7 @@ class House(NamedTuple):
     of_pubsub: tuple[str, ...] = ()
     away: tuple[Turn, ...] = ()
     commands: Mapping[str, Command] = {}
+    handed: tuple[Handed, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -102,6 +107,11 @@ class Command(NamedTuple):
     act: Callable[[House, Transaction, Sender, Mapping[str, list[str]]], Outcome]
 
 
+Handed: TypeAlias = "Callable[[House, Transaction, Row, Input, State, StanzaError], None]"
+"""Takes a message out of the outbox by which an item of a queue was sent: given what has ended it,
+or parted it from its session, what it has become, and why, if it was not delivered."""
+
+
 class Slow(NamedTuple):
     """Work that is dear: it takes milliseconds of the processor before it can begin, which are
     spent beside the loop, or its answer is large. Its session has one at a time, and nothing else.
@@ -133,7 +143,8 @@ class Feature(NamedTuple):
     `destinations` are what takes messages, with quality of service, at kinds of addresses.
     `service` is as `here`, of iqs for the publish-subscribe service; of its requests, `verbs` maps
     (type, name of the element in `<pubsub/>`) to handlers. `of_pubsub` is what that service
-    advertises, and `commands` are those that can be executed there. What
+    advertises, and `commands` are those that can be executed there. `handed` does what the end of a
+    message means that was handed on for an item of a queue. What
     `accounts` are needed for is absent where the gateway is a component.
     """
 
@@ -159,4 +170,5 @@ class Feature(NamedTuple):
     verbs: Mapping[tuple[str, str], Handler] = {}
     of_pubsub: tuple[str, ...] = ()
     commands: tuple[Command, ...] = ()
+    handed: tuple[Handed, ...] = ()
     accounts: bool = False

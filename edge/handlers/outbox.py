@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from edge.handlers import asking, capabilities, handing_on, relay, takers, undelivered
+from edge.handlers.destinations import PUBSUB
 from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
@@ -22,7 +23,7 @@ from edge.wire import jid
 from edge.wire.errors import StanzaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from edge.handlers.feature import House, Work
     from edge.limits import Limits
@@ -118,13 +119,21 @@ def _wait(limits: Limits, row: int, attempts: int) -> float:
 def _happens(
     house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
 ) -> None:
-    """Do what an input makes of a message; `error` is told where that ends it."""
+    """Do what an input makes of a message; `error` is told where that ends it.
+
+    What was sent for an item of a queue is the queue's again when it is over, and at level 1 when
+    its session has gone: then another may have it.
+    """
     if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
         event = Input.EXHAUSTED
     step = qos_sender.step(Level(row.qos), State(row.state), event)
     if step is None:
         return
-    if step.state is State.DONE:
+    parts = step.state in OVER or (event is Input.GONE and row.qos == 1)
+    if row.queue_item is not None and parts:
+        for told in house.handed:
+            told(house, tx, row, event, step.state, error or _unanswered(house))
+    elif step.state is State.DONE:
         outbox.remove(tx, row)
     elif step.state in OVER:
         undelivered.give_up(house, tx, row, step.state, error or _unanswered(house))
@@ -156,16 +165,16 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
     """Take the answer of a session to what it was handed; any other is passed on."""
     asked = asking.parse(stanza.attrs.get("id", ""))
     other = relay.answer(house, stanza)
-    if asked is None or isinstance(other, bytes):
+    of_service = stanza.attrs.get("to", "").lower() == f"{PUBSUB}.{house.domain}"
+    if asked is None or (isinstance(other, bytes) and not of_service):
         return b""
     to = jid.parse(stanza.attrs["to"]).full
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        if asked.epoch != meta.epoch(tx):
-            return other(tx, sender)
-        row = outbox.get(tx, asked.row)
-        if row is not None and (row.session, row.sender) != (sender.full, to):
-            return other(tx, sender)
+        row = outbox.get(tx, asked.row) if asked.epoch == meta.epoch(tx) else None
+        ours = row is None or (row.session, handing_on.author(house, row)) == (sender.full, to)
+        if asked.epoch != meta.epoch(tx) or not ours:
+            return other if isinstance(other, bytes) else other(tx, sender)
         if row is None or handing_on.kind(row) != asked.kind:
             return b""  # it was answered before
         event, error = handing_on.read(stanza, asked.kind, f"{asked.epoch}-{asked.row}")
@@ -209,8 +218,10 @@ def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[i
     most = CUTS * house.limits.retry_attempts
     found = [row for row in (outbox.get(tx, number) for number in rows) if row is not None]
     choked = bool(found) and found[0].sends >= most
-    for row in found:
-        if choked and row is found[0]:
+    for row in _fresh(tx, found):
+        if row.under_way:
+            continue  # another has it, from what became of one before
+        if choked and row.row == found[0].row:
             text = f"{most} sessions ended without an answer"
             error = StanzaError("recipient-unavailable", text)
             _happens(house, tx, row, Input.EXHAUSTED, error)
@@ -229,6 +240,14 @@ def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequenc
     _pump_all(house, tx, touched)
 
 
+def _fresh(tx: Transaction, rows: Iterable[Row]) -> Iterator[Row]:
+    """Name messages again, each as it is by then: what becomes of one may move others."""
+    for row in rows:
+        found = outbox.get(tx, row.row)
+        if found is not None:
+            yield found
+
+
 def _pump_all(house: House, tx: Transaction, names: Iterable[str]) -> None:
     for account in dict.fromkeys(names):
         pump(house, tx, account)
@@ -241,13 +260,14 @@ def due(house: House, tx: Transaction) -> None:
     """See to what is late, to what has waited as long as asked, and to what has expired."""
     expired = StanzaError("recipient-unavailable", "its device did not come in time")
     touched = []
-    for row in outbox.expired(tx, house.limits.outbox_ttl):
+    for row in _fresh(tx, outbox.expired(tx, house.limits.outbox_ttl)):
         _happens(house, tx, row, Input.EXPIRED, expired)
         touched.append(row.recipient)
     _bury_orphans(house, tx)
-    for row in outbox.due(tx):
-        _fall_due(house, tx, row)
-        touched.append(row.recipient)
+    for row in _fresh(tx, outbox.due(tx)):
+        if row.due is not None and row.due <= tx.now.service:
+            _fall_due(house, tx, row)
+            touched.append(row.recipient)
     _pump_all(house, tx, touched)
     since, first = outbox.first_since(tx), outbox.first_due(tx)
     if since is not None:
@@ -259,7 +279,7 @@ def due(house: House, tx: Transaction) -> None:
 def _bury_orphans(house: House, tx: Transaction) -> None:
     removed = StanzaError("service-unavailable", "its device was removed")
     orphans = outbox.orphans(tx)
-    for row in orphans:
+    for row in _fresh(tx, orphans):
         _happens(house, tx, row, Input.EXPIRED, removed)
     if orphans:  # there may be more
         tx.wake_at(tx.now.service)

@@ -93,6 +93,7 @@ class Router:
         commands = {one.node: one for feature in self.features for one in feature.commands}
         takes = tuple(turn for feature in self.features for turn in feature.takes)
         away = tuple(turn for feature in self.features for turn in feature.away)
+        handed = tuple(told for feature in self.features for told in feature.handed)
         self.house = House(
             domain,
             limits,
@@ -108,6 +109,7 @@ class Router:
             of_pubsub,
             away,
             commands,
+            handed,
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.handlers import offline
+from edge.handlers import handing_on, offline
 from edge.rules import routing
 from edge.rules.qos_sender import State
 from edge.rules.quota import Usage
@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 
 def give_up(house: House, tx: Transaction, row: Row, state: State, error: StanzaError) -> None:
-    """Take a message out of the line that has failed, or is in doubt, and tell of it."""
-    destination = f"{row.recipient}@{house.domain}"
+    """Take a message out of the line that has failed, or is in doubt, and tell of it.
+
+    Of a notification nobody is told: its sender is a node. The letter and its event are what is
+    left of it.
+    """
+    destination = row.only or f"{row.recipient}@{house.domain}"
     has_it = row.session if row.state == State.RELEASED.value else None
     letter = Letter(
         row.sender,
@@ -43,6 +47,8 @@ def give_up(house: House, tx: Transaction, row: Row, state: State, error: Stanza
     )
     dead.bury(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
     outbox.remove(tx, row)
+    if handing_on.author(house, row) != row.sender:
+        return
     if state is State.IN_DOUBT:
         text = f"in doubt, it may have been delivered: {error.text or error.condition}"
         error = StanzaError(error.condition, text, type=error.type)

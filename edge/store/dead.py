@@ -150,7 +150,8 @@ def _anew(tx: Transaction, found: Dead, recipient: str) -> int | None:
     content, source = body(tx, found.row), found.sender.partition("/")[0]
     size = custody.charge(found.msg_id or "", content)
     message = source, found.sender, found.msg_id, found.qos, content, size
-    return outbox.add(tx, recipient, *message)
+    only = found.destination if "/" in found.destination else None  # it was for one session alone
+    return outbox.add(tx, recipient, *message, only=only)
 
 
 def _again(tx: Transaction, found: Dead, recipient: str, session: str, number: int) -> int | None:
