@@ -18,17 +18,13 @@ import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from edge import __version__, config, timekeeping, upkeep
-from edge.admin.control import Running
+from edge import __version__, answering, config, timekeeping, upkeep
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers import notices
 from edge.handlers.router import Router
 from edge.net import systemd
 from edge.net.alarm import Alarm
 from edge.net.clock import Clock, Machine
-from edge.net.control import Control
 from edge.net.listener import Listener
 from edge.net.tally import Tally
 from edge.store import database, due, events, service
@@ -168,7 +164,7 @@ class App:
         places = await self._unless_stopped(front.start())
         if places is None:
             return
-        await self._answer_operators(stack, clock, front.used)
+        await self._answer_operators(stack, clock, store, front.used)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
         if settings.component is None:
             domain = settings.gateway.domain
@@ -200,25 +196,10 @@ class App:
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
     async def _answer_operators(
-        self, stack: AsyncExitStack, clock: Clock, used: Callable[[], dict[str, int]]
+        self, stack: AsyncExitStack, clock: Clock, store: Store, used: Callable[[], dict[str, int]]
     ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
-        began = asyncio.get_running_loop().time()
-        limits = msgspec.to_builtins(self._settings.limits)
-
-        def state() -> Running:
-            now = clock()
-            return Running(
-                version=__version__,
-                boot=clock.run.boot,
-                service=now.service,
-                uptime=asyncio.get_running_loop().time() - began,
-                synchronised=now.synchronised,
-                used=used(),
-                limits=limits,
-            )
-
-        control = Control(self._folder, state)
+        control = answering.control(self._folder, self._settings.limits, clock, store, used)
         stack.callback(control.stop)
         try:
             await control.start()

@@ -11,29 +11,36 @@ import os
 import socket
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from edge.errors import SetupError
+from edge.store.queue_view import Attendance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+T = TypeVar("T")
 
 SOCKET: Final = "control.sock"
 
 STATUS: Final = b"status"
 """The request for a `Running`."""
 
+MEMBERS: Final = b"members"
+"""With the number of a queue after a space, the request for a `There`."""
+
 PATIENCE: Final = 5.0
 """Seconds that a gateway has to answer; it takes milliseconds."""
 
-ANSWER_BYTES: Final = 64 * 1024
-"""The longest answer; that to `STATUS` has some 4 KiB."""
+ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""The longest answer: that to `MEMBERS` names a thousand sessions at most, each of 3 KiB at most;
+mostly 50 bytes. That to `STATUS` has some 4 KiB."""
 
-_READ: Final = 4096
+_READ: Final = 64 * 1024
 
 
 class Running(Struct, frozen=True, kw_only=True):
@@ -51,6 +58,13 @@ class Running(Struct, frozen=True, kw_only=True):
     synchronised: bool
     used: dict[str, int]
     limits: dict[str, int | float]
+
+
+class There(Struct, frozen=True, kw_only=True):
+    """By which sessions the members of a queue are there, at which service second."""
+
+    service: float
+    attending: list[Attendance]
 
 
 @contextmanager
@@ -71,10 +85,19 @@ def ask(folder: Path, patience: float = PATIENCE) -> Running | None:
 
     Raises `SetupError` if it does not answer within `patience` seconds, or may not be asked.
     """
+    return _asked(folder, STATUS, Running, patience)
+
+
+def members(folder: Path, queue: int, patience: float = PATIENCE) -> There | None:
+    """Ask the gateway of `folder` who is there of a queue, by its number; as `ask` does."""
+    return _asked(folder, b"%b %d" % (MEMBERS, queue), There, patience)
+
+
+def _asked(folder: Path, request: bytes, type: type[T], patience: float) -> T | None:
     place = folder / SOCKET
     try:
         with reachable(folder) as path, socket.socket(socket.AF_UNIX) as asking:
-            line = _exchange(asking, path, time.monotonic() + patience)
+            line = _exchange(asking, path, request, time.monotonic() + patience)
     except (FileNotFoundError, ConnectionRefusedError):  # never started; killed
         return None
     except (BrokenPipeError, ConnectionResetError):  # it has too many callers
@@ -84,20 +107,20 @@ def ask(folder: Path, patience: float = PATIENCE) -> Running | None:
     except OSError as error:
         raise SetupError(f"{place} cannot be asked: {error.strerror or error}") from None
     try:
-        return msgspec.json.decode(line, type=Running)
+        return msgspec.json.decode(line, type=type)
     except msgspec.DecodeError:
         raise SetupError(f"{place}: the gateway is busy, or of another version") from None
 
 
-def _exchange(asking: socket.socket, path: str, deadline: float) -> bytes:
+def _exchange(asking: socket.socket, path: str, request: bytes, deadline: float) -> bytes:
     asking.settimeout(max(deadline - time.monotonic(), 0.001))
     asking.connect(path)
-    asking.sendall(STATUS + b"\n")
-    answer = b""
+    asking.sendall(request + b"\n")
+    answer = bytearray()
     while not answer.endswith(b"\n") and len(answer) <= ANSWER_BYTES:
         asking.settimeout(max(deadline - time.monotonic(), 0.001))
         chunk = asking.recv(_READ)
         if not chunk:
             break
         answer += chunk
-    return answer
+    return bytes(answer)

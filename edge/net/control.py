@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from edge.admin import control
+from edge.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-    from edge.admin.control import Running
+    from edge.admin.control import Running, There
 
 CALLERS: Final = 8
 """Connections at once; a further one is closed."""
@@ -37,9 +38,15 @@ MODE: Final = 0o600
 class Control:
     """The socket of one gateway, of which only one runs in its folder."""
 
-    def __init__(self, folder: Path, state: Callable[[], Running]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        state: Callable[[], Running],
+        members: Callable[[int], Awaitable[There]],
+    ) -> None:
         self._folder = folder
         self._state = state
+        self._members = members
         self._server: asyncio.Server | None = None
         self._place = ExitStack()
         self.callers: set[_Caller] = set()
@@ -64,10 +71,16 @@ class Control:
         (self._folder / control.SOCKET).unlink(missing_ok=True)
         self._place.close()
 
-    def answer(self, request: bytes) -> bytes:
-        """Answer a line, without its end."""
+    async def answer(self, request: bytes) -> bytes:
+        """Answer a line, without its end; who is there of a queue takes a unit of work."""
+        words = request.split(b" ")
         if request == control.STATUS:
             return msgspec.json.encode(self._state()) + b"\n"
+        if len(words) == 2 and words[0] == control.MEMBERS and words[1].isdigit():
+            try:
+                return msgspec.json.encode(await self._members(int(words[1]))) + b"\n"
+            except StoreError:  # a full disk, say: the gateway is busy with it
+                return b'{"error":"the database"}\n'
         return b'{"error":"unknown request"}\n'
 
 
@@ -79,6 +92,7 @@ class _Caller(asyncio.Protocol):
         self._asked = b""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._answer: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
@@ -91,18 +105,25 @@ class _Caller(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101
+        if self._answer is not None:
+            return
         self._asked += data[: REQUEST_BYTES + 1]
         line, end, _ = self._asked.partition(b"\n")
         if end:
-            self._transport.write(self._owner.answer(line))
-            self._transport.close()
+            self._answer = asyncio.create_task(self._tell(self._transport, line))
         elif len(self._asked) > REQUEST_BYTES:
             self._transport.abort()
+
+    async def _tell(self, transport: asyncio.Transport, line: bytes) -> None:
+        transport.write(await self._owner.answer(line))
+        transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.callers.discard(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._answer is not None:
+            self._answer.cancel()
 
     def abort(self) -> None:
         """End the call now."""

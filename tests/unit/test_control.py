@@ -14,10 +14,11 @@ import pytest
 
 from edge.admin import control as asking
 from edge.admin import setup, status
-from edge.admin.control import Running
-from edge.errors import SetupError
+from edge.admin.control import Running, There
+from edge.errors import SetupError, StoreFull
 from edge.net import control
 from edge.net.control import CALLERS, REQUEST_BYTES, Control
+from edge.store.queue_view import Attendance
 
 WAIT_S = 10.0
 STATE = Running(
@@ -31,9 +32,21 @@ STATE = Running(
 )
 
 
+ATTENDING = [Attendance(4, "pump1@gw.example/w", able=True, stalled=False)]
+
+
+async def there(queue: int) -> There:
+    if queue == FAULTY:
+        raise StoreFull("no byte is left")
+    return There(service=9.5, attending=ATTENDING * queue)
+
+
+FAULTY = 13
+
+
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Control]:
-    made = Control(tmp_path, lambda: STATE)
+    made = Control(tmp_path, lambda: STATE, there)
     await made.start()
     yield made
     made.stop()
@@ -71,10 +84,47 @@ async def test_who_asks_is_told(served: Control, tmp_path: Path) -> None:
     await until(lambda: not served.callers)
 
 
+async def test_who_is_there_of_a_queue_is_told(served: Control, tmp_path: Path) -> None:
+    found = await asyncio.to_thread(asking.members, tmp_path, 1)
+    assert found == There(service=9.5, attending=ATTENDING)
+    found = await asyncio.to_thread(asking.members, tmp_path, 2000)
+    assert found is not None
+    assert len(found.attending) == 2000
+
+
+async def test_that_the_database_does_not_answer_is_told(served: Control, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="busy"):
+        await asyncio.to_thread(asking.members, tmp_path, FAULTY)
+
+
+async def test_who_asks_twice_is_answered_once(served: Control, tmp_path: Path) -> None:
+    assert (await call(tmp_path, b"members 1\nstatus\n")).count(b"\n") == 1
+
+
+async def test_a_question_that_takes_long_ends_with_the_socket(tmp_path: Path) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def long(_queue: int) -> There:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    made = Control(tmp_path, lambda: STATE, long)
+    await made.start()
+    asked = asyncio.create_task(call(tmp_path, b"members 1\n"))
+    await asyncio.wait_for(begun.wait(), WAIT_S)
+    made.stop()
+    assert await asked == b""
+    await asyncio.wait_for(ended.wait(), WAIT_S)
+
+
 async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
-        made = Control(tmp_path, lambda: STATE)
+        made = Control(tmp_path, lambda: STATE, there)
         await made.start()
         assert (tmp_path / asking.SOCKET).stat().st_mode & 0o777 == 0o600
         made.stop()
@@ -83,7 +133,7 @@ async def test_the_socket_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_it_is_gone_with_the_gateway(tmp_path: Path) -> None:
-    made = Control(tmp_path, lambda: STATE)
+    made = Control(tmp_path, lambda: STATE, there)
     made.stop()
     await made.start()
     assert names(tmp_path) == [asking.SOCKET]
@@ -96,7 +146,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(tmp_path / asking.SOCKET))
     assert await ask(tmp_path) is None
-    made = Control(tmp_path, lambda: STATE)
+    made = Control(tmp_path, lambda: STATE, there)
     await made.start()
     assert await ask(tmp_path) == STATE
     made.stop()
@@ -105,7 +155,7 @@ async def test_a_killed_gateways_socket_is_replaced(tmp_path: Path) -> None:
 async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     place = tmp_path / asking.SOCKET
     place.write_text("mine", "utf-8")
-    made = Control(tmp_path, lambda: STATE)
+    made = Control(tmp_path, lambda: STATE, there)
     with pytest.raises(OSError, match="in use"):
         await made.start()
     made.stop()
@@ -115,14 +165,16 @@ async def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 async def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    made = Control(folder, lambda: STATE)
+    made = Control(folder, lambda: STATE, there)
     await made.start()
     assert await ask(folder) == STATE
     made.stop()
     assert names(folder) == []
 
 
-@pytest.mark.parametrize("request_", [b"nothing\n", b"\n", b"status \n"])
+@pytest.mark.parametrize(
+    "request_", [b"nothing\n", b"\n", b"status \n", b"members\n", b"members x\n", b"members 1 2\n"]
+)
 async def test_an_unknown_request_is_told_so(
     served: Control, tmp_path: Path, request_: bytes
 ) -> None:
@@ -188,7 +240,7 @@ def answering(folder: Path, answer: bytes | None) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}\n", b"nonsense\n", b"x" * 100_000])
+@pytest.mark.parametrize("answer", [b"", b"{}\n", b"nonsense\n", b"x" * 5_000_000])
 def test_an_answer_that_is_none_is_told(tmp_path: Path, answer: bytes) -> None:
     setup.init(tmp_path / "gw", "gw.example")
     thread = answering(tmp_path / "gw", answer)

@@ -1,0 +1,57 @@
+"""What a running gateway tells the commands beside it over its control socket.
+
+The socket is `net.control`'s, and what is asked `admin.control`'s; the database is read by the
+commands themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edge import __version__
+from edge.admin.control import Running, There
+from edge.admin.queue_report import MEMBERS
+from edge.net.control import Control
+from edge.store import queue_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.limits import Limits
+    from edge.net.clock import Clock
+    from edge.store.commit import Store
+    from edge.store.database import Transaction
+
+
+def control(
+    folder: Path, limits: Limits, clock: Clock, store: Store, used: Callable[[], dict[str, int]]
+) -> Control:
+    """Make the control socket of a gateway that begins now; `used` is what the process alone
+    knows of its limits."""
+    began = asyncio.get_running_loop().time()
+    figures = msgspec.to_builtins(limits)
+
+    def state() -> Running:
+        now = clock()
+        return Running(
+            version=__version__,
+            boot=clock.run.boot,
+            service=now.service,
+            uptime=asyncio.get_running_loop().time() - began,
+            synchronised=now.synchronised,
+            used=used(),
+            limits=figures,
+        )
+
+    async def members(queue: int) -> There:
+        return await store.run(lambda tx: _there(tx, queue))
+
+    return Control(folder, state, members)
+
+
+def _there(tx: Transaction, queue: int) -> There:
+    return There(service=tx.now.service, attending=queue_view.attending(tx, queue, MEMBERS))
