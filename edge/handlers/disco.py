@@ -11,6 +11,7 @@ from functools import lru_cache
 from hashlib import sha1
 from typing import TYPE_CHECKING, Final
 
+from edge.handlers import destinations
 from edge.handlers.feature import Feature
 from edge.rules import access
 from edge.store import relations
@@ -62,27 +63,35 @@ def info(house: House, stanza: Stanza) -> Work:
     if node not in (None, f"{NODE}#{ver}"):
         raise StanzaError("item-not-found")
     own = SERVER if house.accounts else COMPONENT
-    return _answer(stanza, DISCO_INFO, _described(own, house.features), node)
+    return answer(stanza, DISCO_INFO, described(own, house.features), node)
 
 
-def items(_house: House, stanza: Stanza) -> Work:
-    """Answer disco#items: nothing stands below the gateway, nor below an account."""
+def items(house: House, stanza: Stanza) -> Work:
+    """Answer disco#items: the publish-subscribe service stands below the gateway."""
     _check_node(stanza)
-    return _answer(stanza, DISCO_ITEMS, b"")
+    service = {"jid": f"{destinations.PUBSUB}.{house.domain}", "name": "Publish-Subscribe"}
+    content = serialize.tag("item", service) if house.of_pubsub else b""
+    return answer(stanza, DISCO_ITEMS, content)
+
+
+def account_items(_house: House, stanza: Stanza) -> Work:
+    """Answer disco#items on behalf of an account: nothing stands below it."""
+    _check_node(stanza)
+    return answer(stanza, DISCO_ITEMS, b"")
 
 
 def account_info(_house: House, stanza: Stanza) -> Work:
     """Answer disco#info on behalf of an account."""
     _check_node(stanza)
-    return _answer(stanza, DISCO_INFO, _described(ACCOUNT, OF_ACCOUNT))
+    return answer(stanza, DISCO_INFO, described(ACCOUNT, OF_ACCOUNT))
 
 
 def another(_house: House, stanza: Stanza) -> Work:
     """Answer a query for the account of another, if the sender may know of it."""
     query = stanza.children[0]
     namespace = query.name[1:].partition("}")[0]
-    content = _described(ACCOUNT, OF_ACCOUNT) if namespace == DISCO_INFO else b""
-    answer = _answer(stanza, namespace, content)
+    content = described(ACCOUNT, OF_ACCOUNT) if namespace == DISCO_INFO else b""
+    answered = answer(stanza, namespace, content)
     account = jid.parse(stanza.attrs["to"]).local
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -92,7 +101,7 @@ def another(_house: House, stanza: Stanza) -> Work:
         elif "node" in query.attrs:
             error = StanzaError("item-not-found")
         if error is None:
-            return answer(tx, sender)
+            return answered(tx, sender)
         return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
     return work
@@ -103,12 +112,14 @@ def _check_node(stanza: Stanza) -> None:
         raise StanzaError("item-not-found")
 
 
-def _described(identity: dict[str, str], features: tuple[str, ...]) -> bytes:
+def described(identity: dict[str, str], features: tuple[str, ...]) -> bytes:
+    """Tell what something is, and what it does."""
     listed = b"".join(serialize.tag("feature", {"var": name}) for name in features)
     return serialize.tag("identity", identity) + listed
 
 
-def _answer(stanza: Stanza, namespace: str, content: bytes, node: str | None = None) -> Work:
+def answer(stanza: Stanza, namespace: str, content: bytes, node: str | None = None) -> Work:
+    """Answer a query of service discovery with what everybody may know."""
     payload = serialize.tag("query", {"node": node}, content, xmlns=namespace)
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
@@ -123,7 +134,7 @@ _ITEMS: Final = ("iq", "get", clark(DISCO_ITEMS, "query"))
 
 FEATURE = Feature(
     here={_INFO: info, _ITEMS: items},
-    mine={_INFO: account_info, _ITEMS: items},
+    mine={_INFO: account_info, _ITEMS: account_items},
     others={_INFO: another, _ITEMS: another},
     advertises=(CAPS, DISCO_INFO, DISCO_ITEMS),
     stream=capabilities,

@@ -17,7 +17,10 @@ itself. Who somebody is to a node is stored elsewhere, and so is what a roster s
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 AccessModel: TypeAlias = Literal["open", "whitelist", "presence", "roster"]
 """Who may subscribe and retrieve items (section 4.5)."""
@@ -88,6 +91,6 @@ def may_configure(affiliation: Affiliation) -> bool:
     return affiliation is Affiliation.OWNER
 
 
-def leaves_an_owner(before: dict[str, Affiliation], changes: dict[str, Affiliation]) -> bool:
-    """Tell whether a node has an owner still when affiliations, by bare JID, are changed."""
-    return Affiliation.OWNER in {**before, **changes}.values()
+def has_owner(affiliations: Iterable[Affiliation]) -> bool:
+    """Tell whether there is an owner among the affiliations of a node: one always is (8.9.2.4)."""
+    return Affiliation.OWNER in affiliations

@@ -8,6 +8,7 @@ known here, nor what a node has. Source: XEP-0060, sections 8.1 to 8.3 and 16.4.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from edge.rules.affiliation import AccessModel, PublishModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 MOST_LEVELS: Final = 32
 """Levels of a name, or a filter: what a person can still read; matching takes a step for each."""
@@ -184,6 +185,21 @@ FIELDS: Final = (
 
 _BY_VAR: Final = {field.var: field for field in FIELDS}
 _FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
+_NO: Final = (["0"], ["false"])
+_YES: Final = (["1"], ["true"])
+_NOTHING: Final[tuple[list[str], ...]] = ([], [""])
+
+FIXED: Final[Mapping[str, tuple[list[str], ...]]] = {
+    "pubsub#node_type": (["leaf"],),
+    "pubsub#subscribe": _YES,
+    "pubsub#notify_sub": _NO,
+    "pubsub#presence_based_delivery": _NO,
+    "pubsub#purge_offline": _NO,
+    "pubsub#body_xslt": _NOTHING,
+    "pubsub#dataform_xslt": _NOTHING,
+}
+"""Options of XEP-0060 that can be as they are and not otherwise: clients write them into forms of
+their own making."""
 
 
 def misnamed(name: str, most_bytes: int) -> str:
@@ -220,13 +236,13 @@ def configured(old: Config, values: Mapping[str, Sequence[str]], most_items: int
     changes: dict[str, object] = {}
     for var, given in values.items():
         name = "pubsub#queueing" if var == _QUEUEING else var
-        if name == "pubsub#node_type":
-            if list(given) != ["leaf"]:
-                raise Unacceptable(var, "leaf nodes are all there is")
+        if list(given) in FIXED.get(name, ()):
             continue
         field = _BY_VAR.get(name)
         if field is None:
-            raise Unacceptable(var, "there is no such option")
+            raise Unacceptable(
+                var, "that cannot be" if name in FIXED else "there is no such option"
+            )
         changes[field.name] = _value(field, given, most_items)
     return replace(old, **changes)
 

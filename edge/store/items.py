@@ -56,7 +56,7 @@ _BEFORE: Final = """
 SELECT id, item, publisher, wall, bytes, body FROM main.items
 WHERE node = ? AND id < ? ORDER BY id DESC LIMIT ? OFFSET ?
 """
-_NAMES: Final = "SELECT id, item FROM main.items WHERE node = ? AND id > ? ORDER BY id LIMIT ?"
+_NAMES: Final = "SELECT item FROM main.items WHERE node = ? ORDER BY id LIMIT ? OFFSET ?"
 _EARLIER: Final = "SELECT count(*) FROM main.items WHERE node = ? AND id < ?"
 _PURGE: Final = "DELETE FROM main.items WHERE node = ?"
 _OLDEST: Final = """
@@ -145,9 +145,10 @@ def page(
     return found[::-1] if backward else found
 
 
-def names(tx: Transaction, node_id: int, after: int, limit: int) -> list[tuple[int, str]]:
-    """Return place and ItemID of the first items of a node behind a place."""
-    return tx.rows(_NAMES, (node_id, after, limit))
+def names(tx: Transaction, node_id: int, start: int, limit: int) -> list[str]:
+    """Return the ItemIDs of items of a node, `limit` at most, in the order of their publication;
+    the first `start` are left out."""
+    return [str(item) for (item,) in tx.rows(_NAMES, (node_id, limit, start))]
 
 
 def earlier(tx: Transaction, node_id: int, place: int) -> int:

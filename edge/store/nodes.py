@@ -41,6 +41,7 @@ _SAVE: Final = "UPDATE nodes SET config = ? WHERE id = ?"
 _REMOVE: Final = "DELETE FROM nodes WHERE id = ?"
 _COUNT: Final = "SELECT count(*) FROM nodes"
 _COUNT_OF: Final = "SELECT count(*) FROM nodes WHERE owner = ?"
+_SUBSCRIBERS: Final = "SELECT count(*) FROM subscriptions WHERE node = ?"
 _HAS_SUBSCRIBER: Final = """
 SELECT 1 FROM subscriptions
 WHERE node = ? AND account = (SELECT id FROM accounts WHERE name = ?) LIMIT 1
@@ -85,6 +86,11 @@ def count(tx: Transaction, owner: str | None = None) -> int:
     """Return how many nodes there are: of who created them, a bare JID, or in all."""
     row = tx.row(_COUNT) if owner is None else tx.row(_COUNT_OF, (owner,))
     return int(row[0])
+
+
+def subscribers(tx: Transaction, id: int) -> int:
+    """Return how many subscriptions there are to a node."""
+    return int(tx.row(_SUBSCRIBERS, (id,))[0])
 
 
 def has_subscriber(tx: Transaction, id: int, account: str) -> bool:

@@ -5,26 +5,39 @@ How a node is configured later is `configuring`'s, what items and queues it has 
 
 from __future__ import annotations
 
+import secrets
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers import refusals
+from edge.handlers.feature import Feature
+from edge.handlers.pubsub import configuring, notifying, rights
+from edge.handlers.pubsub.notifying import Kind
+from edge.handlers.pubsub.requests import answering
 from edge.rules import node as rules
 from edge.rules import topic
 from edge.rules.affiliation import Affiliation
 from edge.rules.node import Config
-from edge.store import affiliations, nodes
-from edge.wire import jid, pubsub
+from edge.store import affiliations, events, items, nodes, queues, subscriptions
+from edge.store.events import NewEvent
+from edge.wire import jid, pubsub, serialize
 from edge.wire.errors import StanzaError
+from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER, clark
 
 if TYPE_CHECKING:
-    from edge.handlers.feature import House
+    from collections.abc import Sequence
+
+    from edge.handlers.feature import House, Work
     from edge.rules.access import Sender
     from edge.rules.topic import Filter
     from edge.store.database import Transaction
     from edge.store.nodes import Node
+    from edge.wire.stanza import Child, Stanza
 
 _DEFAULT: Final = Config()
+
+NAME_BYTES: Final = 10
+"""Of chance in the name of a node that was to have any."""
 
 
 def create(house: House, tx: Transaction, name: str, owner: str, config: Config = _DEFAULT) -> Node:
@@ -47,6 +60,8 @@ def create(house: House, tx: Transaction, name: str, owner: str, config: Config 
     _check_room(house, tx, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
+    if config.queueing:
+        configuring.make_queue(tx, node)
     return node
 
 
@@ -101,3 +116,118 @@ def _check_room(house: House, tx: Transaction, owner: str) -> None:
             raise pubsub.refusal(
                 "resource-constraint", "max-nodes-exceeded", f"{figure} nodes at most"
             )
+
+
+def creating(house: House, stanza: Stanza) -> Work:
+    """Make a node that somebody asks for, named or not, configured or not (section 8.1)."""
+    element, *rest = stanza.children[0].children
+    named = element.attrs.get("node")
+    name = secrets.token_hex(NAME_BYTES) if named is None else named
+    config = _wanted(house, rest)
+    check_name(house, name)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        create(house, tx, name, sender.bare, config)
+        return b"" if named else pubsub.payload(serialize.tag("create", {"node": name}))
+
+    return answering(house, stanza, act)
+
+
+def _wanted(house: House, rest: Sequence[Child]) -> Config:
+    """Return the configuration that stands behind a request for a node (section 8.1.3)."""
+    if not rest:
+        return _DEFAULT
+    (configure, *more) = rest
+    if more or configure.name != clark(PUBSUB, "configure") or "node" in configure.attrs:
+        raise pubsub.refusal("bad-request", text="<configure/> follows <create/>, without a node")
+    values = configuring.read(configure)
+    return configuring.configured(house, _DEFAULT, values or {})
+
+
+def deleting(house: House, stanza: Stanza) -> Work:
+    """Delete a node as its owner wants, and tell its subscribers (section 8.4)."""
+    element = stanza.children[0].children[0]
+    redirect = _redirect(element)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, element.attrs.get("node"))
+        rights.check_owner(house, tx, node, sender)
+        content = serialize.tag("delete", {"node": node.name}, redirect)
+        _tell(house, tx, node, content, Kind.DELETE)
+        _log(tx, sender, node, "deleted", _empty(tx, node))
+        nodes.remove(tx, node.id)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _redirect(element: Child) -> bytes:
+    """Return where subscribers are told to turn to, if the owner of a node says that."""
+    if not element.children:
+        return b""
+    (first, *more) = element.children
+    uri = first.attrs.get("uri")
+    if more or first.name != clark(PUBSUB_OWNER, "redirect") or not uri:
+        raise pubsub.refusal("bad-request", text="a <redirect/> has a URI")
+    return serialize.tag("redirect", {"uri": uri})
+
+
+def purging(house: House, stanza: Stanza) -> Work:
+    """Delete all items of a node as its owner wants, and tell its subscribers (section 8.5)."""
+    name = stanza.children[0].children[0].attrs.get("node")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, name)
+        rights.check_owner(house, tx, node, sender)
+        if not (node.config.persist_items or node.config.queueing):
+            raise pubsub.refusal(
+                "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
+            )
+        _log(tx, sender, node, "purged", _empty(tx, node))
+        _tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
+    """Tell all subscribers of a node what happens to it, the members of its queue as well."""
+    notifying.announce(house, tx, node, content, kind)
+    queue = queues.of_node(tx, node.id)
+    if queue is not None and notifying.wanted(node.config, kind):
+        for member in subscriptions.of_queue(tx, queue.id):
+            notifying.to_one(house, tx, member, content, node=node.name)
+
+
+def _empty(tx: Transaction, node: Node) -> int:
+    """Delete all items of a node; returns how many they were."""
+    queue = queues.of_node(tx, node.id)
+    return items.purge(tx, node.id) if queue is None else queues.purge(tx, queue.id)
+
+
+def _log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
+    value, level = float(count), "Notice"
+    event = NewEvent(
+        "node", sender.bare, topic=node.name, name=name, value=value, unit="items", level=level
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+FEATURE = Feature(
+    verbs={
+        ("set", clark(PUBSUB, "create")): creating,
+        ("set", clark(PUBSUB_OWNER, "delete")): deleting,
+        ("set", clark(PUBSUB_OWNER, "purge")): purging,
+    },
+    of_pubsub=tuple(
+        f"{PUBSUB}#{name}"
+        for name in (
+            "create-nodes",
+            "create-and-configure",
+            "instant-nodes",
+            "delete-nodes",
+            "purge-nodes",
+        )
+    ),
+    accounts=True,
+)
