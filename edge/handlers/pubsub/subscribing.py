@@ -110,7 +110,7 @@ def _subscribe(house: House, tx: Transaction, sender: Sender, request: _Request)
     new = options.changed(wanted.of, old, request.given or {}, house.limits)
     policy = _policy(wanted, new)
     if found is None:
-        _check_room(house, tx, sender)
+        check_room(house, tx, sender.bare, sender.account)
         found = _add(tx, sender, jid, request, wanted, new)
         if found.queue is not None:
             line.joined(house, tx, found)
@@ -171,25 +171,23 @@ def other_policy(policy: Choice) -> StanzaError:
     return pubsub.refusal("conflict", text=f"the policy of this share is {policy.value}")
 
 
-def _check_room(house: House, tx: Transaction, sender: Sender) -> None:
+def check_room(house: House, tx: Transaction, bare: str, account: str, *, beside: int = 0) -> None:
+    """Raise `StanzaError`, `too-many-subscriptions`, where one more exceeds a limit (section
+    6.1.3.9): of all, or of an account, by its bare JID and its name; `beside` so many others that
+    are about to be made."""
     limits = house.limits
     for rule, figure, found in (
         ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
         (
             "subscriptions_per_account",
             limits.subscriptions_per_account,
-            subscriptions.count(tx, sender.account),
+            subscriptions.count(tx, account),
         ),
     ):
-        if found >= figure:
-            refusals.log(house, tx, sender, rule, figure)
-            raise too_many(figure)
-
-
-def too_many(figure: int) -> StanzaError:
-    """Make the error for one subscription beyond a limit (section 6.1.3.9)."""
-    text = f"{figure} subscriptions at most"
-    return pubsub.refusal("policy-violation", "too-many-subscriptions", text, type="wait")
+        if found + beside >= figure:
+            refusals.log_source(house, tx, bare, rule, figure)
+            text = f"{figure} subscriptions at most"
+            raise pubsub.refusal("policy-violation", "too-many-subscriptions", text, type="wait")
 
 
 def _add(
