@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from firmware_sim.scenarios.commands import attack_command, custody_command
+from firmware_sim.scenarios.commands import attack_command, custody_command, workers_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ def run_group() -> None:
 
 run_group.add_command(custody_command)
 run_group.add_command(attack_command)
+run_group.add_command(workers_command)
 
 
 @run_group.command("count")

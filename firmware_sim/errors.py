@@ -60,3 +60,7 @@ class CannotDo(FirmwareError):
 
 class JobsError(FirmwareError):
     """The file of a worker is another's, in use, newer, damaged, or its disk failed."""
+
+
+class ScenarioFailed(FirmwareError):
+    """A scenario could not be played to its end; the text says why."""

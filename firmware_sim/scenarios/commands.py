@@ -1,4 +1,4 @@
-"""The commands `fieldpost-sim run custody` and `run attack`: scenarios with a gateway of their own.
+"""The commands `fieldpost-sim run custody`, `attack` and `workers`: with gateways of their own.
 
 Each makes what it needs in a folder, tells how far it is on standard error, prints the verdict, and
 exits with 0 if it is as it has to be, else with 1.
@@ -115,6 +115,38 @@ def attack_command(
         folder.keep = not verdict.passed
         _finish(verdict.lines(), verdict.as_json(), {}, as_json)
     sys.exit(0 if verdict.passed else 1)
+
+
+@click.command("workers")
+@click.option("--workers", type=click.IntRange(1, 1000), default=20, show_default=True)
+@click.option("--items", type=click.IntRange(2, 1_000_000), default=5_000, show_default=True)
+@click.option("--members", type=click.IntRange(0, 100), default=3, show_default=True)
+@_seconds("--seconds", 60.0, "Over which the second half of the items is published.")
+@_seconds("--patience", 120.0, "More seconds, until all is done.")
+@click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True)
+@click.option("--kills", type=click.IntRange(0, 1000), default=3, show_default=True)
+@_seed
+@_state
+@_as_json
+def workers_command(*, state: Path | None, as_json: bool, **given: Any) -> None:
+    """Let workers share a queue, while everything fails; judge each item.
+
+    It makes a gateway of its own. WORKERS behave for the first half of ITEMS, so that it can be
+    seen whether they are loaded alike; then, at FAULTS, a part of the deliveries, they crash, hang,
+    give back, leave and come back, and the gateway is killed KILLS times. MEMBERS is how many each
+    of three shares has, one at each level; they get a fifth as many items.
+    """
+    from firmware_sim.scenarios.workers import WorkersSettings, workers
+
+    with _Folder(state) as folder:
+        begun = time.monotonic()
+        ran = _run(lambda tell: workers(WorkersSettings(folder.path, **given), tell))
+        found = {"seconds": round(time.monotonic() - begun, 1), "kills": ran.kills}
+        found |= {fault.value: count for fault, count in sorted(ran.faults.items(), key=str)}
+        found["members crashed"] = ran.crashes
+        folder.keep = not ran.verdict.exact
+        _finish(ran.verdict.lines(), ran.verdict.as_json(), found, as_json)
+    sys.exit(0 if ran.verdict.exact else 1)
 
 
 class _Folder:

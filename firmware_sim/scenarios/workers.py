@@ -1,0 +1,248 @@
+"""The scenario `workers`: a queue, shares, and those who work on them, while everything fails.
+
+It makes a gateway of its own. First all workers behave, so that it can be seen whether the queue
+shares fairly; then they crash, hang, give items back, leave without a word and come back, members
+of shares crash, and the gateway is killed and started again. What is published and what goes wrong
+is `workers_plan`'s choice; `workers_verdict` judges what is found at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim import workers_verdict
+from firmware_sim.errors import ScenarioFailed
+from firmware_sim.own_gateway import Account, Option, OwnGateway
+from firmware_sim.publisher import Publisher
+from firmware_sim.scenarios.outages import kill_often
+from firmware_sim.scenarios.workers_cast import LOCK_S, Hand, Member, Press, Stage, jid
+from firmware_sim.scenarios.workers_evidence import gather, kept, waiting
+from firmware_sim.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
+from firmware_sim.workers_verdict import WorkersVerdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_OWNER: Final = "owner"
+_OPTIONS: Final[dict[str, Option]] = {
+    "retry_after": 2.0,  # seconds: a run is short
+    "retry_most": 10.0,
+    "unauthenticated_per_address": 200,  # all are at one address here, and come at once
+}
+_DELIVERIES: Final = 5  # after which the queue gives an item up
+_AT_ONCE: Final = 8  # items that a publisher has under way
+_START_S: Final = 60.0  # until all are subscribed
+_FAIR_S: Final = 120.0  # for the items that are done while all behave
+_LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersSettings:
+    """How a run goes: `items` go to the queue, the second half of them over `seconds`.
+
+    `members` is how many each share has. `faults` is the part of those deliveries at which
+    something goes wrong. `kills` is how often the gateway is killed. `patience` is how many seconds
+    more the run may take until all is done.
+    """
+
+    folder: Path
+    workers: int = 20
+    items: int = 5_000
+    members: int = 3
+    seconds: float = 60.0
+    patience: float = 120.0
+    faults: float = 0.05
+    kills: int = 3
+    seed: int = 1
+
+    @property
+    def plan(self) -> WorkersPlan:
+        """What is to be published, and what goes wrong."""
+        return WorkersPlan(self.seed, self.workers, self.items, self.members, self.faults)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersRan:
+    """A run that is over: its verdict, and what went wrong on purpose."""
+
+    verdict: WorkersVerdict
+    faults: Counter[Fault]
+    crashes: int
+    kills: int
+
+
+class _Run:
+    """All that play, at their gateway."""
+
+    def __init__(
+        self, settings: WorkersSettings, stage: Stage, tell: Callable[[str], None]
+    ) -> None:
+        self.stage, self.settings, self._tell = stage, settings, tell
+        plan = stage.plan
+        self.hands = [Hand(name, stage) for name in plan.names]
+        self.members = [Member(name, level, stage) for level in LEVELS for name in plan.crew(level)]
+        self.presses = {name: Press(name, stage) for name in plan.publishers}
+        self.fair: dict[str, int] = {}
+        self.published = 0
+
+    async def prepare(self) -> None:
+        """Create the nodes, and have everybody come and subscribe."""
+        await _create(self.stage)
+        self._tell("waiting until all are subscribed")
+        await asyncio.gather(*(each.start() for each in self._played()))
+
+    async def behave(self) -> None:
+        """Have the first half done, while nothing goes wrong."""
+        plan = self.stage.plan
+        items = list(plan.fair())
+        async with asyncio.timeout(_FAIR_S):
+            await self._publish(items, 0.0)
+            while True:
+                if sum(hand.done() for hand in self.hands) >= len(items):
+                    break
+                await asyncio.sleep(_LOOK_S)
+        self.fair = {hand.name: hand.done() for hand in self.hands}
+
+    async def fail(self) -> None:
+        """Have the rest done, while everything fails, and wait until nothing is left."""
+        settings = self.settings
+        killing = kill_often(self.stage.gateway, settings.kills, settings.seconds, settings.seed)
+        async with (
+            asyncio.timeout(settings.seconds + settings.patience),
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(killing)
+            group.create_task(self._publish(list(self.stage.plan.rough()), settings.seconds))
+        await self._drained()
+
+    async def stop(self) -> None:
+        """Stop all that play."""
+        await asyncio.gather(*(each.stop() for each in self._played()))
+
+    def _played(self) -> list[Hand | Member | Press]:
+        return [*self.hands, *self.members, *self.presses.values()]
+
+    async def report(self) -> None:
+        """Tell how far it is, for ever."""
+        plan = self.stage.plan
+        while True:
+            done = sum(hand.done() for hand in self.hands)
+            faults = sum(hand.happened.total() for hand in self.hands)
+            kills = self.stage.gateway.starts - 1
+            self._tell(
+                f"{self.published} published, {done}/{plan.items} done, {faults} faults,"
+                f" {kills} kills"
+            )
+            await asyncio.sleep(_LOOK_S)
+
+    async def _publish(self, items: Iterable[Publication], seconds: float) -> None:
+        """Publish, evenly over so many seconds, and wait until all is taken."""
+        rows = list(items)
+        step = seconds / max(len(rows), 1)
+        begun = asyncio.get_running_loop().time()
+        turns = {name: asyncio.Semaphore(_AT_ONCE) for name in self.presses}
+
+        async def one(place: int, row: Publication) -> None:
+            await asyncio.sleep(begun + place * step - asyncio.get_running_loop().time())
+            async with turns[row.publisher]:
+                await self.presses[row.publisher].publish(row)
+            self.published += 1
+
+        async with asyncio.TaskGroup() as group:
+            for place, row in enumerate(rows):
+                group.create_task(one(place, row))
+        await asyncio.gather(*(press.flush() for press in self.presses.values()))
+
+    async def _drained(self) -> None:
+        """Wait until queue and shares have nothing but dead items, and no worker is unsure."""
+        gateway = self.stage.gateway
+        async with asyncio.timeout(self.settings.patience):
+            while True:
+                left = await asyncio.to_thread(waiting, gateway.folder)
+                for level in LEVELS:
+                    left += await asyncio.to_thread(kept, self.stage, level)
+                left += sum(hand.unsure() for hand in self.hands)
+                if not left:
+                    return
+                await asyncio.sleep(_LOOK_S)
+
+
+async def workers(
+    settings: WorkersSettings, progress: Callable[[str], None] | None = None
+) -> WorkersRan:
+    """Run the scenario and judge it.
+
+    Args:
+        settings: how; `folder` is made, and keeps everything for who wants to look.
+        progress: told where the run is, twice a second.
+
+    Raises:
+        FirmwareError: a command of the gateway failed, or a file of somebody; or not all came.
+    """
+    tell, plan = progress or _silent, settings.plan
+    folder = settings.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    password = secrets.token_urlsafe(12)
+    crews = [name for level in LEVELS for name in plan.crew(level)]
+    names = [_OWNER, *plan.publishers, *plan.names, *crews]
+    tell(f"making a gateway with {len(names)} accounts")
+    accounts = [Account(name, password) for name in names]
+    gateway = await OwnGateway.make(folder / "gateway", accounts, _OPTIONS)
+    run = _Run(settings, Stage(plan, gateway, password, folder), tell)
+    try:
+        await gateway.start()
+        await _play(run)
+        failed = [hand for hand in run.hands if hand.failure is not None]
+    finally:
+        await run.stop()
+        await gateway.stop()
+    if failed:
+        raise ScenarioFailed(f"{failed[0].name} stopped: {failed[0].failure}")
+    presses = list(run.presses.values())
+    evidence = await asyncio.to_thread(gather, run.stage, presses, run.fair, _DELIVERIES)
+    faults = sum((hand.happened for hand in run.hands), Counter[Fault]())
+    crashes = sum(member.crashes for member in run.members)
+    verdict = workers_verdict.judge(plan, evidence)
+    return WorkersRan(verdict, faults, crashes, gateway.starts - 1)
+
+
+async def _play(run: _Run) -> None:
+    """Go through the run; what is not done when patience ends is told by the verdict."""
+    try:
+        async with asyncio.timeout(_START_S):
+            await run.prepare()
+    except TimeoutError as error:
+        raise ScenarioFailed(f"not all came in {_START_S:.0f} s") from error
+    reporting = asyncio.create_task(run.report())
+    try:
+        await run.behave()
+        await run.fail()
+    except TimeoutError:
+        pass
+    finally:
+        reporting.cancel()
+        await asyncio.gather(reporting, return_exceptions=True)
+
+
+async def _create(stage: Stage) -> None:
+    """Create the queue, and the nodes that the shares take in."""
+    async with Publisher(jid(_OWNER), stage.password, **stage.where) as owner:
+        service = await owner.service()
+        everyone = {"pubsub#access_model": "open", "pubsub#publish_model": "open"}
+        queue = {
+            "pubsub#queueing": "1",
+            "pubsub#queue_lock_timeout": f"{LOCK_S:.0f}",
+            "pubsub#queue_max_deliveries": str(_DELIVERIES),
+        }
+        await service.create(QUEUE, {**everyone, **queue})
+        for node in stage.plan.nodes:
+            await service.create(node, everyone)
+
+
+def _silent(_line: str) -> None:
+    """Tell nobody."""

@@ -1,0 +1,326 @@
+"""Those who play in a workers run: workers with their misfortunes, members of shares, publishers.
+
+Each keeps a durable record of its own, in a folder. What they publish, and what goes wrong, is
+`workers_plan`'s choice; whether what came of it is right, `workers_verdict`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import xml.etree.ElementTree as ET
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim import pubsub
+from firmware_sim.courier import Moment
+from firmware_sim.device import Device
+from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, OutboxFull, Unanswered
+from firmware_sim.jobs import Job, Tally
+from firmware_sim.limits import OutboxLimits, Policy, Reconnect, WorkLimits
+from firmware_sim.own_gateway import DOMAIN, HOST, OwnGateway
+from firmware_sim.publisher import Publisher
+from firmware_sim.pubsub import PUBSUB, Pubsub
+from firmware_sim.receiving import Received, Receiving
+from firmware_sim.worker import Worker
+from firmware_sim.workers_plan import QUEUE, Fault, Publication, Way, WorkersPlan
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+LOCK_S: Final = 3.0
+"""Seconds that a worker has for an item: a run is short."""
+
+JOB: Final = "urn:x-fieldpost:job"
+"""The namespace of the payloads."""
+
+_REQUESTS: Final = 5  # items that a worker, or a member, has at a time
+_POLICY: Final = Policy(retry_base=2.0, retry_cap=10.0, silence=10.0, max_attempts=50)
+_RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
+_AWAY_S: Final = (0.2, 1.5)  # seconds for which who left stays away
+_WORK_S: Final = 0.005  # that an item takes
+_FULL_S: Final = 0.25  # until a full outbox is tried again
+_AGAIN_S: Final = 0.5  # until a request that was not answered is repeated
+_TAKEN: Final = """
+CREATE TABLE taken (item TEXT PRIMARY KEY, times INTEGER NOT NULL DEFAULT 1) STRICT
+"""
+_TAKE: Final = (
+    "INSERT INTO taken (item) VALUES (?) ON CONFLICT (item) DO UPDATE SET times = times + 1"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where all play: the plan, the gateway, the password of all, and the folder of records."""
+
+    plan: WorkersPlan
+    gateway: OwnGateway
+    password: str
+    folder: Path
+
+    def file(self, name: str) -> Path:
+        """Give the file of one that plays."""
+        return self.folder / f"{name}.db"
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """What each needs to connect."""
+        return {"ca_file": self.gateway.ca, "host": HOST, "port": self.gateway.port}
+
+
+def jid(name: str) -> str:
+    """Give the full JID of one that plays."""
+    return f"{name}@{DOMAIN}/w"
+
+
+class _Tasks:
+    """What goes on beside; all of it can be stopped."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Hand:
+    """A worker of the queue that now and then fails, leaves, and comes back."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        self.name, self._stage = name, stage
+        self._chance = random.Random(f"away/{stage.plan.seed}/{name}")  # noqa: S311 - repeatable
+        self._worker = self._make()
+        self._away = False
+        self._tasks = _Tasks()
+        self.happened: Counter[Fault] = Counter()
+
+    def _make(self) -> Worker:
+        number = self._stage.plan.names.index(self.name)
+        return Worker(
+            jid(self.name),
+            self._stage.password,
+            node=QUEUE,
+            path=self._stage.file(self.name),
+            work=self._work,
+            by_account=number % 2 == 1,
+            limits=WorkLimits(_REQUESTS, keep=2 * self._stage.plan.items),
+            reconnect=_RECONNECT,
+            **self._stage.where,
+        )
+
+    async def start(self) -> None:
+        """Begin to work, and wait until it is subscribed."""
+        await self._worker.start()
+        await self._worker.subscribed()
+
+    async def stop(self) -> None:
+        """Stop for good."""
+        await self._tasks.stop()
+        await self._worker.close()
+
+    def done(self) -> int:
+        """Count what it did."""
+        with contextlib.suppress(DeviceStopped):
+            return self._worker.jobs.counts()[Tally.DONE]
+        return 0
+
+    def unsure(self) -> int:
+        """Count what it does not know the end of; one that is away does not know a thing."""
+        with contextlib.suppress(DeviceStopped):
+            return len(self._worker.jobs.asked()) + self._away
+        return 1
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it stopped by itself."""
+        return self._worker.failure
+
+    async def _work(self, job: Job) -> None:
+        if self._stage.plan.poison(job.item):
+            raise CannotDo(job.item)
+        fault = self._stage.plan.fault(self.name, job.item, job.times)
+        if fault is not None and not self._away:
+            await self._suffer(fault)
+        await asyncio.sleep(_WORK_S)
+
+    async def _suffer(self, fault: Fault) -> None:
+        self.happened[fault] += 1
+        if fault is Fault.UNLOCK:
+            raise CannotDo(fault.value)
+        if fault is Fault.SLOW:
+            await asyncio.sleep(self._chance.uniform(0.1, 0.6) * LOCK_S)
+        elif fault is Fault.CUT:
+            self._worker.cut()
+        else:
+            if fault is not Fault.HANG:
+                self._away = True
+                self._tasks.begin(self._leave(fault))
+            await asyncio.Event().wait()  # for ever, or until the item is no longer its own
+
+    async def _leave(self, fault: Fault) -> None:
+        """Go in one way or another, and come back."""
+        worker, away = self._worker, self._chance.uniform(*_AWAY_S)
+        if fault in (Fault.CRASH, Fault.GONE):
+            await worker.kill()
+            await asyncio.sleep(0.0 if fault is Fault.CRASH else away)
+            self._worker = self._make()
+            await self._worker.start()
+        else:
+            if fault is Fault.HIDE:
+                worker.hide()
+            else:
+                with contextlib.suppress(FirmwareError):
+                    await worker.leave()
+            await asyncio.sleep(away)
+            with contextlib.suppress(FirmwareError):
+                await worker.rejoin()
+        self._away = False
+
+
+class Member:
+    """A member of a share: a device that takes what comes, and now and then crashes over it."""
+
+    def __init__(self, name: str, level: int, stage: Stage) -> None:
+        self.name, self.level, self._stage = name, level, stage
+        self._device = self._make()
+        self._pubsub: Pubsub | None = None
+        self._subscribed = asyncio.Event()
+        self._crashed: set[str] = set()
+        self._turn = asyncio.Lock()
+        self._tasks = _Tasks()
+
+    @property
+    def crashes(self) -> int:
+        """How often it crashed."""
+        return len(self._crashed)
+
+    def _make(self) -> Device:
+        file = self._stage.file(self.name)
+        return Device(
+            jid(self.name),
+            self._stage.password,
+            outbox_path=file.with_suffix(".outbox"),
+            policy=_POLICY,
+            reconnect=_RECONNECT,
+            receive=Receiving(file, self._take, afterwards=self._taken, schema=_TAKEN),
+            prepare=self._prepare,
+            **self._stage.where,
+        )
+
+    async def start(self) -> None:
+        """Begin, and wait until it is subscribed."""
+        await self._device.start()
+        self._tasks.begin(self._subscribe())
+        await self._subscribed.wait()
+
+    async def stop(self) -> None:
+        """Stop for good."""
+        await self._tasks.stop()
+        await self._device.close()
+
+    def _prepare(self, client: Any) -> None:
+        self._pubsub = Pubsub(client, f"pubsub.{DOMAIN}")
+
+    async def _subscribe(self) -> None:
+        """Subscribe once: the subscription outlives sessions, and the gateway."""
+        options = {"pubsub#qos": str(self.level), "pubsub#queue_requests": str(_REQUESTS)}
+        while not self._subscribed.is_set():
+            if not self._device.online or self._pubsub is None:
+                await self._device.changed()
+                continue
+            try:
+                share = self._stage.plan.share(self.level)
+                await self._pubsub.subscribe(share, jid(self.name).partition("/")[0], options)
+                self._subscribed.set()
+            except Unanswered:
+                await asyncio.sleep(_AGAIN_S)
+
+    def _take(self, message: Received, db: sqlite3.Connection) -> None:
+        for told in pubsub.read(message.xml()):
+            db.execute(_TAKE, (told.item,))
+
+    def _taken(self, message: Received) -> None:
+        for told in pubsub.read(message.xml()):
+            if told.item not in self._crashed and self._stage.plan.crash(self.name, told.item):
+                self._crashed.add(told.item)
+                self._device.cut()  # before it can answer
+                self._tasks.begin(self._restart())
+
+    async def _restart(self) -> None:
+        async with self._turn:
+            await self._device.kill()
+            self._device = self._make()
+            await self._device.start()
+
+
+class Press:
+    """A publisher, by iq and by messages, that goes on until each item is taken."""
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        self.name, self._stage = name, stage
+        self._publisher = Publisher(
+            f"{name}@{DOMAIN}/iq", stage.password, reconnect=_RECONNECT, **stage.where
+        )
+        many = 2 * stage.plan.items
+        self._device = Device(
+            jid(name),
+            stage.password,
+            outbox_path=stage.file(name),
+            policy=_POLICY,
+            limits=OutboxLimits(keep_done=many, keep_failed=many),
+            reconnect=_RECONNECT,
+            observe=self._observe,
+            **stage.where,
+        )
+        self.tries: Counter[str] = Counter()
+        """How often each item that went by iq may have been published."""
+        self.offers: Counter[int] = Counter()
+        """How often each message of its outbox was sent."""
+
+    async def start(self) -> None:
+        """Begin to connect."""
+        self._publisher.start()
+        await self._device.start()
+
+    async def stop(self) -> None:
+        """Stop."""
+        await self._publisher.close()
+        await self._device.close()
+
+    async def publish(self, publication: Publication) -> None:
+        """Publish an item; it returns when the service has it, or the outbox does."""
+        payload = ET.Element(f"{{{JOB}}}job", {"item": publication.item})
+        if publication.way is Way.IQ:
+            node, item = publication.node, publication.item
+            self.tries[item] = await self._publisher.publish(node, item, payload)
+            return
+        item = f"<item xmlns='{PUBSUB}' id='{publication.item}'>"
+        body = f"<message>{item}<job xmlns='{JOB}' item='{publication.item}'/></item></message>"
+        qos = 2 if publication.way is Way.ASSURED else 1
+        to = f"pubsub.{DOMAIN}/{publication.node}"
+        while True:
+            try:
+                await self._device.send(body, to=to, qos=qos, label=publication.item)
+            except OutboxFull:
+                await asyncio.sleep(_FULL_S)
+            else:
+                return
+
+    async def flush(self) -> None:
+        """Wait until each message has ended."""
+        await self._device.flush()
+
+    def _observe(self, moment: Moment, number: int) -> None:
+        self.offers[number] += moment is Moment.OFFERED

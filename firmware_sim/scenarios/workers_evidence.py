@@ -1,0 +1,110 @@
+"""Gathers what is found when a workers run is over: records, and what the gateway's commands tell.
+
+Workers' and members' files tell what they did, publishers' outboxes what they believe, and
+`fieldpost queue show` what the gateway keeps, and why. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim import gateway_command
+from firmware_sim.inbox import Inbox
+from firmware_sim.jobs import Jobs
+from firmware_sim.limits import OutboxLimits
+from firmware_sim.outbox import Outbox
+from firmware_sim.scenarios.workers_cast import jid
+from firmware_sim.sender import Level, State
+from firmware_sim.workers_plan import LEVELS, QUEUE
+from firmware_sim.workers_verdict import Dead, Evidence, Taken, Worked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from firmware_sim.scenarios.workers_cast import Press, Stage
+
+_DEAD: Final = "dead"
+_TAKEN: Final = "SELECT item, times FROM taken"
+
+
+def gather(
+    stage: Stage, presses: Sequence[Press], fair: Mapping[str, int], most_deliveries: int
+) -> Evidence:
+    """Gather everything.
+
+    Args:
+        stage: of the run; all that play are stopped, the gateway may run.
+        presses: its publishers.
+        fair: how many items each worker did while all behaved.
+        most_deliveries: of the queue.
+
+    Raises:
+        FirmwareError: a file cannot be read, or a command of the gateway failed.
+    """
+    published = Counter[str]()
+    for press in presses:
+        published.update(press.tries)
+        published.update(_offered(stage, press))
+    items = show(stage.gateway.folder, QUEUE, 2 * stage.plan.items)["items"]
+    return Evidence(
+        published=published,
+        worked=[row for name in stage.plan.names for row in _worked(stage, name)],
+        taken=[row for level in LEVELS for row in _taken(stage, level)],
+        dead={
+            row["item"]: Dead(row["deliveries"], row["reason"])
+            for row in items
+            if row["state"] == _DEAD
+        },
+        left={row["item"]: row["why"] for row in items if row["state"] != _DEAD},
+        fair=fair,
+        shares={level: kept(stage, level) for level in LEVELS},
+        most_deliveries=most_deliveries,
+    )
+
+
+def show(gateway: Path, queue: str, limit: int) -> dict[str, Any]:
+    """Ask a gateway for a queue: its counts, its members, and its items up to a limit of each."""
+    words = ("queue", "show", queue, "--json", "--limit", str(limit), "--dir", gateway)
+    found: dict[str, Any] = json.loads(gateway_command.run(*words))
+    return found
+
+
+def waiting(gateway: Path) -> int:
+    """Say how many items the queue has that are not dead."""
+    found = show(gateway, QUEUE, 1)
+    return int(found["depth"]) - int(found[_DEAD])
+
+
+def kept(stage: Stage, level: int) -> int:
+    """Say how many items a share has, dead ones too; none if there is no such share."""
+    if not stage.plan.members:
+        return 0
+    return int(show(stage.gateway.folder, stage.plan.share(level), 1)["depth"])
+
+
+def _offered(stage: Stage, press: Press) -> dict[str, int]:
+    """Read from an outbox how often each item may be published that is not certainly lost."""
+    many = 2 * stage.plan.items
+    limits = OutboxLimits(keep_done=many, keep_failed=many)
+    with Outbox.open(stage.file(press.name), jid(press.name), limits) as outbox:
+        return {
+            record.label: press.offers[record.number] if record.level is Level.ACKNOWLEDGED else 1
+            for record in outbox.records(State.DONE, State.IN_DOUBT)
+        }
+
+
+def _worked(stage: Stage, name: str) -> Iterator[Worked]:
+    keep = 2 * stage.plan.items
+    with Jobs.open(stage.file(name), jid(name), QUEUE, keep=keep) as jobs:
+        for record in jobs.records():
+            yield Worked(name, record.item, record.state, record.runs, record.commits)
+
+
+def _taken(stage: Stage, level: int) -> Iterator[Taken]:
+    for name in stage.plan.crew(level):
+        with Inbox.open(stage.file(name), jid(name)) as inbox:
+            for item, times in inbox.database.execute(_TAKEN):
+                yield Taken(name, level, item, times)
