@@ -1,0 +1,59 @@
+"""What stands deeper in a stanza than its envelope, and slices that can be put anywhere."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.wire.errors import FragmentError
+from edge.wire.nested import opened
+from edge.wire.stanza import anywhere, parse_fragment
+
+PUBLISH = (
+    b"<publish xmlns='urn:p' node='a'><item id='1'><entry xmlns='urn:x'><b>t</b></entry></item>"
+    b"<item id='2'/></publish>"
+)
+
+
+def test_children_and_grandchildren_are_slices() -> None:
+    found = opened(PUBLISH)
+    assert (found.name, found.attrs) == ("{urn:p}publish", {"node": "a"})
+    assert [child.attrs["id"] for child in found.children] == ["1", "2"]
+    (entry,) = found.children[0].children
+    assert entry.raw == b"<entry xmlns='urn:x'><b>t</b></entry>"
+    assert not found.children[1].children
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"<a", b"<a>", b"<a/><b/>", b"text", b"<a/>x", b"</s:stream>", b"<a/></s:stream>"]
+)
+def test_what_is_not_one_element_is_refused(raw: bytes) -> None:
+    with pytest.raises(FragmentError):
+        opened(raw)
+
+
+def test_what_is_too_large_is_refused() -> None:
+    with pytest.raises(FragmentError):
+        opened(PUBLISH, max_bytes=len(PUBLISH) - 1)
+    assert opened(PUBLISH, max_bytes=200)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"<a><b/></a>",
+        b"<a xmlns='urn:x'/>",
+        b"<c:a xmlns:c='urn:c' x='1'><b/></c:a>",
+        b"<c:a xmlns:c='jabber:client'><b xmlns='urn:x'/></c:a>",
+        b"<a xmlns=''><b/></a>",
+    ],
+)
+@pytest.mark.parametrize("around", [b"jabber:client", b"urn:p"])
+def test_a_slice_means_the_same_wherever_it_is_put(raw: bytes, around: bytes) -> None:
+    (child,) = opened(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
+    meant = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
+    moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % anywhere(child))[0]
+    assert ElementTree.canonicalize(ElementTree.tostring(moved)) == ElementTree.canonicalize(
+        ElementTree.tostring(meant)
+    )
