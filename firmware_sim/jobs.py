@@ -159,7 +159,7 @@ class Jobs:
             self._db.execute(_WORKED, job)
             self._db.execute(_COUNT, (Tally.WORKED.value,))
 
-    def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], None]) -> bool:
+    def commit(self, item: str, apply: Callable[[Job, sqlite3.Connection], object]) -> bool:
         """Commit what was done, since its deletion is confirmed.
 
         Args:

@@ -1,0 +1,126 @@
+"""A worker's file: what it keeps of each item, across crashes, and what it tells apart."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.errors import JobsError
+from firmware_sim.jobs import Job, Jobs, Record, State, Tally
+
+JID, NODE = "w1@gw.example/w", "jobs"
+JOB = Job("j1", "<job/>", 0)
+SCHEMA = "CREATE TABLE effect (item TEXT NOT NULL) STRICT"
+
+
+def write(job: Job, db: sqlite3.Connection) -> None:
+    db.execute("INSERT INTO effect VALUES (?)", (job.item,))
+
+
+def effects(jobs: Jobs) -> list[str]:
+    return [item for (item,) in jobs.database.execute("SELECT item FROM effect")]
+
+
+def opened(path: Path, jid: str = JID, node: str = NODE, keep: int = 100) -> Jobs:
+    return Jobs.open(path, jid, node, keep=keep, schema=SCHEMA)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "w.db"
+
+
+def test_what_was_worked_on_is_asked_for_until_it_is_confirmed(path: Path) -> None:
+    with opened(path) as jobs:
+        jobs.worked(JOB)
+        assert jobs.asked() == ["j1"]
+        assert effects(jobs) == []
+    with opened(path) as jobs:  # as after a crash
+        assert jobs.asked() == ["j1"]
+        assert jobs.commit("j1", write)
+        assert jobs.asked() == []
+        assert effects(jobs) == ["j1"]
+        assert list(jobs.records()) == [Record("j1", State.DONE, 1, 1, 0)]
+
+
+def test_a_confirmation_that_comes_twice_commits_once(path: Path) -> None:
+    with opened(path) as jobs:
+        jobs.worked(JOB)
+        assert [jobs.commit("j1", write) for _ in range(3)] == [True, False, False]
+        assert effects(jobs) == ["j1"]
+        assert jobs.counts()[Tally.REPEATED] == 2
+        assert jobs.counts()[Tally.DONE] == 1
+
+
+def test_what_was_never_worked_on_is_not_committed(path: Path) -> None:
+    with opened(path) as jobs:
+        assert not jobs.commit("j1", write)
+        assert not jobs.undo("j1")
+        assert effects(jobs) == []
+
+
+def test_what_is_undone_can_still_be_confirmed(path: Path) -> None:
+    with opened(path) as jobs:
+        jobs.worked(JOB)
+        assert jobs.undo("j1")
+        assert jobs.asked() == []
+        assert not jobs.undo("j1")
+        assert jobs.commit("j1", write)
+        assert list(jobs.records()) == [Record("j1", State.DONE, 1, 1, 0)]
+        assert not jobs.undo("j1")
+
+
+def test_an_item_that_comes_again_counts_its_runs(path: Path) -> None:
+    with opened(path) as jobs:
+        jobs.worked(JOB)
+        jobs.undo("j1")
+        jobs.worked(Job("j1", "<job/>", 2))
+        jobs.commit("j1", write)
+        jobs.worked(Job("j1", "<job/>", 0))
+        assert list(jobs.records()) == [Record("j1", State.ASKED, 3, 1, 2)]
+
+
+def test_a_commit_that_fails_leaves_nothing(path: Path) -> None:
+    def fail(job: Job, db: sqlite3.Connection) -> None:
+        write(job, db)
+        raise ValueError(job.item)
+
+    with opened(path) as jobs:
+        jobs.worked(JOB)
+        with pytest.raises(ValueError, match="j1"):
+            jobs.commit("j1", fail)
+        assert jobs.asked() == ["j1"]
+        assert effects(jobs) == []
+        with pytest.raises(JobsError, match="no such table"):
+            jobs.commit("j1", lambda _job, db: db.execute("INSERT INTO missing VALUES (1)"))
+        assert jobs.commit("j1", write)
+
+
+def test_it_forgets_the_oldest_that_are_over_and_counts_all(path: Path) -> None:
+    with opened(path, keep=2) as jobs:
+        for number in range(5):
+            jobs.worked(Job(f"j{number}", "", 0))
+        jobs.undo("j0")
+        for number in (2, 3, 4):
+            jobs.commit(f"j{number}", write)
+        assert [row.item for row in jobs.records()] == ["j1", "j3", "j4"]
+        assert jobs.asked() == ["j1"]
+        assert jobs.counts()[Tally.WORKED] == 5
+        assert jobs.counts()[Tally.DONE] == 3
+        assert jobs.counts()[Tally.UNDONE] == 1
+
+
+def test_it_is_one_workers_of_one_queue(path: Path, tmp_path: Path) -> None:
+    with opened(path):
+        pass
+    with pytest.raises(JobsError, match="belongs to"):
+        opened(path, jid="w2@gw.example/w")
+    with pytest.raises(JobsError, match="belongs to"):
+        opened(path, node="others")
+    with opened(path), pytest.raises(JobsError, match="locked"):
+        opened(path)
+    (tmp_path / "text").write_text("no database, but longer than a header of one" * 10)
+    with pytest.raises(JobsError, match="not a database"):
+        opened(tmp_path / "text")
