@@ -14,7 +14,7 @@ from edge import config, credentials
 from edge.admin import certificates, durable, moment, pki
 from edge.admin.transactions import changing, reading
 from edge.errors import FieldpostError, SetupError
-from edge.store import accounts, events, roster
+from edge.store import accounts, affiliations, events, roster
 from edge.store import certificates as issued_certificates
 from edge.store.events import NewEvent
 
@@ -112,6 +112,7 @@ def add(
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
         roster.strike_out(tx, jid)
+        affiliations.strike_out(tx, jid)
 
     if not certificate:
         with changing(folder) as tx:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -68,14 +68,25 @@ class Config(Struct, frozen=True, omit_defaults=True):
 
 
 class Kind(Enum):
-    """What kind of value an option has; the value is the type of field in a form (XEP-0004)."""
+    """What kind of value an option has."""
 
-    TEXT = "text-single"
-    TEXTS = "text-multi"
-    FLAG = "boolean"
-    NUMBER = "text-single "
-    SECONDS = "text-single  "
-    CHOICE = "list-single"
+    TEXT = "a text"
+    TEXTS = "texts"
+    FLAG = "1 or 0"
+    NUMBER = "an integer"
+    SECONDS = "a number of seconds"
+    CHOICE = "one of several words"
+
+
+_FORM_TYPES: Final = {
+    Kind.TEXT: "text-single",
+    Kind.TEXTS: "text-multi",
+    Kind.FLAG: "boolean",
+    Kind.NUMBER: "text-single",
+    Kind.SECONDS: "text-single",
+    Kind.CHOICE: "list-single",
+}
+"""The type of field that an option is in a form (XEP-0004, section 3.3)."""
 
 
 class Field(NamedTuple):
@@ -100,10 +111,14 @@ class Field(NamedTuple):
     @property
     def form_type(self) -> str:
         """Its type in a form."""
-        return self.kind.value.strip()
+        return _FORM_TYPES[self.kind]
 
 
 DAY: Final = 86_400
+
+_EXPIRE: Final = "item_expire"
+_MAX: Final = "max"
+"""The most of a number that there can be (XEP-0060, section 16.4.3)."""
 
 FIELDS: Final = (
     Field("title", Kind.TEXT, "A short name for people", most=128),
@@ -136,7 +151,11 @@ FIELDS: Final = (
     Field("persist_items", Kind.FLAG, "Keep items"),
     Field("max_items", Kind.NUMBER, "How many items to keep, the newest; `max` for the most", 1),
     Field(
-        "item_expire", Kind.NUMBER, "Seconds after which an item expires; 0 for never", 0, 366 * DAY
+        "item_expire",
+        Kind.NUMBER,
+        "Seconds after which an item expires; `max` for never",
+        0,
+        366 * DAY,
     ),
     Field(
         "send_last_published_item",
@@ -250,15 +269,17 @@ def configured(old: Config, values: Mapping[str, Sequence[str]], most_items: int
 def written(config: Config) -> Iterator[tuple[Field, list[str]]]:
     """Tell the values of all options, as they stand in a form."""
     for field in FIELDS:
-        yield field, _texts(getattr(config, field.name))
+        yield field, _texts(field, getattr(config, field.name))
 
 
-def _texts(value: object) -> list[str]:
-    if isinstance(value, tuple):
+def _texts(field: Field, value: Any) -> list[str]:
+    if field.kind is Kind.TEXTS:
         return list(value)
-    if isinstance(value, bool):
+    if field.kind is Kind.FLAG:
         return ["1" if value else "0"]
-    return [f"{value:g}" if isinstance(value, float) else str(value)]
+    if field.name == _EXPIRE and value == 0:
+        return [_MAX]
+    return [str(value).removesuffix(".0")]
 
 
 def _value(field: Field, given: Sequence[str], most_items: int) -> object:
@@ -287,8 +308,8 @@ def _single(field: Field, text: str) -> object:
 
 
 def _number(field: Field, text: str, most: int) -> float:
-    if text == "max" and not field.most:
-        return most
+    if text == _MAX and (field.name == _EXPIRE or not field.most):
+        return 0 if field.most else most
     try:
         value = float(text) if field.kind is Kind.SECONDS else int(text)
     except ValueError:

@@ -59,7 +59,7 @@ def read(query: Element, most: int = PAGE) -> Request | None:
     after, before = (found.findtext(clark(RSM, name)) for name in ("after", "before"))
     if sum(given is not None for given in (index, after, before)) > 1:
         raise StanzaError("bad-request", "a page is after, before, or at an index")
-    return Request(most if size is None else min(size, most), after, before, index)
+    return Request(most if size is None else min(size, most), after or None, before, index)
 
 
 def _number(found: Element, name: str) -> int | None:

@@ -1,0 +1,159 @@
+"""Data forms and result sets, to XML and from it."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.wire import forms, rsm
+from edge.wire.errors import StanzaError
+from edge.wire.namespaces import DATA_FORMS, RSM
+from edge.wire.rsm import Page, Request
+
+KIND = "http://jabber.org/protocol/pubsub#node_config"
+NS = f"{{{DATA_FORMS}}}"
+
+
+def tree(xml: str | bytes) -> ElementTree.Element:
+    return ElementTree.fromstring(xml)  # noqa: S314
+
+
+def filled(fields: str, type: str = "submit") -> ElementTree.Element:
+    return tree(f"<x xmlns='{DATA_FORMS}' type='{type}'>{fields}</x>")
+
+
+def field(var: str, *values: str) -> str:
+    content = "".join(f"<value>{value}</value>" for value in values)
+    return f"<field var='{var}'>{content}</field>"
+
+
+def test_a_form_is_written_with_all_that_it_says() -> None:
+    xml = forms.write(
+        "form",
+        KIND,
+        [
+            forms.Field("a", "text-single", ("<1>",), required=True, label="What's that?"),
+            forms.Field("b", "list-single", ("x",), options=(("x", "the first"), ("y", "other"))),
+            forms.Field("c", "text-multi"),
+        ],
+    )
+    form = tree(xml)
+    assert (form.tag, form.get("type")) == (forms.X, "form")
+    kind, a, b, c = form
+    assert (kind.get("var"), kind.get("type")) == ("FORM_TYPE", "hidden")
+    assert kind.findtext(f"{NS}value") == KIND
+    assert (a.get("label"), a[0].tag, a.findtext(f"{NS}value")) == (
+        "What's that?",
+        f"{NS}required",
+        "<1>",
+    )
+    assert [(o.get("label"), o.findtext(f"{NS}value")) for o in b.iterfind(f"{NS}option")] == [
+        ("the first", "x"),
+        ("other", "y"),
+    ]
+    assert (c.get("var"), c.get("label"), len(c)) == ("c", None, 0)
+
+
+def test_what_is_written_is_read_again() -> None:
+    written = forms.write("submit", KIND, [forms.Field("a", "text-multi", ("1", "", "2"))])
+    assert forms.read(tree(written), KIND) == {"a": ["1", "", "2"]}
+
+
+def test_a_form_that_was_filled_in_gives_its_values() -> None:
+    form = filled(field("a", "1") + field("b") + field("FORM_TYPE", KIND))
+    assert forms.read(form, KIND) == forms.read(form) == {"a": ["1"], "b": []}
+    assert forms.read(filled(field("a", "1")), KIND) == {"a": ["1"]}
+    assert not forms.is_cancelled(form)
+
+
+def test_a_form_may_be_cancelled() -> None:
+    assert forms.is_cancelled(filled("", "cancel"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        filled(field("a", "1"), "form"),
+        tree("<x type='submit'/>"),
+        filled("<field><value>1</value></field>"),
+        filled(field("a", "1") + field("a", "2")),
+        filled(field("FORM_TYPE", "urn:other")),
+    ],
+)
+def test_what_is_no_such_form_is_refused(form: ElementTree.Element) -> None:
+    with pytest.raises(StanzaError, match="bad-request"):
+        forms.read(form, KIND)
+
+
+# Result sets
+
+IDS = ["a", "c", "e", "g", "i"]
+
+
+def asked(content: str) -> Request | None:
+    return rsm.read(tree(f"<query><set xmlns='{RSM}'>{content}</set></query>"))
+
+
+def test_who_asks_for_no_part_gets_none() -> None:
+    assert rsm.read(tree("<query/>")) is None
+    assert rsm.page(None, IDS) == Page(IDS, 0, 5)
+    assert rsm.page(None, IDS).whole
+    many = [f"{number:04}" for number in range(rsm.PAGE + 1)]
+    assert not rsm.page(None, many).whole
+
+
+@pytest.mark.parametrize(
+    ("content", "ids", "start"),
+    [
+        ("<max>2</max>", ["a", "c"], 0),
+        ("<max>2</max><after>c</after>", ["e", "g"], 2),
+        ("<max>2</max><after>b</after>", ["c", "e"], 1),
+        ("<max>2</max><after>i</after>", [], 5),
+        ("<max>2</max><before/>", ["g", "i"], 3),
+        ("<max>2</max><before>e</before>", ["a", "c"], 0),
+        ("<max>3</max><before>d</before>", ["a", "c"], 0),
+        ("<max>2</max><index>1</index>", ["c", "e"], 1),
+        ("<max>2</max><index>9</index>", [], 9),
+        ("<max>0</max>", [], 0),
+        ("<after>e</after>", ["g", "i"], 3),
+        ("<max>999999</max>", IDS, 0),
+    ],
+)
+def test_the_page_that_is_asked_for(content: str, ids: list[str], start: int) -> None:
+    assert rsm.page(asked(content), IDS) == Page(ids, start, 5)
+
+
+def test_nobody_gets_more_than_there_is_room_for() -> None:
+    query = tree(f"<query><set xmlns='{RSM}'><max>500</max></set></query>")
+    assert rsm.read(query, most=7) == Request(7)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<max>-1</max>",
+        "<max>many</max>",
+        "<max/>",
+        "<max>²</max>",
+        "<index>9999999999</index>",
+        "<after>a</after><before>c</before>",
+        "<after>a</after><index>1</index>",
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(content: str) -> None:
+    with pytest.raises(StanzaError, match="bad-request"):
+        asked(content)
+
+
+def test_a_page_tells_where_it_stands() -> None:
+    found = tree(rsm.write(Page(["c", "<e>"], 1, 5)))
+    first = found.find(f"{{{RSM}}}first")
+    assert first is not None
+    assert (first.text, first.get("index")) == ("c", "1")
+    assert found.findtext(f"{{{RSM}}}last") == "<e>"
+    assert found.findtext(f"{{{RSM}}}count") == "5"
+
+
+def test_an_empty_page_tells_how_many_there_are() -> None:
+    assert [child.tag for child in tree(rsm.write(Page([], 0, 5)))] == [f"{{{RSM}}}count"]

@@ -1,0 +1,50 @@
+"""Affiliations: each right, for every affiliation and every model."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from edge.rules import affiliation as rules
+from edge.rules.affiliation import AccessModel, Affiliation, PublishModel
+
+OWNER, PUBLISHER, PUBLISH_ONLY, MEMBER, NONE, OUTCAST = Affiliation
+
+ADMITTED = [("open", False), ("open", True), ("presence", True), ("roster", True)]
+"""Access models, and whether an owner's roster knows somebody, that let anybody in."""
+
+
+@pytest.mark.parametrize("affiliation", Affiliation)
+def test_who_may_subscribe_and_retrieve(affiliation: Affiliation) -> None:
+    for model, knows in product(get_args(AccessModel), (False, True)):
+        expected = affiliation in (OWNER, PUBLISHER, MEMBER)
+        if affiliation is NONE:
+            expected = (model, knows) in ADMITTED
+        assert rules.may_subscribe(affiliation, model, knows=knows) is expected
+        assert rules.may_retrieve(affiliation, model, knows=knows) is expected
+        sees = expected or affiliation is PUBLISH_ONLY
+        assert rules.may_see(affiliation, model, knows=knows) is sees
+
+
+@pytest.mark.parametrize("affiliation", Affiliation)
+def test_who_may_publish(affiliation: Affiliation) -> None:
+    for model, subscribed in product(get_args(PublishModel), (False, True)):
+        expected = affiliation in (OWNER, PUBLISHER, PUBLISH_ONLY)
+        if affiliation in (MEMBER, NONE):
+            expected = model == "open" or (model == "subscribers" and subscribed)
+        assert rules.may_publish(affiliation, model, subscribed=subscribed) is expected
+
+
+@pytest.mark.parametrize("affiliation", Affiliation)
+def test_who_may_delete_items_and_configure(affiliation: Affiliation) -> None:
+    assert rules.may_delete_items(affiliation, own=False) is (affiliation is OWNER)
+    assert rules.may_delete_items(affiliation, own=True) is (affiliation is not OUTCAST)
+    assert rules.may_configure(affiliation) is (affiliation is OWNER)
+
+
+def test_whether_a_node_has_an_owner() -> None:
+    assert rules.has_owner([MEMBER, OWNER])
+    assert not rules.has_owner([MEMBER, PUBLISHER])
+    assert not rules.has_owner([])
