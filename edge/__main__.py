@@ -8,6 +8,7 @@ from edge import __version__
 from edge.cli.dead import dead
 from edge.cli.device import device
 from edge.cli.events import events
+from edge.cli.queue import queue
 from edge.cli.run import run
 from edge.cli.setup import init
 from edge.cli.status import status
@@ -19,7 +20,7 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, status, events, dead):
+for command in (init, device, run, status, events, dead, queue):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -59,6 +59,13 @@ class Report(NamedTuple):
     attending: list[Attendance] | None
     items: list[Told]
 
+    def sessions(self, member: Member) -> list[str] | None:
+        """Return the sessions by which a member is there, `None` if that is not known."""
+        if self.attending is None:
+            return None
+        found = self.attending
+        return [one.session for one in found if one.subscription == member.subscription]
+
 
 def made(
     tx: Transaction,

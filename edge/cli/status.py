@@ -10,6 +10,7 @@ import click
 from edge.admin import status as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
+from edge.cli.columns import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,10 +59,10 @@ def _lines(found: Status) -> Iterator[str]:
     if found.changed:
         yield "fieldpost.toml has other limits than the running gateway: a restart takes them"
     yield ""
-    yield from _aligned(_facts(found))
+    yield from aligned(_facts(found))
     yield ""
     header = ("limit", "used", "allowed", "unit", "whose")
-    yield from _aligned([header, *map(_row, found.limits)], right=(1, 2))
+    yield from aligned([header, *map(_row, found.limits)], right=(1, 2))
 
 
 def _facts(found: Status) -> list[tuple[str, ...]]:
@@ -96,14 +97,3 @@ def _row(limit: Limit) -> tuple[str, ...]:
 
 def _figure(figure: int | None) -> str:
     return _NOTHING if figure is None else str(figure)
-
-
-def _aligned(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> Iterator[str]:
-    """Set rows in columns, those in `right` to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            text.rjust(width) if column in right else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from edge.store.queue_members import REQUESTS
 from edge.store.queues import ITEM, Item
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ SELECT (SELECT count(*) FROM queue_items WHERE queue = ?1 AND state = 'ready' AN
         WHERE queue = ?1 AND state = 'ready' AND priority = ?2 AND id < ?3)
 """
 _MEMBERS: Final = """
-SELECT id, subid, jid, qos, coalesce(requests, 1) FROM subscriptions
+SELECT id, subid, jid, qos, coalesce(requests, ?) FROM subscriptions
 WHERE queue = ? ORDER BY id LIMIT ?
 """
 _IN_FLIGHT: Final = """
@@ -133,7 +134,7 @@ def before(tx: Transaction, item: Item) -> int:
 def members(tx: Transaction, queue: int, most: int) -> list[Member]:
     """Return the members of a queue, the oldest first: `most` at most."""
     in_flight = dict(tx.rows(_IN_FLIGHT, (queue,)))
-    rows = tx.rows(_MEMBERS, (queue, most))
+    rows = tx.rows(_MEMBERS, (REQUESTS, queue, most))
     return [Member._make((*row, in_flight.get(row[0], 0))) for row in rows]
 
 
