@@ -79,7 +79,7 @@ def _payload(item: ET.Element) -> ET.Element | None:
 
 def _times(message: ET.Element) -> int:
     """Say how often an item was delivered before, by the note beside the event."""
-    for each in message.iter():
+    for each in message:
         if each.tag.endswith("}redelivered"):
             times = each.get("times", "")
             return int(times) if times.isdecimal() and len(times) < len("1000000000") else 1

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from firmware_sim.scenarios.workers_cast import Press, Stage
 
 _DEAD: Final = "dead"
+_STATES: Final = ("ready", "delayed", "locked")
 _TAKEN: Final = "SELECT item, times FROM taken"
 
 
@@ -48,7 +49,7 @@ def gather(
     for press in presses:
         published.update(press.tries)
         published.update(_offered(stage, press))
-    items = show(stage.gateway.folder, QUEUE, 2 * stage.plan.items)["items"]
+    items = show(stage.gateway.folder, QUEUE, 2 * stage.plan.items)["items_shown"]
     return Evidence(
         published=published,
         worked=[row for name in stage.plan.names for row in _worked(stage, name)],
@@ -58,7 +59,7 @@ def gather(
             for row in items
             if row["state"] == _DEAD
         },
-        left={row["item"]: row["why"] for row in items if row["state"] != _DEAD},
+        left={row["item"]: row["sentence"] for row in items if row["state"] != _DEAD},
         fair=fair,
         shares={level: kept(stage, level) for level in LEVELS},
         most_deliveries=most_deliveries,
@@ -74,15 +75,16 @@ def show(gateway: Path, queue: str, limit: int) -> dict[str, Any]:
 
 def waiting(gateway: Path) -> int:
     """Say how many items the queue has that are not dead."""
-    found = show(gateway, QUEUE, 1)
-    return int(found["depth"]) - int(found[_DEAD])
+    found = show(gateway, QUEUE, 0)
+    return sum(int(found[state]) for state in _STATES)
 
 
 def kept(stage: Stage, level: int) -> int:
     """Say how many items a share has, dead ones too; none if there is no such share."""
     if not stage.plan.members:
         return 0
-    return int(show(stage.gateway.folder, stage.plan.share(level), 1)["depth"])
+    found = show(stage.gateway.folder, stage.plan.share(level), 0)
+    return sum(int(found[state]) for state in (*_STATES, _DEAD))
 
 
 def _offered(stage: Stage, press: Press) -> dict[str, int]:

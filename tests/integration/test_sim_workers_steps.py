@@ -1,0 +1,369 @@
+"""A worker against a scripted service over real TLS: each step, each answer, each interruption."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from firmware_sim.errors import CannotDo, DeviceStopped, RequestRefused, Unanswered
+from firmware_sim.jobs import Job, State, Tally
+from firmware_sim.limits import Reconnect, WorkLimits
+from firmware_sim.worker import Worker
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
+
+JID = "worker1@gw.example/w"
+EVENT = "http://jabber.org/protocol/pubsub#event"
+UNLOCK = "<unlock xmlns='urn:xmpp:pubsub:queueing:0' id='j1'/>"
+RETRACT = "<retract id='j1'/>"
+ITEM = "<item id='j1'><job xmlns='urn:x' n='1'/></item>"
+NODE = "jobs"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+def said(stanza: Stanza) -> str:
+    """Name what a request asks for: subscribe, retract, unlock..."""
+    return stanza.payload[0].tag.rpartition("}")[2]
+
+
+class Service:
+    """A scripted service: it answers each request with `result`, or as `answers` says."""
+
+    def __init__(self, certificate: Certificate) -> None:
+        self.answers: dict[str, Callable[[Stanza], str]] = {}
+        self.peer = ScriptedPeer(certificate, script=self._answer)
+
+    def _answer(self, stanza: Stanza) -> str:
+        return self.answers.get(said(stanza), Stanza.result)(stanza)
+
+    def tell(self, content: str, beside: str = "", node: str = NODE) -> None:
+        event = f"<event xmlns='{EVENT}'><items node='{node}'>{content}</items></event>"
+        self.peer.say(f"<message from='pubsub.gw.example' to='{JID}'>{event}{beside}</message>")
+
+    async def asked(self, what: str, times: int = 1) -> Stanza:
+        """Wait for the request of that number, and return it."""
+        await self.peer.until(lambda: len(self.all(what)) >= times)
+        return self.all(what)[times - 1]
+
+    def all(self, what: str) -> list[Stanza]:
+        return [stanza for stanza in self.peer.seen if said(stanza) == what]
+
+    def refuse(self, what: str, kind: str, condition: str) -> None:
+        self.answers[what] = lambda stanza: stanza.error(kind, condition)
+
+
+class Work:
+    """Does what it is given, when it is let."""
+
+    def __init__(self) -> None:
+        self.began: list[Job] = []
+        self.committed: list[Job] = []
+        self.fails: Exception | None = None
+        self.fails_to_commit = False
+        self.go = asyncio.Event()
+        self.go.set()
+
+    async def work(self, job: Job) -> None:
+        self.began.append(job)
+        await self.go.wait()
+        if self.fails is not None:
+            raise self.fails
+
+    def commit(self, job: Job, _db: sqlite3.Connection) -> None:
+        if self.fails_to_commit:
+            raise ValueError(job.item)
+        self.committed.append(job)
+
+
+class At:
+    """A worker that is subscribed, its work, and the service."""
+
+    def __init__(self, service: Service, path: Path, certificate: Certificate, by_account: bool):
+        self.service, self.path = service, path
+        self._ca, self._by_account = certificate.ca_file, by_account
+        self.work = Work()
+        self.worker = self._make()
+
+    def _make(self) -> Worker:
+        return Worker(
+            JID,
+            "secret",
+            node=NODE,
+            path=self.path,
+            ca_file=self._ca,
+            work=self.work.work,
+            commit=self.work.commit,
+            host="127.0.0.1",
+            port=self.service.peer.port,
+            by_account=self._by_account,
+            limits=WorkLimits(requests=3),
+            reconnect=Reconnect(base=0.02, cap=0.1, timeout=5.0),
+        )
+
+    async def start(self) -> None:
+        await self.worker.start()
+        await asyncio.wait_for(self.worker.subscribed(), 10)
+
+    async def restart(self) -> None:
+        await self.worker.kill()
+        self.worker = self._make()
+        await self.start()
+
+    def state(self) -> State | None:
+        return next((record.state for record in self.worker.jobs.records()), None)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait until what was said has arrived: an answer to a request of its own comes behind."""
+        async with asyncio.timeout(10):
+            while not true():  # noqa: ASYNC110 - what it waits for is in a file
+                await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def working(
+    certificate: Certificate, folder: Path, *, by_account: bool = False
+) -> AsyncIterator[At]:
+    service = Service(certificate)
+    async with service.peer.running():
+        found = At(service, folder / "w.db", certificate, by_account)
+        await found.start()
+        try:
+            yield found
+        finally:
+            await found.worker.close()
+
+
+async def test_the_deletion_is_asked_for_when_the_work_is_on_disk_and_commits_when_confirmed(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.tell(ITEM)
+        retract = await at.service.asked("retract")
+        assert retract.payload[0].get("node") == NODE
+        assert retract.payload[0][0].get("id") == "j1"
+        assert at.state() is State.ASKED
+        assert at.work.committed == []
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.state() is State.DONE)
+        job = Job("j1", '<job xmlns="urn:x" n="1"/>', 0)
+        assert at.work.began == at.work.committed == [job]
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.worker.jobs.counts()[Tally.REPEATED] == 1)
+        assert at.work.committed == [job]
+
+
+@pytest.mark.parametrize(("by_account", "who"), [(False, JID), (True, "worker1@gw.example")])
+async def test_it_subscribes_with_how_much_it_takes(
+    certificate: Certificate, tmp_path: Path, by_account: bool, who: str
+) -> None:
+    async with working(certificate, tmp_path, by_account=by_account) as at:
+        subscribe, options = at.service.all("subscribe")[0].payload
+        assert (subscribe.get("node"), subscribe.get("jid")) == (NODE, who)
+        fields = {each.get("var"): each[0].text for each in options[0]}
+        assert fields["pubsub#queue_requests"] == "3"
+
+
+async def test_a_redelivery_is_told_to_the_work(certificate: Certificate, tmp_path: Path) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.tell(ITEM, "<redelivered xmlns='urn:y' times='2'/>")
+        await at.service.asked("retract")
+        assert [job.times for job in at.work.began] == [2]
+
+
+async def test_what_it_cannot_do_is_given_back(certificate: Certificate, tmp_path: Path) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.fails = CannotDo("no")
+        at.service.tell(ITEM)
+        unlock = await at.service.asked("unlock")
+        assert unlock.payload[0].tag == "{urn:xmpp:pubsub:queueing:0}unlock"
+        assert unlock.payload[0].get("node") == NODE
+        assert unlock.payload[0][0].get("id") == "j1"
+        await at.until(lambda: at.worker.jobs.counts()[Tally.UNLOCKED] == 1)
+        assert at.service.all("retract") == []
+        assert at.state() is None
+
+
+async def test_work_that_fails_is_logged_and_given_back(
+    certificate: Certificate, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.fails = RuntimeError("broken")
+        at.service.refuse("unlock", "wait", "unexpected-request")
+        at.service.tell(ITEM)
+        await at.service.asked("unlock")
+        assert "item j1 failed" in caplog.text
+        assert at.worker.jobs.counts()[Tally.UNLOCKED] == 0
+
+
+async def test_an_item_whose_time_is_over_is_dropped(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.go.clear()
+        at.service.tell(ITEM)
+        await at.until(lambda: at.worker.in_hand == 1)
+        at.service.tell(UNLOCK)
+        await at.until(lambda: at.worker.in_hand == 0)
+        at.work.go.set()
+        at.service.tell(ITEM.replace("j1", "j2"))
+        assert (await at.service.asked("retract")).payload[0][0].get("id") == "j2"
+        assert len(at.service.all("retract")) == 1
+
+
+async def test_an_item_that_comes_again_is_begun_anew(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.go.clear()
+        at.service.tell(ITEM)
+        await at.until(lambda: len(at.work.began) == 1)
+        at.service.tell(ITEM)
+        await at.until(lambda: len(at.work.began) == 2)
+        at.work.go.set()
+        await at.service.asked("retract")
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.state() is State.DONE)
+        assert len(at.service.all("retract")) == len(at.work.committed) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "state"),
+    [
+        ("cancel", "conflict", State.UNDONE),
+        ("auth", "forbidden", State.UNDONE),
+        ("wait", "unexpected-request", State.UNDONE),
+        ("cancel", "item-not-found", State.ASKED),
+    ],
+)
+async def test_what_a_refusal_decides(
+    certificate: Certificate, tmp_path: Path, kind: str, condition: str, state: State
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.refuse("retract", kind, condition)
+        at.service.tell(ITEM)
+        await at.service.asked("retract")
+        at.service.tell(ITEM.replace("j1", "j2"), node="others")
+        await at.until(lambda: at.state() is state)
+        assert at.work.committed == []
+        at.service.tell(RETRACT)  # it had deleted it after all, in a session that was lost
+        await at.until(lambda: at.state() is State.DONE)
+
+
+async def test_what_was_not_answered_is_asked_again_in_the_next_session(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.answers["retract"] = lambda _stanza: ""
+        at.service.tell(ITEM)
+        await at.service.asked("retract")
+        at.worker.cut()
+        await at.service.asked("retract", 2)
+        await at.service.asked("subscribe", 2)
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.state() is State.DONE)
+        assert len(at.work.began) == 1
+
+
+async def test_a_crash_forgets_what_is_in_hand_and_keeps_what_was_done(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.answers["retract"] = lambda _stanza: ""
+        at.service.tell(ITEM)
+        await at.service.asked("retract")
+        at.work.go.clear()
+        at.service.tell(ITEM.replace("j1", "j2"))
+        await at.until(lambda: at.worker.in_hand == 1)
+        await at.restart()
+        assert at.worker.in_hand == 0
+        asked = await at.service.asked("retract", 2)
+        assert asked.payload[0][0].get("id") == "j1"
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.state() is State.DONE)
+        assert [job.item for job in at.work.committed] == ["j1"]
+
+
+async def test_work_goes_on_while_the_connection_is_lost(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.go.clear()
+        at.service.tell(ITEM)
+        await at.until(lambda: at.worker.in_hand == 1)
+        at.service.peer.drop()
+        await at.service.asked("subscribe", 2)
+        at.work.go.set()
+        await at.service.asked("retract")
+
+
+async def test_it_leaves_and_comes_back(certificate: Certificate, tmp_path: Path) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.go.clear()
+        at.service.tell(ITEM)
+        await at.until(lambda: at.worker.in_hand == 1)
+        await at.worker.leave()
+        assert at.worker.in_hand == 0
+        assert at.service.all("unsubscribe")[0].payload[0].get("jid") == JID
+        await at.worker.rejoin()
+        await at.service.asked("subscribe", 2)
+        at.worker.hide()
+        await at.service.peer.until(
+            lambda: any(each.get("type") == "unavailable" for each in at.service.peer.others)
+        )
+        await at.worker.rejoin()
+        await at.service.asked("subscribe", 3)
+        at.service.refuse("unsubscribe", "cancel", "unexpected-request")
+        with pytest.raises(RequestRefused, match="unexpected-request"):
+            await at.worker.leave()
+
+
+async def test_a_commit_that_fails_stops_it_and_is_repeated_after_a_restart(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.service.tell(ITEM)
+        await at.service.asked("retract")
+        at.work.fails_to_commit = True
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.worker.failure is not None and not at.worker.online)
+        assert isinstance(at.worker.failure, ValueError)
+        at.work.fails_to_commit = False
+        await at.restart()
+        await at.service.asked("retract", 2)
+        at.service.tell(RETRACT)
+        await at.until(lambda: at.state() is State.DONE)
+
+
+async def test_a_refused_subscription_is_told_and_tried_again(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    service = Service(certificate)
+    service.refuse("subscribe", "auth", "forbidden")
+    async with service.peer.running():
+        at = At(service, tmp_path / "w.db", certificate, by_account=False)
+        await at.worker.start()
+        try:
+            await service.asked("subscribe", 2)
+            assert "forbidden" in at.worker.last_error
+            service.answers.clear()
+            await asyncio.wait_for(at.worker.subscribed(), 10)
+        finally:
+            await at.worker.close()
+
+
+async def test_what_does_not_run_says_so(certificate: Certificate, tmp_path: Path) -> None:
+    at = At(Service(certificate), tmp_path / "w.db", certificate, by_account=False)
+    with pytest.raises(DeviceStopped):
+        at.worker.jobs  # noqa: B018 - it raises
+    with pytest.raises(Unanswered):
+        await at.worker.leave()
+    with pytest.raises(ValueError, match="full JID"):
+        Worker("w@gw.example", "", node="n", path="p", ca_file="c", work=at.work.work)
