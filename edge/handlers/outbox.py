@@ -44,10 +44,13 @@ its device does not bear it, must not do so for ever."""
 _BOUND: Final = frozenset(state.value for state in BOUND)
 
 
-def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) -> None:
+def pump(
+    house: House, tx: Transaction, account: str, *, asked: bool = False, ask: bool = True
+) -> None:
     """Send what may be sent of an account's line, by name.
 
-    Sessions of which it is not known what they take are asked, unless they were just `asked`.
+    Sessions of which it is not known what they take are asked, unless they were just `asked`, or
+    the caller is not ready for what they do once that is known (`ask`).
     """
     limits = house.limits
     rows = outbox.window(tx, account, limits.outbox_window)
@@ -55,7 +58,7 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
         return
     among = takers.find(house, tx, account)
     unknown = among.unknown(rows)
-    if unknown and not asked:
+    if unknown and ask and not asked:
         for session in unknown:  # where it is known at once, that has sent what may be sent
             capabilities.learn(house, tx, session)
         pump(house, tx, account, asked=True)
@@ -72,8 +75,8 @@ def pump(house: House, tx: Transaction, account: str, *, asked: bool = False) ->
             anew.append((row, to))
     for row, _to in anew:
         _postpone(house, tx, row)
-    for _row, to in anew:  # last: a session that is known at once is sent what waits for it, and
-        capabilities.learn(house, tx, to)  # no row is then as it was read
+    for _row, to in anew if ask else ():  # last: a session that is known at once is sent what
+        capabilities.learn(house, tx, to)  # waits for it, and no row is then as it was read
 
 
 def _line(row: Row) -> Line:
