@@ -136,6 +136,7 @@ class Feature(NamedTuple):
     `settled` and `lost` map a kind of receipt to what is done when the peer has the
     stanza of such a row, or went without it. `answers` maps a kind of the gateway's own iqs
     (`asking`) to the handler of the results and errors that answer them.
+    `enters` is done when a session is bound, and sends nothing yet;
     `takes` is done when a session may take messages for its account, or may do so again; `resumes`
     when it has a connection again, `away` when it has told all that it is unavailable, `leaves`
     when it ends. `due` does what has fallen due, and asks for the alarm for what comes next;
@@ -159,6 +160,7 @@ class Feature(NamedTuple):
     settled: Mapping[str, Confirm] = {}
     lost: Mapping[str, Confirm] = {}
     answers: Mapping[str, Handler] = {}
+    enters: tuple[Turn, ...] = ()
     takes: tuple[Turn, ...] = ()
     resumes: tuple[Turn, ...] = ()
     leaves: tuple[Turn, ...] = ()

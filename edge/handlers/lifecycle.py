@@ -27,6 +27,7 @@ class Lifecycle:
 
     def __init__(self, router: Router) -> None:
         self._house = router.house
+        self._enters = [turn for feature in router.features for turn in feature.enters]
         self._leaves = [turn for feature in router.features for turn in feature.leaves]
         self._resumes = [turn for feature in router.features for turn in feature.resumes]
         self._settled: dict[str, Confirm] = {}
@@ -52,6 +53,10 @@ class Lifecycle:
         if replaced is not None:
             self._end(tx, replaced)
         sessions.bind(tx, generation, account, bare, full, grant)
+        sender = sessions.sender(tx, generation)
+        if sender is not None:
+            for turn in self._enters:
+                turn(self._house, tx, sender)
         return replaced
 
     def detach(self, tx: Transaction, generation: int) -> None:

@@ -5,9 +5,9 @@ How the answer is written, and what is done then, is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 
 class Act(Enum):
@@ -72,6 +72,9 @@ VERDICTS: Final[Mapping[tuple[Act, Lock], Mapping[Role, Verdict]]] = {
     (Act.UNLOCK, Lock.NONE): _FREE,
 }
 """Who may do what with an item that is there."""
+
+
+May: TypeAlias = Callable[[Lock, Role], Verdict]
 
 
 def may_delete(lock: Lock, role: Role) -> Verdict:

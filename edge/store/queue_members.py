@@ -100,6 +100,14 @@ SELECT DISTINCT m.queue FROM temp.queue_members AS m
 WHERE m.free = 1
     AND EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = m.queue AND i.state = 'ready')
 """
+_ARRIVED: Final = """
+UPDATE temp.queue_members
+SET (in_flight, mine, free) = (
+    SELECT count(*), count(*), count(*) < capacity FROM temp.under_way
+    WHERE generation = ?1 AND kind = 'share'
+), bytes = 0
+WHERE generation = ?1 AND locks = 0
+"""
 _GONE: Final = """
 DELETE FROM temp.queue_members WHERE NOT EXISTS (
     SELECT 1 FROM main.subscriptions AS s WHERE s.id = subscription
@@ -148,6 +156,11 @@ def gave(tx: Transaction, queue: int, there: There, size: int, room: int) -> Non
 def took(tx: Transaction, subscription: int, holder: str, size: int, room: int) -> None:
     """Count an item no more that a session of a member had."""
     tx.run(_TOOK, (size, holder, room, subscription))
+
+
+def arrived(tx: Transaction, generation: int) -> None:
+    """Count anew what a session has not got yet of what it was sent without a lock."""
+    tx.run(_ARRIVED, (generation,))
 
 
 def stall(tx: Transaction, subscription: int) -> None:

@@ -1,0 +1,114 @@
+"""What sessions, time, and other processes bring about in queues.
+
+A session that comes, or is resumed, is given what waits; one that goes gives back what it has of
+queue nodes. Which subscriptions end with a session is `pubsub.subscribing`'s, and what becomes of
+items of shares that are on their way is `shared`'s. Source: XEP-0254, "Implementation Notes".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.handlers.feature import Feature
+from edge.handlers.queues import line
+from edge.handlers.queues.giving import STALLED, pump
+from edge.rules.queue import Loss
+from edge.store import queue_members, queue_times, queues
+from edge.store.queues import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+
+
+def comes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Note a session that begins; what it is given goes when it has been told that it is bound."""
+    if queue_members.come(tx, sender.generation, sender.full, _room(house)):
+        tx.wake_at(tx.now.service)
+
+
+def takes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give a session that takes messages what waits in the queues of its subscriptions."""
+    if queue_members.come(tx, sender.generation, sender.full, _room(house)):
+        resumes(house, tx, sender)
+
+
+def resumes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give a session that has a connection again what waits."""
+    _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+
+
+def leaves(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take back what a session has that is over."""
+    _part(house, tx, sender, Loss.CONNECTION)
+
+
+def away(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take back what a session has that says that it goes."""
+    _part(house, tx, sender, Loss.UNAVAILABLE)
+
+
+def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+    queue_members.go(tx, sender.generation)
+    held = [item for item in queues.held_by(tx, sender.full) if item.until is not None]
+    for item in held:
+        line.lose(house, tx, item, loss)
+    _pump_all(house, tx, (item.queue for item in held))
+
+
+def arrived(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give a session more of shares at level 0, since it has what it was sent."""
+    queue_members.arrived(tx, sender.generation)
+    resumes(house, tx, sender)
+
+
+def due(house: House, tx: Transaction) -> None:
+    """See to locks that are over, to what has waited for too long, and to what was delayed."""
+    timed_out, expired = queue_times.timed_out(tx), queue_times.expired(tx)
+    for item in timed_out:
+        line.lose(house, tx, item, Loss.TIMEOUT)
+    for item in expired:
+        line.bury_item(house, tx, item, "expired")
+    ripe = queue_times.ripe(tx)
+    queue_members.unstall(tx, _room(house))
+    _pump_all(house, tx, queue_members.waited_for(tx))
+    if BATCH in (len(timed_out), len(expired), len(ripe)):
+        tx.wake_at(tx.now.service)
+    first = queue_times.first_due(tx)
+    if first is not None:
+        tx.wake_at(first)
+    if queue_members.stalled(tx):
+        tx.wake_at(tx.now.service + STALLED)
+
+
+def changed(house: House, tx: Transaction) -> None:
+    """See to what another process has unlocked, requeued or removed."""
+    for item in queue_times.orphans(tx):
+        line.part(house, tx, item, Loss.UNSUBSCRIBED)
+    queue_members.tidy(tx, _room(house))
+    due(house, tx)
+
+
+def _pump_all(house: House, tx: Transaction, found: Iterable[int]) -> None:
+    for queue in dict.fromkeys(found):
+        pump(house, tx, queue)
+
+
+def _room(house: House) -> int:
+    """Return how many bytes of items a member may have that it has not dealt with."""
+    return house.limits.unacknowledged_bytes
+
+
+FEATURE = Feature(
+    enters=(comes,),
+    takes=(takes,),
+    resumes=(resumes,),
+    leaves=(leaves,),
+    away=(away,),
+    due=(due,),
+    changed=(changed,),
+    accounts=True,
+)

@@ -1,0 +1,134 @@
+"""What a queue node tells its workers: here is an item, your item is deleted, it is unlocked.
+
+An item is told once: if the session ends without it, its lock ends too. That one is deleted or
+unlocked is kept until the peer has it, since workers commit on that (XEP-0254); it is for the
+session that had the lock, and waits for that full JID to come back. What is decided, and why, is
+not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.handlers.destinations import PUBSUB
+from edge.handlers.feature import Feature
+from edge.store import events, notifications, queues, sessions, under_way
+from edge.store.database import STAYS, Receipt
+from edge.store.events import NewEvent
+from edge.wire import pubsub, serialize
+from edge.wire.namespaces import QUEUEING, REDELIVERED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edge.handlers.feature import House
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.store.queue_members import There
+    from edge.store.queues import Item
+
+
+def give(house: House, tx: Transaction, item: Item, there: There) -> None:
+    """Send an item to the session that was given it, and how often it was given before."""
+    entry = serialize.tag("item", {"id": item.item}, queues.body(tx, item.row))
+    event = pubsub.event(serialize.tag("items", {"node": item.node}, entry))
+    if item.deliveries:
+        event += serialize.tag("redelivered", {"times": str(item.deliveries)}, xmlns=REDELIVERED)
+    id, to = f"item-{item.row}-{item.deliveries}", there.member.session
+    tx.send(there.generation, serialize.message(None, _service(house), to, event, id), STAYS)
+
+
+def deleted(house: House, tx: Transaction, item: Item, full: str) -> None:
+    """Tell a session that the item that it had is deleted."""
+    _tell(house, tx, item, full, "deleted", serialize.tag("retract", {"id": item.item}))
+
+
+def unlocked(house: House, tx: Transaction, item: Item, full: str) -> None:
+    """Tell a session that the item that it had is its own no more."""
+    _tell(
+        house,
+        tx,
+        item,
+        full,
+        "unlocked",
+        serialize.tag("unlock", {"id": item.item}, xmlns=QUEUEING),
+    )
+
+
+def _service(house: House) -> str:
+    return f"{PUBSUB}.{house.domain}"
+
+
+def _tell(house: House, tx: Transaction, item: Item, full: str, what: str, content: bytes) -> None:
+    account = full.partition("@")[0]
+    event = pubsub.event(serialize.tag("items", {"node": item.node}, content))
+    id = f"{what}-{item.row}-{item.deliveries}"
+    stanza = serialize.message(None, _service(house), full, event, id)
+    if notifications.make_room(tx, account, house.limits.notifications_per_account):
+        _log_dropped(tx, full, "too many wait")
+    row = notifications.add(tx, account, full, stanza)
+    session = sessions.at(tx, full)
+    if row is None:
+        return
+    if session is None:
+        tx.wake_at(tx.now.service + house.limits.outbox_ttl)
+    else:
+        _send(tx, session.generation, row, stanza)
+
+
+def _send(tx: Transaction, generation: int, row: int, stanza: bytes) -> None:
+    receipt = Receipt(notifications.KIND, row)
+    under_way.begin(tx, receipt, generation)
+    tx.send(generation, stanza, receipt)
+
+
+def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
+    event = NewEvent(
+        "message", full, name="queue_notification_dropped", level="Warning", text=reason
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def flush(_house: House, tx: Transaction, sender: Sender) -> None:
+    """Send a session what has waited for it to come back."""
+    for word in notifications.waiting(tx, sender.account, sender.full):
+        _send(tx, sender.generation, word.row, word.stanza)
+
+
+def comes(_house: House, tx: Transaction, sender: Sender) -> None:
+    """Have a session that begins told what waits for it, when it knows that it is bound."""
+    if notifications.waiting(tx, sender.account, sender.full):
+        tx.wake_at(tx.now.service)
+
+
+def settled(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Forget what the peer has."""
+    notifications.remove(tx, rows)
+
+
+def lost(house: House, tx: Transaction, _sender: Sender | None, _rows: Sequence[int]) -> None:
+    """Keep what a session ended without, until it is back or that takes too long."""
+    tx.wake_at(tx.now.service + house.limits.outbox_ttl)
+
+
+def due(house: House, tx: Transaction) -> None:
+    """Drop what has waited for too long, and send what waits for sessions that are there."""
+    for full in notifications.expire(tx, house.limits.outbox_ttl):
+        _log_dropped(tx, full, "its session did not come back")
+    for generation in notifications.sessions_with(tx):
+        sender = sessions.sender(tx, generation)
+        if sender is not None:
+            flush(house, tx, sender)
+    since = notifications.first_since(tx)
+    if since is not None:
+        tx.wake_at(since + house.limits.outbox_ttl)
+
+
+FEATURE = Feature(
+    enters=(comes,),
+    takes=(flush,),
+    settled={notifications.KIND: settled},
+    lost={notifications.KIND: lost},
+    due=(due,),
+    accounts=True,
+)

@@ -1,0 +1,122 @@
+"""What is asked of a queue node's items: delete one, unlock one (XEP-0254).
+
+Who may is decided in `rules.locks`, and what becomes of the item is `line`'s; here is who the
+caller is, and how the answer is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.handlers.feature import Feature
+from edge.handlers.pubsub import rights
+from edge.handlers.pubsub.requests import answering
+from edge.handlers.queues import line, words
+from edge.rules import locks
+from edge.rules.affiliation import Affiliation
+from edge.rules.locks import Lock, Role, Verdict
+from edge.rules.queue import Loss
+from edge.store import nodes, queues
+from edge.wire import pubsub
+from edge.wire.namespaces import QUEUEING, QUEUEING_SHORT, clark
+
+if TYPE_CHECKING:
+    from edge.handlers.feature import House, Work
+    from edge.rules.access import Sender
+    from edge.store.database import Transaction
+    from edge.store.nodes import Node
+    from edge.store.queues import Item
+    from edge.wire.stanza import Stanza
+
+_CONDITIONS: Final = {
+    Verdict.CONFLICT: ("conflict", "another subscriber has it"),
+    Verdict.FORBIDDEN: ("forbidden", ""),
+    Verdict.UNEXPECTED: ("unexpected-request", "it is not locked by you any more"),
+}
+"""The errors, each of the type that RFC 6120 recommends; all repeat the request."""
+
+_PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
+
+
+def retract(house: House, tx: Transaction, sender: Sender, node: Node, item_id: str) -> bytes:
+    """Delete an item of a queue node; returns the payload of the answer, which has none.
+
+    Raises:
+        StanzaError: there is no such item, or the sender may not.
+    """
+    item = _item(tx, node, item_id)
+    if _allowed(tx, sender, node, item, locks.may_delete) is Verdict.DONE_AND_TOLD:
+        words.deleted(house, tx, item, sender.full)
+    line.delete(house, tx, item)
+    line.pump(house, tx, item.queue)
+    return b""
+
+
+def unlock(house: House, stanza: Stanza) -> Work:
+    """Unlock an item of a queue node; raises `StanzaError`."""
+    element = stanza.children[0].children[0]
+    name = element.attrs.get("node")
+    if not name:
+        raise pubsub.refusal("bad-request", "nodeid-required")
+    ids = [child.get("id", "") for child in element.tree() if child.tag.endswith("}item")]
+    if len(ids) != 1 or not ids[0]:
+        raise pubsub.refusal("bad-request", "item-required", "one item, by its id")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, name)
+        if not node.config.queueing:
+            raise pubsub.refusal("feature-not-implemented", text="the node is no queue")
+        item = _item(tx, node, ids[0])
+        if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
+            line.give_back(house, tx, item.row, Loss.UNLOCKED)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _item(tx: Transaction, node: Node, item_id: str) -> Item:
+    queue = queues.of_node(tx, node.id)
+    item = None if queue is None else queues.find(tx, queue.id, item_id)
+    if item is None:
+        raise pubsub.refusal("item-not-found", text="there is no such item")
+    return item
+
+
+def _allowed(tx: Transaction, sender: Sender, node: Node, item: Item, may: locks.May) -> Verdict:
+    """Return the verdict, if it is none of the errors; raises `StanzaError`."""
+    lock = Lock.NONE
+    if item.state == "locked":
+        lock = Lock.MINE if item.holder == sender.full else Lock.OTHERS
+    role = Role.RECEIVER if lock is Lock.MINE else _role(tx, sender, node, item)
+    verdict = may(lock, role)
+    if verdict in _CONDITIONS:
+        condition, text = _CONDITIONS[verdict]
+        raise pubsub.refusal(condition, text=text)
+    return verdict
+
+
+def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
+    """Return what the caller is to an item: the first that fits."""
+    if queues.has_received(tx, item.row, sender.full):
+        return Role.RECEIVER
+    affiliation = rights.affiliation(tx, node, sender.bare)
+    if affiliation is Affiliation.OWNER:
+        return Role.OWNER
+    if item.publisher.partition("/")[0] == sender.bare:
+        return Role.AUTHOR
+    if affiliation in _PUBLISHERS:
+        return Role.PUBLISHER
+    if nodes.has_subscriber(tx, node.id, sender.account):
+        return Role.SUBSCRIBER
+    return Role.NOBODY
+
+
+FEATURE = Feature(
+    verbs={
+        (type_, clark(namespace, "unlock")): unlock
+        for type_ in ("get", "set")
+        for namespace in (QUEUEING, QUEUEING_SHORT)
+    },
+    of_pubsub=(QUEUEING,),
+    accounts=True,
+)
