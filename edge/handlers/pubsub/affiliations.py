@@ -16,7 +16,7 @@ from edge.handlers.pubsub.requests import answering
 from edge.rules import affiliation as rules
 from edge.rules.affiliation import Affiliation
 from edge.store import affiliations
-from edge.wire import jid, pubsub, serialize
+from edge.wire import jid, nested, pubsub, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER, clark
 
@@ -71,7 +71,7 @@ def of_node(house: House, stanza: Stanza) -> Work:
 def change(house: House, stanza: Stanza) -> Work:
     """Change affiliations as an owner wants it (section 8.9.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    wanted = [_wanted(house, child) for child in element.children]
+    wanted = [_wanted(house, child) for child in nested.opened(element.raw).children]
     if not wanted or len({one.jid for one in wanted}) < len(wanted):
         raise pubsub.refusal("bad-request", text="one affiliation for each JID is needed")
 
