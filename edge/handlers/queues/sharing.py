@@ -26,6 +26,7 @@ from edge.store.database import Receipt
 from edge.store.events import NewEvent
 from edge.wire import pubsub, serialize
 from edge.wire.errors import StanzaError
+from edge.wire.namespaces import REDELIVERED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ def give(
         return False
     queues.sent_by(tx, item.row, row)
     tx.wake_at(tx.now.service + house.limits.outbox_ttl)
-    handing.pump(house, tx, account)
+    handing.pump(house, tx, account, ask=False)  # no item goes anywhere else meanwhile
     return True
 
 
@@ -106,9 +107,12 @@ def _line(queue: Queue, item: Item) -> str:
 
 
 def _content(tx: Transaction, item: Item, subscription: Subscription) -> bytes:
-    """Make the contents of the message: the item, and by which subscription it comes."""
+    """Make the contents of the message: the item, how often it was given to members before, and by
+    which subscription it comes."""
     entry = serialize.tag("item", {"id": item.item}, queues.body(tx, item.row))
     event = pubsub.event(serialize.tag("items", {"node": item.node}, entry))
+    if item.deliveries:
+        event += serialize.tag("redelivered", {"times": str(item.deliveries)}, xmlns=REDELIVERED)
     return event + notifying.subid(subscription)
 
 
