@@ -17,7 +17,7 @@ from edge.handlers.pubsub.requests import answering
 from edge.rules.affiliation import Affiliation
 from edge.store import affiliations, items, nodes
 from edge.wire import forms, pubsub, rsm, serialize
-from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, RSM, clark
+from edge.wire.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING, RSM, clark
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House, Work
@@ -50,7 +50,8 @@ def info(house: House, stanza: Stanza) -> Work:
     def act(tx: Transaction, sender: Sender) -> bytes:
         node = rights.node(house, tx, name)
         _check_seen(house, tx, node, sender)
-        content = disco.described(LEAF, (PUBSUB,)) + _meta_data(tx, node)
+        features = (PUBSUB, QUEUEING) if node.config.queueing else (PUBSUB,)
+        content = disco.described(LEAF, features) + _meta_data(tx, node)
         return serialize.tag("query", {"node": node.name}, content, xmlns=DISCO_INFO)
 
     return answering(house, stanza, act)
