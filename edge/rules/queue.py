@@ -13,9 +13,10 @@ subscription. Who may delete or unlock an item stands in `rules.locks`.
 
 Which member is next is a choice of the queue: the least loaded, or the one that a hash of the
 publisher names, or always the same. An item that was given back goes to another member than the one
-that gave it back, if another has room. By hash, all items of a publisher in work are with one
-member, so their order is kept as long as that one deletes them in order; whoever has none in work
-is placed anew among the members that are there, so that a new member moves few of them.
+that gave it back, if another is there, and waits for it; what is behind it does not. By hash, all
+items of a publisher in work are with one member, so their order is kept as long as that one deletes
+them in order; whoever has none in work is placed anew among the members that are there, so that a
+new member moves few of them.
 
 Rows, sessions, clocks and stanzas are not known here. Sources: XEP-0254; MQTT-234, as the project's
 protocol decisions complete them.
@@ -170,19 +171,23 @@ def assign(
 
     Args:
         waiting: what waits, in order.
-        members: those that are there. By hash or sticky, all of them; the least loaded is chosen
-            rightly also among the first, in the order of load, if they are one more than items.
+        members: those that are there; where all items may go to any of them, the least loaded is
+            chosen rightly also among the first with room, if they are one more than items.
         choice: how the next one is chosen.
         favourite: sticky: the subscription that gets all, as long as it is there.
         bound: by hash: the subscriptions that have items of a slot in work.
     """
     there = _There(members, choice, favourite, bound or {})
+    held_up: set[int] = set()  # by hash: what comes behind an item of its slot waits with it
     found = []
     for item in waiting:
-        member = there.next(item)
+        place = slot(item.publisher) if choice is Choice.HASH else None
+        member = None if place in held_up else there.next(item)
         if member is not None:
             found.append(Assignment(item.row, member))
             there.give(member)
+        elif place is not None:
+            held_up.add(place)
     return found
 
 
@@ -267,7 +272,7 @@ def _others(members: Iterable[Member], avoid: str | None) -> list[Member]:
 
 def _least(members: Iterable[Member], avoid: str | None) -> Member | None:
     """Return the least loaded member that has room, of those the longest idle."""
-    free = _others((member for member in members if member.free), avoid)
+    free = (member for member in _others(members, avoid) if member.free)
     return min(free, key=lambda member: (member.in_flight, member.turn), default=None)
 
 

@@ -6,7 +6,7 @@ of a share is `sharing`'s; when to look is `line`'s.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers.queues import sharing, words
 from edge.rules import queue as rules
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from edge.handlers.feature import House
-    from edge.rules.queue import Member
+    from edge.rules.queue import Assignment, Member
     from edge.store.database import Transaction
     from edge.store.queue_members import There
     from edge.store.queues import Item, Queue
@@ -27,6 +27,10 @@ PAGE: Final = 32
 
 PAGES: Final = 8
 """How many such pages go in one unit of work: more goes in the next."""
+
+LOOK: Final = 128
+"""How many items are looked at where the first wait for other members than have room; where all of
+them do, those members get them all the same."""
 
 OF_A_SLOT: Final = 8
 """How many of those may be of one slot, by hash."""
@@ -49,25 +53,56 @@ def _give_page(house: House, tx: Transaction, queue_id: int) -> bool:
     queue = queues.get(tx, queue_id) if there else None
     if queue is None:
         return False
+    page = _choose(tx, queue, there)
+    given, stalled = _give_all(house, tx, queue, page)
+    by_hash = queue.policy == Choice.HASH.value
+    return given == PAGE or stalled or (by_hash and given > 0)
+
+
+class _Page(NamedTuple):
+    """Items, the members that are there, and who gets what."""
+
+    items: Sequence[Item]
+    there: Sequence[There]
+    found: Sequence[Assignment]
+
+
+def _choose(tx: Transaction, queue: Queue, free: Sequence[There]) -> _Page:
+    """Decide who gets what of a page of items; `free` are the first that have room."""
     choice = Choice(queue.policy)
-    bound: Mapping[int, int] = {}
-    if choice is not Choice.LEAST_LOADED:
-        there = queue_members.there(tx, queue_id)
-    members = [one.member for one in there]
     if choice is Choice.HASH:
-        bound = queue_slots.bound(tx, queue_id)
-        items = _heads_by_hash(tx, queue_id, members, bound)
-    else:
-        items = queues.heads(tx, queue_id, min(PAGE, _room_of(members)))
-    if not items:
-        return False
-    given, stalled = _give_all(house, tx, queue, items, there, bound)
-    return given == PAGE or stalled or (choice is Choice.HASH and given > 0)
+        there = queue_members.there(tx, queue.id)
+        bound = queue_slots.bound(tx, queue.id)
+        items = _heads_by_hash(tx, queue.id, [one.member for one in there], bound)
+        return _Page(items, there, _assign(queue, items, there, bound))
+    items = queues.heads(tx, queue.id, min(PAGE, _room_of(free)))
+    plain = choice is Choice.LEAST_LOADED and not any(item.holder for item in items)
+    there = list(free) if plain else queue_members.there(tx, queue.id)
+    found = _assign(queue, items, there)
+    if len(found) == len(items):
+        return _Page(items, there, found)
+    items = queues.heads(tx, queue.id, LOOK)  # some wait for others: what comes behind need not
+    found = _assign(queue, items, there)[:PAGE]
+    if not found and len(items) == LOOK:
+        anybodys = [item._replace(holder=None) for item in items]
+        found = _assign(queue, anybodys, there)[:PAGE]
+    return _Page(items, there, found)
 
 
-def _room_of(members: Iterable[Member]) -> int:
+def _assign(
+    queue: Queue,
+    items: Iterable[Item],
+    there: Iterable[There],
+    bound: Mapping[int, int] | None = None,
+) -> list[Assignment]:
+    waiting = [Waiting(item.row, item.publisher, item.holder) for item in items]
+    members = [one.member for one in there]
+    return rules.assign(waiting, members, Choice(queue.policy), queue.favourite, bound)
+
+
+def _room_of(there: Iterable[There]) -> int:
     """Return how many items members take: one with several sessions counts once."""
-    by_subscription = {member.subscription: member for member in members}
+    by_subscription = {one.member.subscription: one.member for one in there}
     return sum(max(0, m.capacity - m.in_flight) for m in by_subscription.values())
 
 
@@ -82,25 +117,14 @@ def _heads_by_hash(
     return sorted(found, key=lambda item: (-item.priority, item.row))[:PAGE]
 
 
-def _give_all(
-    house: House,
-    tx: Transaction,
-    queue: Queue,
-    items: Sequence[Item],
-    there: Sequence[There],
-    bound: Mapping[int, int],
-) -> tuple[int, bool]:
+def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
     """Give items away; returns how many were, and whether somebody had no room in its outbox."""
-    waiting = [Waiting(item.row, item.publisher, item.holder) for item in items]
-    members = [one.member for one in there]
-    choice = Choice(queue.policy)
-    found = rules.assign(waiting, members, choice, queue.favourite, bound)
-    _favour(tx, queue, choice, [member.subscription for _row, member in found], members)
-    by_row = {item.row: item for item in items}
-    sessions = {(one.member.subscription, one.member.session): one for one in there}
+    _favour(tx, queue, page)
+    by_row = {item.row: item for item in page.items}
+    sessions = {(one.member.subscription, one.member.session): one for one in page.there}
     stalled: set[int] = set()
     given = 0
-    for row, member in found:
+    for row, member in page.found:
         if member.subscription in stalled:
             continue
         one = sessions[member.subscription, member.session]
@@ -113,13 +137,12 @@ def _give_all(
     return given, bool(stalled)
 
 
-def _favour(
-    tx: Transaction, queue: Queue, choice: Choice, got: Sequence[int], members: Iterable[Member]
-) -> None:
+def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:
     """Note who is the favourite from now on, where the old one is not there."""
-    there = {member.subscription for member in members}
-    if choice is Choice.STICKY and got and queue.favourite not in there:
-        queues.favour(tx, queue.id, got[0])
+    there = {one.member.subscription for one in page.there}
+    sticky = queue.policy == Choice.STICKY.value
+    if sticky and page.found and queue.favourite not in there:
+        queues.favour(tx, queue.id, page.found[0].member.subscription)
 
 
 def _give(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
