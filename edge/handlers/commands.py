@@ -94,9 +94,8 @@ def _read(house: House, stanza: Stanza) -> _Asked:
 
 
 def _begin(house: House, tx: Transaction, sender: Sender, command: Command, id: str) -> bytes:
-    form = command.form(house, tx, sender)
     store.begin(tx, id, sender.generation, command.node, house.limits.commands)
-    return wire.answer(command.node, id, wire.EXECUTING, wire.ONE_STAGE + form)
+    return wire.answer(command.node, id, wire.EXECUTING, wire.ONE_STAGE + command.form)
 
 
 def _check(house: House, tx: Transaction, sender: Sender, asked: _Asked, session: str) -> None:

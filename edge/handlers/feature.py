@@ -97,13 +97,13 @@ class Outcome(NamedTuple):
 class Command(NamedTuple):
     """An ad-hoc command of one form (XEP-0050).
 
-    `form` makes that, as XML. `act` is given what was filled in, and does it: it raises
+    `form` is that, as XML. `act` is given what was filled in, and does it: it raises
     `StanzaError` where it cannot be, and has changed nothing then.
     """
 
     node: str
     name: str
-    form: Callable[[House, Transaction, Sender], bytes]
+    form: bytes
     act: Callable[[House, Transaction, Sender, Mapping[str, list[str]]], Outcome]
 
 

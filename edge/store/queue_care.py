@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from edge.store.database import Transaction
     from edge.store.queue_view import Overview
+    from edge.store.queues import Item
 
 _UNTIL: Final = "UPDATE queue_items SET until = ? WHERE id = ?"
 _PURGE: Final = "DELETE FROM queue_items WHERE queue = ? AND (?2 OR state <> 'locked')"
@@ -54,18 +55,22 @@ def requeue(tx: Transaction, queue: Overview, items: Sequence[str], by: str | No
 
     Raises `SetupError` if one of the ItemIDs is of no dead item.
     """
-    count = 0
-    for item in items:
-        found = queue_view.named(tx, queue.id, item, _SAME)
-        if not found:
-            raise SetupError(f"there is no item {item!r} in {queue.name}")
-        dead = [one for one in found if one.state == "dead"]
-        if not dead:
-            raise SetupError(f"item {item!r} is not dead, but {found[0].state}")
-        for one in dead:
-            count += queues.requeue(tx, one.row)
-        _log(tx, queue, "requeued", by, "Notice", len(dead), {"item": item})
-    return count
+    dead = {item: _dead(tx, queue, item) for item in items}  # before anything is changed
+    for item, found in dead.items():
+        for one in found:
+            queues.requeue(tx, one.row)
+        _log(tx, queue, "requeued", by, "Notice", len(found), {"item": item})
+    return sum(map(len, dead.values()))
+
+
+def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
+    found = queue_view.named(tx, queue.id, item, _SAME)
+    if not found:
+        raise SetupError(f"there is no item {item!r} in {queue.name}")
+    dead = [one for one in found if one.state == "dead"]
+    if not dead:
+        raise SetupError(f"item {item!r} is not dead, but {found[0].state}")
+    return dead
 
 
 def requeue_all(tx: Transaction, queue: Overview, most: int, by: str | None = None) -> int:

@@ -68,11 +68,24 @@ def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
     return found
 
 
-def write(type: str, form_type: str, fields: Iterable[Field]) -> bytes:
-    """Make a form of a `type` (`form`, `result` or `submit`) for what `form_type` names."""
+def write(type: str, form_type: str, fields: Iterable[Field], table: bytes = b"") -> bytes:
+    """Make a form of a `type` (`form`, `result` or `submit`) for what `form_type` names; a result
+    may have a `table` below its fields."""
     first = Field(FORM_TYPE, "hidden", (form_type,))
-    content = b"".join(_field(field) for field in (first, *fields))
+    content = b"".join(_field(field) for field in (first, *fields)) + table
     return serialize.tag("x", {"type": type}, content, xmlns=DATA_FORMS)
+
+
+def table(columns: Sequence[Field], rows: Iterable[Sequence[str]]) -> bytes:
+    """Make the rows of a result, each with a value for each column (XEP-0004, section 3.4)."""
+    content = serialize.tag("reported", content=b"".join(_field(column) for column in columns))
+    for row in rows:
+        cells = (
+            serialize.tag("field", {"var": column.var}, _value(value))
+            for column, value in zip(columns, row, strict=True)
+        )
+        content += serialize.tag("item", content=b"".join(cells))
+    return content
 
 
 def _field(field: Field) -> bytes:

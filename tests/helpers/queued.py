@@ -1,0 +1,56 @@
+"""Queues with items in every state, put where the gateway puts them: for what is seen of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from edge.rules.affiliation import Affiliation
+from edge.rules.node import Config
+from edge.store import affiliations, nodes, queue_view, queues
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+    from edge.store.queue_view import Overview
+    from edge.store.queues import Queue
+
+OWNER: Final = "olga@gw.example"
+PUBLISHER: Final = "pump1@gw.example/fw"
+WORKER: Final = "worker@gw.example"
+FIRST: Final = f"{WORKER}/a"
+
+
+def node(
+    tx: Transaction, name: str = "work", policy: str = "least-loaded", *, queueing: bool = True
+) -> Queue:
+    """Make a node of olga's, and its queue."""
+    made = nodes.add(tx, name, OWNER, Config(queueing=queueing))
+    affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
+    return queues.add_of_node(tx, made.id, policy)
+
+
+def share(tx: Transaction, policy: str = "least-loaded") -> Queue:
+    """Make the queue of the share `$share:pool:plant/#`."""
+    return queues.add_share(tx, "pool", "plant/#", policy)
+
+
+def fill(tx: Transaction, queue: Queue) -> None:
+    """Put items into a queue: two that are ready, and one in each other state."""
+    now = tx.now.service
+    for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
+        queues.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
+    held = queues.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2)
+    queues.lock(tx, held, 0, FIRST, now + 60)
+    bad = queues.find(tx, queue.id, "bad")
+    assert bad is not None
+    queues.bury(tx, bad.row, "given out 5 times")
+
+
+def seen(tx: Transaction, queue: Queue) -> Overview:
+    """Return a queue as it is shown."""
+    (found,) = queue_view.page(tx, queue.id - 1, 1)
+    return found
+
+
+def states(tx: Transaction, queue: int = 1) -> dict[str, str]:
+    """Return the states of the items of a queue."""
+    return dict(tx.rows("SELECT item, state FROM queue_items WHERE queue = ?", (queue,)))
