@@ -11,11 +11,19 @@ and the password in $CLIENT_PASSWORD; it verifies the certificate for the JID's 
     deliver MSGID                         ask for its delivery
     quit                                  close the stream, and end
 
+and the program on xmpp.js, of queues at the publish-subscribe service, also
+
+    create NODE                           make a node that is a queue
+    work NODE REQUESTS                    subscribe, to so many items at a time
+    publish NODE ITEM TEXT
+    retract NODE ITEM                     delete an item that it has
+    unlock NODE ITEM                      give it back
+
 and says what it sees, each line by a word that comes first: `online JID MECHANISM`, `managed
 resumable|not-resumable`, `cut`, `resumed JID`, `pong`, `features ...`, `items ...`, `roster
 JID:SUBSCRIPTION ...`, `sent TO` (the library has the message), `message FROM TEXT`, `presence FROM
-TYPE`, `answered VERB MSGID [ELEMENT]`, `refused VERB CONDITION`, `failed WHY`. Nothing here waits
-without a bound.
+TYPE`, `answered VERB MSGID [ELEMENT]`, `done VERB NODE`, `item ITEM TEXT`, `retracted ITEM`,
+`unlocked ITEM`, `refused VERB CONDITION`, `failed WHY`. Nothing here waits without a bound.
 """
 
 from __future__ import annotations

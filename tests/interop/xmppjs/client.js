@@ -16,6 +16,8 @@ import { client, jid, xml } from "@xmpp/client";
 const QOS = "urn:xmpp:qos";
 const LOG = "urn:xmpp:eventlog";
 const SM = "urn:xmpp:sm:3";
+const PUBSUB = "http://jabber.org/protocol/pubsub";
+const QUEUEING = "urn:xmpp:pubsub:queueing:0";
 const RECONNECT_MS = 50;
 const AGENT_ID = "d4565fa7-4d72-4749-b3d3-740edbf87770"; // stable, as XEP-0388 2.2 wants it
 
@@ -78,7 +80,47 @@ async function query(namespace, child, attribute) {
   return found.map((element) => element.attrs[attribute]).sort();
 }
 
+function form(purpose, options) {
+  const fields = Object.entries({ FORM_TYPE: `${PUBSUB}#${purpose}`, ...options });
+  const written = fields.map(([name, value]) => xml("field", { var: name }, xml("value", {}, value)));
+  return xml("x", { xmlns: "jabber:x:data", type: "submit" }, ...written);
+}
+
+async function pubsub(verb, node, ...content) {
+  await request("set", xml("pubsub", { xmlns: PUBSUB }, ...content), `pubsub.${domain}`);
+  say("done", verb, node);
+}
+
+// What a notification tells of items: each that came, went, or was unlocked, a line.
+function tellItems(stanza) {
+  const items = stanza.getChild("event", `${PUBSUB}#event`)?.getChild("items");
+  for (const item of items?.getChildElements() ?? []) {
+    const text = item.getChildElements()[0]?.text() ?? "";
+    say({ item: "item", retract: "retracted", unlock: "unlocked" }[item.name], item.attrs.id, text);
+  }
+  return items !== undefined;
+}
+
 const commands = {
+  async create(node) {
+    const options = form("node_config", { "pubsub#queueing": "true" });
+    await pubsub("create", node, xml("create", { node }), xml("configure", {}, options));
+  },
+  async work(node, requests) {
+    const at = { node, jid: me.bare().toString() };
+    const options = form("subscribe_options", { "pubsub#queue_requests": requests });
+    await pubsub("work", node, xml("subscribe", at), xml("options", at, options));
+  },
+  async publish(node, id, ...text) {
+    const payload = xml("work", { xmlns: "urn:example" }, text.join(" "));
+    await pubsub("publish", node, xml("publish", { node }, xml("item", { id }, payload)));
+  },
+  async retract(node, id) {
+    await pubsub("retract", node, xml("retract", { node }, xml("item", { id })));
+  },
+  async unlock(node, id) {
+    await pubsub("unlock", node, xml("unlock", { xmlns: QUEUEING, node }, xml("item", { id })));
+  },
   async ping() {
     await request("get", xml("ping", { xmlns: "urn:xmpp:ping" }), domain);
     say("pong");
@@ -142,6 +184,7 @@ xmpp.on("error", (error) => {
 xmpp.on("offline", () => process.exit(0));
 xmpp.on("stanza", (stanza) => {
   const { from, type } = stanza.attrs;
+  if (stanza.is("message") && tellItems(stanza)) return;
   if (stanza.is("message")) say("message", from, stanza.getChildText("body") ?? "");
   if (stanza.is("presence")) say("presence", from, type ?? "available");
 });
