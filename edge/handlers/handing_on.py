@@ -80,12 +80,12 @@ def request(house: House, tx: Transaction, row: Row, full: str, namespace: str) 
 def plain(house: House, tx: Transaction, row: Row) -> bytes:
     """Write a message as a plain stanza, with the time at which it came (XEP-0203)."""
     came = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
-    body = _as_stanza(outbox.body(tx, row.row))
+    body = as_stanza(outbox.body(tx, row.row))
     delay = serialize.delay(house.domain, came)
     return stamped_with(body, author(house, row), delay, _recipient(house, row))
 
 
-def _as_stanza(body: bytes) -> bytes:
+def as_stanza(body: bytes) -> bytes:
     """Return a message as a stanza: where it is in a namespace of quality of service, as what it
     was embedded in, it is meant to be in that of clients."""
     from xml.etree import ElementTree  # imported late: trees are built on cold paths alone

@@ -21,6 +21,7 @@ from edge.handlers.destinations import (
     Standing,
 )
 from edge.handlers.feature import Feature
+from edge.handlers.handing_on import as_stanza
 from edge.handlers.pubsub import publishing
 from edge.handlers.pubsub.publish import draw_id
 from edge.handlers.pubsub.publishing import NewItem
@@ -30,7 +31,7 @@ from edge.rules.quota import Usage
 from edge.store import dead, space
 from edge.store.dead import Letter
 from edge.wire.errors import FragmentError, StanzaError
-from edge.wire.namespaces import PUBSUB, clark
+from edge.wire.namespaces import PUBSUB, QOS_ALL, clark
 from edge.wire.nested import opened
 from edge.wire.stanza import anywhere
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from edge.wire.stanza import Child
 
 _ITEM: Final = clark(PUBSUB, "item")
+_EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_ALL)
 
 UNFIT: Final = "unfit"
 """The rule under which a plain message is refused that its node does not take."""
@@ -52,7 +54,10 @@ UNFIT: Final = "unfit"
 def read(body: bytes) -> Contents:
     """Read the item in a message."""
     try:
-        found = opened(body).children
+        message = opened(body)
+        if message.name in _EMBEDDED:
+            message = opened(as_stanza(body))
+        found = message.children
     except FragmentError as error:
         return Contents([], str(error))
     if len(found) != 1:

@@ -106,7 +106,8 @@ def publish(
     if options != NO_OPTIONS and not node.config.queueing:
         raise _unmet("the node is no queue")
     over = room(house, tx, sender, node, item)
-    over = over or space.refuses(tx, _charge(sender, item), house.limits)
+    if not node.config.queueing:  # a line looks for that itself, and so does that of each share
+        over = over or space.refuses(tx, _charge(sender, item), house.limits)
     if over is not None:
         refusals.log(house, tx, sender, over.rule, over.figure)
         if over.rule == ITEM_LOCKED:
@@ -144,7 +145,8 @@ def _room_in_line(
     there = queues.find(tx, queue.id, item.id)
     if there is not None and there.state == "locked":
         return Over(ITEM_LOCKED, 1)
-    return None if there is not None else line.room(house, tx, queue, size)
+    more = size if there is None else size - there.bytes
+    return line.room(house, tx, queue, more) if more > 0 else None
 
 
 def _room_to_keep(
