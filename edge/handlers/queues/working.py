@@ -68,7 +68,8 @@ def unlock(house: House, stanza: Stanza) -> Work:
             raise pubsub.refusal("feature-not-implemented", text="the node is no queue")
         item = _item(tx, node, ids[0])
         if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
-            line.give_back(house, tx, item.row, Loss.UNLOCKED)
+            line.lose(house, tx, item, Loss.UNLOCKED)
+            line.pump(house, tx, item.queue)
         return b""
 
     return answering(house, stanza, act)
