@@ -1,7 +1,8 @@
 """A real Prosody for tests: in a folder of its own, on free ports of loopback, never as a service.
 
-It has users with passwords, TLS by a certificate of a CA made for it, and a component with a secret
-for the gateway. Nothing of the machine's own Prosody is read or written.
+It has users with passwords, TLS by a certificate of a CA made for it, a component with a secret for
+the gateway, and publish-subscribe where `pump1` may make nodes. Nothing of the machine's
+own Prosody is read or written.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 HOST = "users.example"
 """The domain of its users."""
+
+PUBSUB = f"pubsub.{HOST}"
+"""Its publish-subscribe service, where `pump1` may make nodes."""
 
 PASSWORD = "correct horse"
 SECRET = "a secret between two"
@@ -56,6 +60,8 @@ VirtualHost "{host}"
     ssl = {{ key = "{folder}/server.pem", certificate = "{folder}/server.pem" }}
 Component "{domain}"
     component_secret = "{secret}"
+Component "{pubsub}" "pubsub"
+    admins = {{ "pump1@{host}" }}
 """
 
 
@@ -89,6 +95,7 @@ class Prosody:
                 c2s=self.c2s,
                 component=self.component,
                 host=HOST,
+                pubsub=PUBSUB,
                 domain=domain,
                 secret=SECRET,
             )

@@ -1,0 +1,95 @@
+"""The same script of publish-subscribe at Prosody and at the gateway: equivalent answers.
+
+Where they differ is listed here and, with the reason, in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.helpers import prosody, pubsub_script
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.prosody import HOST, PUBSUB, Prosody
+from tests.helpers.xmpp import Client, log_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    prosody.PROGRAM is None, reason="no prosody (make interop-packages)"
+)
+
+NODE: Final = "plant/boiler1"
+
+DIFFERENCES: Final = {
+    "subscribe another": ("auth: forbidden", "modify: bad-request invalid-jid"),
+    "subscriptions": (
+        "result: <pubsub><subscriptions><subscription node=plant/boiler1 subscription=subscribed>",
+        "result: <pubsub><subscriptions node=plant/boiler1>"
+        "<subscription node=plant/boiler1 subscription=subscribed>",
+    ),
+    "last item": (
+        "result: <pubsub><items node=plant/boiler1><item id=i1><reading>three",
+        "result: <pubsub><items node=plant/boiler1><item id=i1><reading>three"
+        "<set><first index=1>i1<last>i1<count>2",
+    ),
+    "item that is none": (
+        "result: <pubsub><items node=plant/boiler1>",
+        "cancel: item-not-found",
+    ),
+    "unsubscribe": (
+        "result: <pubsub><subscription node=plant/boiler1 subscription=none>",
+        "result",
+    ),
+    "unsubscribe again": (
+        "modify: unexpected-request not-subscribed",
+        "cancel: unexpected-request not-subscribed",
+    ),
+    "something else": (
+        "cancel: service-unavailable",
+        "cancel: feature-not-implemented unsupported",
+    ),
+}
+"""What Prosody tells of a step, and what the gateway tells."""
+
+
+async def played(people: Mapping[str, Client], domain: str, service: str) -> dict[str, str]:
+    """Play the script; returns what is told of each step, a line each."""
+    people["reader"].send("<presence/>")
+    steps = pubsub_script.script(NODE, f"pump2@{domain}")
+    told = await pubsub_script.play(steps, people, service, domain)
+    return {name: " / ".join(lines) for name, lines in told.items()}
+
+
+async def at_prosody(folder: Path) -> dict[str, str]:
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(Prosody(folder, DOMAIN, "pump1", "pump2"))
+        names = {"owner": "pump1", "reader": "pump2"}
+        people = {
+            role: await stack.enter_async_context(await server.log_in(name))
+            for role, name in names.items()
+        }
+        return await played(people, HOST, PUBSUB)
+
+
+async def at_gateway(folder: Path) -> dict[str, str]:
+    async with AsyncExitStack() as stack:
+        gateway = Gateway(folder, "pump1", "pump2")
+        port = port_of(stack.enter_context(gateway.run()))
+        names = {"owner": "pump1", "reader": "pump2"}
+        people = {
+            role: await stack.enter_async_context(await log_in(port, gateway.ca, name, PASSWORD))
+            for role, name in names.items()
+        }
+        return await played(people, DOMAIN, f"pubsub.{DOMAIN}")
+
+
+async def test_both_servers_answer_the_same_but_for_what_is_listed(tmp_path: Path) -> None:
+    theirs, ours = await at_prosody(tmp_path / "p"), await at_gateway(tmp_path / "g")
+    assert list(theirs) == list(ours)
+    found = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    assert found == DIFFERENCES
