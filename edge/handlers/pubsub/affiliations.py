@@ -16,18 +16,19 @@ from edge.handlers.pubsub.requests import answering
 from edge.rules import affiliation as rules
 from edge.rules.affiliation import Affiliation
 from edge.store import affiliations
-from edge.wire import jid, nested, pubsub, serialize
+from edge.wire import jid, pubsub, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER, clark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from xml.etree.ElementTree import Element
 
     from edge.handlers.feature import House, Work
     from edge.rules.access import Sender
     from edge.store.database import Transaction
     from edge.store.nodes import Node
-    from edge.wire.stanza import Child, Stanza
+    from edge.wire.stanza import Stanza
 
 
 class _Wanted(NamedTuple):
@@ -71,7 +72,7 @@ def of_node(house: House, stanza: Stanza) -> Work:
 def change(house: House, stanza: Stanza) -> Work:
     """Change affiliations as an owner wants it (section 8.9.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    wanted = [_wanted(house, child) for child in nested.opened(element.raw).children]
+    wanted = [_wanted(house, child) for child in element.tree()]
     if not wanted or len({one.jid for one in wanted}) < len(wanted):
         raise pubsub.refusal("bad-request", text="one affiliation for each JID is needed")
 
@@ -89,9 +90,9 @@ def change(house: House, stanza: Stanza) -> Work:
     return answering(house, stanza, act)
 
 
-def _wanted(house: House, child: Child) -> _Wanted:
-    text, word = child.attrs.get("jid", ""), child.attrs.get("affiliation")
-    if child.name != clark(PUBSUB_OWNER, "affiliation"):
+def _wanted(house: House, child: Element) -> _Wanted:
+    text, word = child.get("jid", ""), child.get("affiliation")
+    if child.tag != clark(PUBSUB_OWNER, "affiliation"):
         raise pubsub.refusal("bad-request", text="affiliations are wanted, and nothing else")
     try:
         affiliation = None if word is None else Affiliation(word)

@@ -14,10 +14,12 @@ from edge.handlers.feature import Feature
 from edge.handlers.pubsub import configuring, notifying, rights
 from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
+from edge.handlers.queues import line
 from edge.rules import node as rules
 from edge.rules import topic
 from edge.rules.affiliation import Affiliation
 from edge.rules.node import Config
+from edge.rules.queue import Loss
 from edge.store import affiliations, events, items, nodes, queues, subscriptions
 from edge.store.events import NewEvent
 from edge.wire import jid, pubsub, serialize
@@ -154,7 +156,8 @@ def deleting(house: House, stanza: Stanza) -> Work:
         rights.check_owner(house, tx, node, sender)
         content = serialize.tag("delete", {"node": node.name}, redirect)
         _tell(house, tx, node, content, Kind.DELETE)
-        _log(tx, sender, node, "deleted", _empty(tx, node))
+        _log(tx, sender, node, "deleted", _empty(house, tx, node))
+        _dissolve(house, tx, node)
         nodes.remove(tx, node.id)
         return b""
 
@@ -163,11 +166,11 @@ def deleting(house: House, stanza: Stanza) -> Work:
 
 def _redirect(element: Child) -> bytes:
     """Return where subscribers are told to turn to, if the owner of a node says that."""
-    if not element.children:
+    found = list(element.tree())
+    if not found:
         return b""
-    (first, *more) = element.children
-    uri = first.attrs.get("uri")
-    if more or first.name != clark(PUBSUB_OWNER, "redirect") or not uri:
+    uri = found[0].get("uri")
+    if len(found) > 1 or found[0].tag != clark(PUBSUB_OWNER, "redirect") or not uri:
         raise pubsub.refusal("bad-request", text="a <redirect/> has a URI")
     return serialize.tag("redirect", {"uri": uri})
 
@@ -183,7 +186,7 @@ def purging(house: House, stanza: Stanza) -> Work:
             raise pubsub.refusal(
                 "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
             )
-        _log(tx, sender, node, "purged", _empty(tx, node))
+        _log(tx, sender, node, "purged", _empty(house, tx, node))
         _tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
         return b""
 
@@ -199,10 +202,19 @@ def _tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind)
             notifying.to_one(house, tx, member, content, node=node.name)
 
 
-def _empty(tx: Transaction, node: Node) -> int:
+def _empty(house: House, tx: Transaction, node: Node) -> int:
     """Delete all items of a node; returns how many they were."""
     queue = queues.of_node(tx, node.id)
-    return items.purge(tx, node.id) if queue is None else queues.purge(tx, queue.id)
+    return items.purge(tx, node.id) if queue is None else line.purge(house, tx, queue)
+
+
+def _dissolve(house: House, tx: Transaction, node: Node) -> None:
+    """Remove the queue of a node, if it has one; nothing is in it any more."""
+    queue = queues.of_node(tx, node.id)
+    if queue is not None:
+        for member in subscriptions.of_queue(tx, queue.id):
+            line.left(house, tx, member, Loss.UNSUBSCRIBED)
+        queues.remove(tx, queue.id)
 
 
 def _log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
