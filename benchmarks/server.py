@@ -48,15 +48,18 @@ class ServerError(Exception):
     """A server did not start, or did not stop as it should."""
 
 
-def prepare(folder: Path, devices: int) -> None:
-    """Make the folder of a gateway that lets its devices in without TLS, and with it."""
+def prepare(folder: Path, devices: int, **more: str) -> None:
+    """Make the folder of a gateway that lets its devices in without TLS, and with it.
+
+    `more` are options, as TOML has them, beside those that are raised for all.
+    """
     setup.init(folder, DOMAIN, "127.0.0.1:0")
-    path = folder / config.FILE_NAME
+    path, options = folder / config.FILE_NAME, RAISED | more
     lines = path.read_text("utf-8").splitlines()
     for at, line in enumerate(lines):
         name = line.partition(" = ")[0]
-        if name in RAISED:
-            lines[at] = f"{name} = {RAISED[name]}"
+        if name in options:
+            lines[at] = f"{name} = {options[name]}"
     path.write_text("\n".join(lines) + "\n", "utf-8")
     keys = credentials.derive(PASSWORD)
     with (

@@ -1,0 +1,136 @@
+"""The load generator of a node: one publisher, and subscribers who hear of each publication.
+
+The next publication begins when all have heard of the one before. Raw sockets and epoll, as in
+`load`; what it measures goes to standard output as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import select
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks import machine, payload, peer, queue_payload, usage
+from benchmarks.commands import PRESENCE
+from benchmarks.load import DRAIN_TIME, PERCENT, LoadError, Measured, run_apart
+from benchmarks.queue_load import Party, check
+from benchmarks.queue_payload import ITEM, TOPIC
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: subscribers, seconds of warming up and of measuring, and whom to watch."""
+
+    host: str
+    port: int
+    subscribers: int
+    warm_up: float
+    seconds: float
+    server: int
+
+
+class Load:
+    """The publisher, the subscribers, and how long each publication took."""
+
+    def __init__(self, connections: list[socket.socket]) -> None:
+        self._run = secrets.token_hex(4).encode()
+        self._count = self._heard = self._subscribed = 0
+        self._began = 0.0
+        self._answered = True
+        self.times: list[float] = []
+        self._poll = select.epoll()
+        self._publisher = Party(connections[0], self._to_publisher)
+        self._subscribers = [Party(one, self._to_subscriber) for one in connections[1:]]
+        everybody = [self._publisher, *self._subscribers]
+        self._parties = {one.connection.fileno(): one for one in everybody}
+        for number in self._parties:
+            self._poll.register(number, select.EPOLLIN)
+
+    def subscribe(self) -> None:
+        """Have all subscribers there and subscribed."""
+        for at, subscriber in enumerate(self._subscribers, 1):
+            jid = f"{peer.device(at)}@{payload.DOMAIN}".encode()
+            subscriber.send(PRESENCE + queue_payload.subscribe(b"sub", jid, TOPIC))
+        self._until(lambda: self._subscribed == len(self._subscribers))
+
+    def run(self, seconds: float) -> None:
+        """Publish for a time, one after the other."""
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            self._count += 1
+            self._heard, self._answered = 0, False
+            self._began = time.perf_counter()
+            item = b"%b-%d" % (self._run, self._count)
+            self._publisher.send(queue_payload.publish(self._publisher.next_id(), TOPIC, item))
+            self._until(lambda: self._answered and self._heard == len(self._subscribers))
+            self.times.append(time.perf_counter() - self._began)
+
+    def _until(self, true: Callable[[], bool]) -> None:
+        end = time.perf_counter() + DRAIN_TIME
+        while not true():
+            if (left := end - time.perf_counter()) <= 0:
+                raise LoadError(f"{self._heard} of {len(self._subscribers)} heard of an item")
+            for number, _event in self._poll.poll(left):
+                self._parties[number].read()
+
+    def _to_publisher(self, stanza: bytes) -> None:
+        check(stanza)
+        self._answered = self._answered or stanza.startswith(b"<iq")
+
+    def _to_subscriber(self, stanza: bytes) -> None:
+        check(stanza)
+        if stanza.startswith(b"<message"):
+            found = ITEM.search(stanza)
+            self._heard += found is not None and found[1] == b"%b-%d" % (self._run, self._count)
+        elif b" id='sub'" in stanza:
+            self._subscribed += 1
+
+
+def measure(plan: Plan) -> Measured:
+    """Do what is planned, in this process; an exchange is a publication."""
+    target = peer.Target(plan.host, plan.port)
+    connections = [peer.login(target, number, None) for number in range(plan.subscribers + 1)]
+    try:
+        load = Load(connections)
+        load.subscribe()
+        load.run(plan.warm_up)
+        load.times.clear()
+        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
+        began = time.perf_counter()
+        load.run(plan.seconds)
+        seconds, own = time.perf_counter() - began, time.process_time() - own
+        used = usage.processor(plan.server).since(before)
+        everything = machine.busy() - everything
+        times = load.times[:]
+    finally:
+        for connection in connections:
+            connection.close()
+    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
+    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
+    return Measured(len(times), seconds, 0, *used, own, everything, median, slow)
+
+
+def run(plan: Plan) -> Measured:
+    """Do what is planned in a process of its own; raises `LoadError`."""
+    return run_apart("benchmarks.fan_load", asdict(plan), plan.warm_up + plan.seconds)
+
+
+def main() -> None:
+    """Read a plan from the command line and print what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fan_load")
+    parser.add_argument("plan", help="a JSON object with the fields of Plan")
+    plan = Plan(**json.loads(parser.parse_args().plan))
+    print(json.dumps(asdict(measure(plan))))
+
+
+if __name__ == "__main__":
+    main()

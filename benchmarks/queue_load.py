@@ -1,0 +1,219 @@
+"""The load generator of a queue: workers who take and delete items, and publishers who follow.
+
+As many publishers as workers. A worker deletes each item that comes to it, and when it is told that
+one is deleted, the next publisher in turn publishes one: so a queue is as long at the end as it was
+at the beginning, be that nothing or a backlog. Raw sockets and epoll, as in `load`; what it
+measures goes to standard output as one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import select
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+from benchmarks import machine, payload, peer, queue_payload, usage
+from benchmarks.commands import PRESENCE
+from benchmarks.load import DRAIN_TIME, PERCENT, READ_BYTES, LoadError, Measured, run_apart
+from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do: workers, items that each takes at a time, seconds of warming up and of measuring,
+    whom to watch, and whether the queue has a backlog already."""
+
+    host: str
+    port: int
+    workers: int
+    requests: int
+    warm_up: float
+    seconds: float
+    server: int
+    backlog: bool = False
+
+
+class Party:
+    """A connection, and who takes what comes over it: each whole stanza."""
+
+    def __init__(self, connection: socket.socket, take: Callable[[bytes], None]) -> None:
+        self.connection = connection
+        self._take = take
+        self._partial = b""
+        self._sent = 0
+
+    def read(self) -> None:
+        """Take what came."""
+        data = self.connection.recv(READ_BYTES)
+        if not data:
+            raise LoadError("the server closed a connection")
+        rest, end = self._partial + data, 0
+        for match in STANZA.finditer(rest):
+            end = match.end()
+            self._take(match[0])
+        self._partial = rest[end:]
+
+    def send(self, stanza: bytes) -> None:
+        """Send a stanza."""
+        if self.connection.send(stanza) != len(stanza):
+            raise LoadError("a socket took a part of a stanza")
+
+    def next_id(self) -> bytes:
+        """Return an id for an iq that is not in use."""
+        self._sent += 1
+        return b"q%d" % self._sent
+
+
+def check(stanza: bytes) -> None:
+    """Raise `LoadError` for an error."""
+    if b" type='error'" in stanza[: stanza.index(b">")]:
+        raise LoadError(f"the gateway refused something: {stanza!r}")
+
+
+class Load:
+    """All workers and publishers, and what is counted of them."""
+
+    def __init__(self, plan: Plan, connections: list[socket.socket]) -> None:
+        self._run = secrets.token_hex(4).encode()
+        self._count = self._subscribed = 0
+        self._going = False
+        self._began: dict[bytes, float] = {}
+        self.under_way = 0
+        self.times: list[float] = []
+        self.deleted = 0
+        self._poll = select.epoll()
+        self._parties: dict[int, Party] = {}
+        workers = connections[: plan.workers]
+        self.workers = [self._join(one, self._to_worker(at)) for at, one in enumerate(workers)]
+        self._publishers = cycle([self._join(one, check) for one in connections[plan.workers :]])
+
+    def _join(self, connection: socket.socket, take: Callable[[bytes], None]) -> Party:
+        party = Party(connection, take)
+        self._parties[connection.fileno()] = party
+        self._poll.register(connection.fileno(), select.EPOLLIN)
+        return party
+
+    def subscribe(self, requests: int) -> None:
+        """Have all workers there and subscribed."""
+        for at, worker in enumerate(self.workers):
+            jid = f"{peer.device(at)}@{payload.DOMAIN}".encode()
+            worker.send(PRESENCE + queue_payload.subscribe(b"sub", jid, NODE, requests))
+        end = time.perf_counter() + DRAIN_TIME
+        while self._subscribed < len(self.workers):
+            if (left := end - time.perf_counter()) <= 0:
+                raise LoadError("not all workers are subscribed")
+            self._turn(left)
+
+    def begin(self, items: int) -> None:
+        """Begin: publish so many items, and one more for each that is deleted."""
+        self._going = True
+        for _ in range(items):
+            self._publish()
+
+    def _publish(self) -> None:
+        self._count += 1
+        item = b"%b-%d" % (self._run, self._count)
+        publisher = next(self._publishers)
+        self._began[item] = time.perf_counter()
+        self.under_way += 1
+        publisher.send(queue_payload.publish(publisher.next_id(), NODE, item))
+
+    def _to_worker(self, at: int) -> Callable[[bytes], None]:
+        def take(stanza: bytes) -> None:
+            check(stanza)
+            if stanza.startswith(b"<message"):
+                self._told(self.workers[at], stanza)
+            elif b" id='sub'" in stanza:
+                self._subscribed += 1
+
+        return take
+
+    def _told(self, worker: Party, message: bytes) -> None:
+        if gone := GONE.search(message):
+            self._deleted(gone[1])
+        elif item := ITEM.search(message):
+            worker.send(queue_payload.retract(worker.next_id(), NODE, item[1]))
+
+    def _deleted(self, item: bytes) -> None:
+        self.deleted += 1
+        self.under_way -= 1
+        if (began := self._began.pop(item, None)) is not None:
+            self.times.append(time.perf_counter() - began)
+        if self._going:
+            self._publish()
+
+    def run(self, seconds: float) -> None:
+        """Keep items going for a time."""
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            self._turn(left)
+
+    def drain(self) -> None:
+        """Let what is under way be deleted, and publish no more."""
+        self._going = False
+        end = time.perf_counter() + DRAIN_TIME
+        while self.under_way:
+            if (left := end - time.perf_counter()) <= 0:
+                raise LoadError(f"{self.under_way} items were not deleted")
+            self._turn(left)
+
+    def _turn(self, seconds: float) -> None:
+        for number, _event in self._poll.poll(seconds):
+            self._parties[number].read()
+
+
+def measure(plan: Plan) -> Measured:
+    """Do what is planned, in this process."""
+    target = peer.Target(plan.host, plan.port)
+    connections = [peer.login(target, number, None) for number in range(2 * plan.workers)]
+    try:
+        load = Load(plan, connections)
+        load.begin(0)
+        load.subscribe(plan.requests)
+        if not plan.backlog:
+            load.begin(plan.workers * plan.requests)
+        load.run(plan.warm_up)
+        load.times.clear()
+        before_items = load.deleted
+        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
+        began = time.perf_counter()
+        load.run(plan.seconds)
+        seconds, own = time.perf_counter() - began, time.process_time() - own
+        used = usage.processor(plan.server).since(before)
+        everything = machine.busy() - everything
+        items, times = load.deleted - before_items, load.times[:]
+        if not plan.backlog:
+            load.drain()
+    finally:
+        for connection in connections:
+            connection.close()
+    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
+    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
+    return Measured(items, seconds, 0, *used, own, everything, median, slow)
+
+
+def run(plan: Plan) -> Measured:
+    """Do what is planned in a process of its own; raises `LoadError`."""
+    return run_apart("benchmarks.queue_load", asdict(plan), plan.warm_up + plan.seconds)
+
+
+def main() -> None:
+    """Read a plan from the command line and print what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.queue_load")
+    parser.add_argument("plan", help="a JSON object with the fields of Plan")
+    plan = Plan(**json.loads(parser.parse_args().plan))
+    print(json.dumps(asdict(measure(plan))))
+
+
+if __name__ == "__main__":
+    main()

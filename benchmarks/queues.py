@@ -1,0 +1,281 @@
+"""Queues and filters: what a worker's item costs, with a backlog too, and what a start costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks import fan_load, queue_load, server, usage, waiting
+from benchmarks.exchanges import saturated
+from benchmarks.queue_payload import TOPIC
+from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
+from edge.rules import topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.load import Measured
+
+WORKERS: Final = (1, 10, 100)
+REQUESTS: Final = 5
+"""Items that a worker takes at a time."""
+
+BACKLOG: Final = 100_000
+ROUNDS: Final = 10
+"""Pairs of measurements, with a backlog and without."""
+
+PAIRED_WORKERS: Final = 10
+SUBSCRIBERS: Final = 200
+FILTERS: Final = 10_000
+WAITING: Final = 1_000_000
+STARTS: Final = 3
+
+BACKLOG_AIM: Final = 0.8
+"""The part of the rate without a backlog that is to be reached with one."""
+
+BACKLOG_MEMORY: Final = 5_000_000
+"""Bytes that a backlog may cost."""
+
+START_AIM: Final = 5.0
+"""Seconds to `ready` with a million items waiting."""
+
+START_MEMORY: Final = 20_000_000
+"""Bytes that those may cost when it is ready."""
+
+RAISED: Final = {
+    "queue_items": "4000000",
+    "items_per_queue": "4000000",
+    "queue_bytes": "8589934592",
+    "queue_bytes_per_queue": "8589934592",
+    "database_bytes": "17179869184",
+    "subscriptions": "100000",
+    "unsealed_events": "1000000000",
+}
+"""Options that are not the defaults: there is room for all that waits."""
+
+
+class Part(NamedTuple):
+    """A part of the page: paragraphs and tables, and what was to be reached."""
+
+    blocks: tuple[str, ...]
+    goals: tuple[Goal, ...] = ()
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure all of it, one after the other."""
+    usage.raise_descriptors()
+    parts = [part(settings) for part in (_workers, _backlog, _fan_out, _matching, _restart)]
+    blocks = [block for part in parts for block in part.blocks]
+    goals = [goal for part in parts for goal in part.goals]
+    return Topic("queues", "Queues, filters and fan-out", blocks, goals)
+
+
+def _prepare(settings: Settings, name: str, devices: int, items: int = 0, filters: int = 0) -> Path:
+    folder = settings.folder / name
+    server.prepare(folder, devices, **RAISED)
+    waiting.make_nodes(folder)
+    waiting.add_items(folder, items)
+    waiting.add_filters(folder, filters)
+    return folder
+
+
+def _work(
+    settings: Settings, gateway: server.Server, workers: int, *, backlog: bool = False
+) -> Measured:
+    host, port, _ca = gateway.address
+    times = settings.choose(1.0, 0.2), settings.choose(5.0, 0.4)
+    plan = queue_load.Plan(host, port, workers, REQUESTS, *times, gateway.pid, backlog)
+    return queue_load.run(plan)
+
+
+def _workers(settings: Settings) -> Part:
+    folder = _prepare(settings, "workers", 2 * max(WORKERS))
+    with server.gateway(folder) as gateway:
+        found = [(workers, _work(settings, gateway, workers)) for workers in WORKERS]
+    return Part(
+        (
+            "Items of a queue node, each published, given to a worker and locked, deleted by it,"
+            f" and the worker told so. Each worker takes {REQUESTS} items at a"
+            " time and there are as many publishers as workers; the time is from the publication"
+            " to the word that the item is deleted. Event loop and database are in % of a core.",
+            table(
+                ("workers", "items/s", "median, ms", "99 %, ms", *_USED),
+                [
+                    (workers, number(run.rate), milliseconds(run.median), milliseconds(run.slow),
+                     *_used(run))
+                    for workers, run in found
+                ],
+            ),
+        )
+    )  # fmt: skip
+
+
+_USED: Final = ("event loop", "database", "saturated")
+
+
+def _used(run: Measured) -> tuple[str, str, str]:
+    shares = (100 * used / run.seconds for used in (run.server_main, run.server_others))
+    return (*(f"{share:.0f}" for share in shares), saturated(run))  # type: ignore[return-value]
+
+
+def _backlog(settings: Settings) -> Part:
+    items = round(settings.choose(BACKLOG, 500))
+    empty = _prepare(settings, "empty", 2 * PAIRED_WORKERS)
+    full = _prepare(settings, "full", 2 * PAIRED_WORKERS, items)
+    without: list[Measured] = []
+    behind: list[Measured] = []
+    with server.gateway(empty) as idle, server.gateway(full) as busy:
+        for _ in range(round(settings.choose(ROUNDS, 1))):
+            without.append(_work(settings, idle, PAIRED_WORKERS))
+            behind.append(_work(settings, busy, PAIRED_WORKERS, backlog=True))
+        memory = usage.memory(busy.pid).rss - usage.memory(idle.pid).rss
+    ratios = [a.rate / b.rate for a, b in zip(behind, without, strict=True)]
+    ratio = statistics.median(ratios)
+    rates = (statistics.median(run.rate for run in runs) for runs in (without, behind))
+    sizes = ", ".join(f"{one:.2f}" for one in sorted(ratios))
+    return Part(
+        (
+            f"The same with {PAIRED_WORKERS} workers, beside {items:,} items that wait, in"
+            f" {len(ratios)} pairs in turn: two gateways, of which one has the backlog. Medians.",
+            table(
+                ("", "items/s"),
+                zip(("nothing waits", f"{items:,} wait"), map(number, rates), strict=True),
+            ),
+            f"Ratios: {sizes}. With the backlog the process has {memory / 1e6:+.1f} MB.",
+        ),
+        (
+            Goal(
+                f"{ratio:.2f} of the rate with a backlog (to reach: {BACKLOG_AIM})",
+                ratio >= BACKLOG_AIM,
+            ),
+            Goal(
+                f"a backlog takes {memory / 1e6:.1f} MB (to reach: {BACKLOG_MEMORY / 1e6:.0f})",
+                memory <= BACKLOG_MEMORY,
+            ),
+        ),
+    )
+
+
+def _fan(settings: Settings, gateway: server.Server, subscribers: int) -> Measured:
+    host, port, _ca = gateway.address
+    times = settings.choose(1.0, 0.2), settings.choose(4.0, 0.4)
+    return fan_load.run(fan_load.Plan(host, port, subscribers, *times, gateway.pid))
+
+
+def _fan_out(settings: Settings) -> Part:
+    subscribers = round(settings.choose(SUBSCRIBERS, 10))
+    folder = _prepare(settings, "fan", subscribers + 1)
+    with server.gateway(folder) as gateway:
+        run = _fan(settings, gateway, subscribers)
+    return Part(
+        (
+            f"One publication to {subscribers} subscribers at level 0, each with a connection of"
+            " its own; the next begins when all have heard of it.",
+            table(
+                ("publications/s", "notifications/s", "median, ms", "99 %, ms", *_USED),
+                [
+                    (number(run.rate), number(run.rate * subscribers), milliseconds(run.median),
+                     milliseconds(run.slow), *_used(run))
+                ],
+            ),
+        )
+    )  # fmt: skip
+
+
+def _matching(settings: Settings) -> Part:
+    filters = round(settings.choose(FILTERS, 300))
+    rows = []
+    for count in (0, filters):
+        folder = _prepare(settings, f"filters{count}", 2, filters=count)
+        with server.gateway(folder) as gateway:
+            rows.append((f"{count:,}", _fan(settings, gateway, 1)))
+    trie, scan = _match_times(filters)
+    return Part(
+        (
+            "A publication to one subscriber while accounts that are away are subscribed to"
+            f" filters that do not match. In memory, the tree of {filters:,} filters tells in"
+            f" {trie * 1e6:.1f} us which match; comparing with each would take"
+            f" {scan * 1e6:,.0f} us.",
+            table(
+                ("filters", "publications/s", "median, ms", "99 %, ms", *_USED),
+                [
+                    (name, number(run.rate), milliseconds(run.median), milliseconds(run.slow),
+                     *_used(run))
+                    for name, run in rows
+                ],
+            ),
+        )
+    )  # fmt: skip
+
+
+def _match_times(count: int) -> tuple[float, float]:
+    """Return the seconds that the tree takes to match a name, and that a scan takes."""
+    texts = [waiting.FILTERS[n % len(waiting.FILTERS)].format(n=n) for n in range(count)]
+    filters = [topic.parse_filter(text) for text in texts]
+    tree: topic.Trie[int] = topic.Trie()
+    for value, one in enumerate(filters):
+        tree.add(one, value)
+    began = time.perf_counter()
+    for _ in range(1000):
+        tree.match(TOPIC)
+    matched = time.perf_counter()
+    for _ in range(3):
+        [one for one in filters if topic.matches(one, TOPIC)]
+    return (matched - began) / 1000, (time.perf_counter() - matched) / 3
+
+
+class Start(NamedTuple):
+    """Seconds to `ready`, and the bytes that are resident then."""
+
+    seconds: float
+    rss: int
+
+
+def _restart(settings: Settings) -> Part:
+    items = round(settings.choose(WAITING, 1000))
+    folders = [_prepare(settings, "none", 4), _prepare(settings, "million", 4, items)]
+    starts: list[list[Start]] = [[], []]
+    for _ in range(round(settings.choose(STARTS, 1))):
+        for folder, found in zip(folders, starts, strict=True):
+            found.append(_start(folder))
+    with ExitStack() as stack:
+        gateway = stack.enter_context(server.gateway(folders[1]))
+        worked = _work(settings, gateway, 1, backlog=True)
+    none, many = (
+        Start(statistics.median(s.seconds for s in found), max(s.rss for s in found))
+        for found in starts
+    )
+    more = many.rss - none.rss
+    return Part(
+        (
+            f"A start with {items:,} items waiting, which are"
+            f" {(folders[1] / 'fieldpost.db').stat().st_size / 1e6:,.0f} MB of database; the"
+            f" median of {len(starts[0])}. A worker that comes then does"
+            f" {number(worked.rate)} items a second.",
+            table(
+                ("items that wait", "ready after, s", "RSS, MB"),
+                [
+                    (name, number(found.seconds), f"{found.rss / 1e6:.1f}")
+                    for name, found in (("none", none), (f"{items:,}", many))
+                ],
+            ),
+        ),
+        (
+            Goal(
+                f"ready in {many.seconds:.2f} s (to reach: under {START_AIM:.0f})",
+                many.seconds < START_AIM,
+            ),
+            Goal(
+                f"with {more / 1e6:.1f} MB more (to reach: {START_MEMORY / 1e6:.0f})",
+                more <= START_MEMORY,
+            ),
+        ),
+    )
+
+
+def _start(folder: Path) -> Start:
+    began = time.perf_counter()
+    with server.gateway(folder) as gateway:
+        return Start(time.perf_counter() - began, usage.memory(gateway.pid).rss)

@@ -1,0 +1,73 @@
+"""Filling a gateway's database: a queue with items that wait, and subscriptions to filters.
+
+The store's own functions write it, while no gateway runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.payload import DOMAIN
+from benchmarks.peer import device
+from benchmarks.queue_payload import BODY, NODE, TOPIC
+from edge.admin import moment
+from edge.rules.node import Config
+from edge.store import accounts, database, nodes, queues, subscriptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edge.store.database import Transaction
+
+OWNER: Final = f"{device(0)}@{DOMAIN}"
+
+PER_ACCOUNT: Final = 100
+"""Subscriptions of an account: as many as one may have by default."""
+
+IN_ONE: Final = 20_000
+"""Items that are written in one transaction."""
+
+FILTERS: Final = ("site{n}/+/temp", "+/boiler{n}/temp", "plant/+/temp{n}/#", "plant/line{n}/#")
+"""Filters that the measured node does not fit, in turn: some fit its first levels."""
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[Transaction]:
+    with (
+        closing(database.connect(folder / database.FILE_NAME)) as connection,
+        database.single(connection, moment.now()) as tx,
+    ):
+        yield tx
+
+
+def make_nodes(folder: Path) -> None:
+    """Make the queue, and the node that subscribers hear of; anybody may publish to them."""
+    with _written(folder) as tx:
+        queue = nodes.add(tx, NODE, OWNER, Config(queueing=True, publish_model="open"))
+        queues.add_of_node(tx, queue.id)
+        nodes.add(tx, TOPIC, OWNER, Config(publish_model="open", persist_items=False))
+
+
+def add_items(folder: Path, count: int) -> None:
+    """Let so many items wait in the queue."""
+    for begin in range(0, count, IN_ONE):
+        with _written(folder) as tx:
+            node = nodes.get(tx, NODE)
+            queue = None if node is None else queues.of_node(tx, node.id)
+            if queue is None:
+                raise RuntimeError(f"{folder} has no queue")
+            for number in range(begin, min(begin + IN_ONE, count)):
+                queues.enqueue(tx, queue, NODE, f"waits-{number}", f"{OWNER}/fw", BODY)
+
+
+def add_filters(folder: Path, count: int) -> None:
+    """Subscribe accounts that never come to so many filters."""
+    with _written(folder) as tx:
+        for number in range(count):
+            name = f"absent{number // PER_ACCOUNT:04d}"
+            if number % PER_ACCOUNT == 0:
+                accounts.add(tx, name, [], trusted=True)
+            filter_ = FILTERS[number % len(FILTERS)].format(n=number)
+            subscriptions.add(tx, name, f"{name}@{DOMAIN}", f"filter-{number}", filter=filter_)
