@@ -17,29 +17,25 @@ from typing import TYPE_CHECKING, Final
 
 from edge.handlers import outbox as handing
 from edge.handlers import undelivered
-from edge.handlers.feature import Feature
 from edge.handlers.pubsub import notifying, sending
 from edge.rules.qos_sender import State
 from edge.rules.queue import Choice
-from edge.store import custody, events, outbox, queues, sessions, under_way
+from edge.store import custody, outbox, queues, sessions, under_way
 from edge.store.database import Receipt
-from edge.store.events import NewEvent
 from edge.wire import pubsub, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import REDELIVERED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from edge.handlers.feature import House
-    from edge.rules.access import Sender
     from edge.rules.queue import Member
     from edge.store.database import Transaction
     from edge.store.queues import Item, Queue
     from edge.store.subscriptions import Subscription
 
 PLAIN: Final = "share"
-"""The kind of receipt of an item that was sent at level 0: it has no row any more."""
+"""The kind of receipt of an item that was sent at level 0: it has no row any more, and its session
+is given more when it has it (`turns`)."""
 
 
 class Parted(Enum):
@@ -141,23 +137,3 @@ def withdraw(house: House, tx: Transaction, item: Item) -> Parted:
         return Parted.IN_DOUBT
     outbox.remove(tx, row)
     return Parted.UNSENT if row.state == State.QUEUED.value else Parted.SENT
-
-
-def settled(_house: House, _tx: Transaction, _sender: Sender | None, _rows: Sequence[int]) -> None:
-    """Nothing is left of an item at level 0 once its session has it."""
-
-
-def lost(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
-    """Log how many items at level 0 a session ended without: nobody else gets them."""
-    text = "items of shares at level 0 were lost with a session"
-    event = NewEvent(
-        "message", name="share_lost", value=float(len(rows)), level="Notice", text=text
-    )
-    events.append(tx, events.SYSTEM, event)
-
-
-FEATURE = Feature(
-    settled={PLAIN: settled},
-    lost={PLAIN: lost},
-    accounts=True,
-)

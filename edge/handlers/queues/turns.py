@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.handlers.feature import Feature
-from edge.handlers.queues import line
+from edge.handlers.queues import levels, line
 from edge.handlers.queues.giving import STALLED, pump
 from edge.rules.queue import Loss
 from edge.store import queue_members, queue_times, queues
 from edge.store.queues import BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from edge.handlers.feature import House
     from edge.rules.access import Sender
@@ -33,6 +33,7 @@ def comes(house: House, tx: Transaction, sender: Sender) -> None:
 def takes(house: House, tx: Transaction, sender: Sender) -> None:
     """Give a session that takes messages what waits in the queues of its subscriptions."""
     if queue_members.come(tx, sender.generation, sender.full, _room(house)):
+        levels.ask(house, tx, generation=sender.generation)
         resumes(house, tx, sender)
 
 
@@ -59,10 +60,11 @@ def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
     _pump_all(house, tx, (item.queue for item in held))
 
 
-def arrived(house: House, tx: Transaction, sender: Sender) -> None:
+def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
     """Give a session more of shares at level 0, since it has what it was sent."""
-    queue_members.arrived(tx, sender.generation)
-    resumes(house, tx, sender)
+    if sender is not None:
+        queue_members.arrived(tx, sender.generation)
+        resumes(house, tx, sender)
 
 
 def due(house: House, tx: Transaction) -> None:
@@ -108,6 +110,7 @@ FEATURE = Feature(
     resumes=(resumes,),
     leaves=(leaves,),
     away=(away,),
+    settled={sharing.PLAIN: arrived},
     due=(due,),
     changed=(changed,),
     accounts=True,
