@@ -26,6 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -260,8 +262,10 @@ class _There:
                 self._members[index] = member._replace(in_flight=member.in_flight + 1, turn=turn)
 
 
-def _weight(number: int, subscription: int) -> int:
-    return crc32(b"%d %d" % (number, subscription))
+@lru_cache(maxsize=16 * SLOTS)
+def _weight(number: int, subscription: int) -> bytes:
+    """Return how much a slot is a subscription's: who has most has it (rendezvous hashing)."""
+    return blake2b(b"%d %d" % (number, subscription), digest_size=8).digest()
 
 
 def _others(members: Iterable[Member], avoid: str | None) -> list[Member]:
