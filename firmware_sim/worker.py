@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 _LIMITS: Final = WorkLimits()
 _RECONNECT: Final = Reconnect()
-_NOT_FOUND: Final = "item-not-found"
+_NOT_ITS_OWN: Final = ("item-not-found", "conflict", "forbidden", "unexpected-request")
 _STREAM: Final = {"allow_resume": False}  # a new session is told what the old one was not
 
 
@@ -212,8 +212,6 @@ class Worker:
         pubsub = self._pubsub
         assert pubsub is not None  # noqa: S101 - `_prepare` made it
         try:
-            for item in self.jobs.asked():
-                self._aside(self._ask(item))
             if self._wanted:
                 await self._join(pubsub)
             await asyncio.shield(connection.lost)
@@ -226,6 +224,8 @@ class Worker:
         options = {"pubsub#queue_requests": str(self._limits.requests)}
         await pubsub.subscribe(self._node, self._subscriber, options)
         self._subscribed.set()
+        for item in self.jobs.asked():
+            self._aside(self._ask(item))
 
     def _connected(self) -> Pubsub:
         if self._pubsub is None or not self.online:
@@ -265,13 +265,13 @@ class Worker:
     async def _ask(self, item: str) -> None:
         """Ask for the deletion of an item; the service's confirmation commits it, not the answer.
 
-        `item-not-found` decides nothing: if it was this worker that deleted it, that will be
-        confirmed; if it was not, it was told before that the item is unlocked.
+        A confirmation comes before the answer to what is asked later; so an item that is not there
+        and was not confirmed is another's. Should one come after all, it is committed all the same.
         """
         try:
             await self._connected().delete(self._node, item)
         except RequestRefused as refused:
-            if refused.condition != _NOT_FOUND:
+            if refused.condition in _NOT_ITS_OWN:
                 self._guarded(lambda: self.jobs.undo(item))
         except Unanswered:
             pass  # the next session asks again

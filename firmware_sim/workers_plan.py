@@ -98,8 +98,12 @@ class WorkersPlan:
         return tuple(f"member{level}n{number}" for number in range(1, self.members + 1))
 
     def share(self, level: int) -> str:
-        """Give what its members subscribe to, in one of the two syntaxes (MQTT-234)."""
-        return f"$share/crew{level}/{FILTER}" if level == 1 else f"$share:crew{level}:{FILTER}"
+        """Give the name of the share of that level."""
+        return f"$share:crew{level}:{FILTER}"
+
+    def subscribed(self, level: int, member: int) -> str:
+        """Give what a member of it subscribes to: the odd ones write the share the other way."""
+        return f"$share/crew{level}/{FILTER}" if member % 2 else self.share(level)
 
     @property
     def nodes(self) -> tuple[str, ...]:

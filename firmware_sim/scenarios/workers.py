@@ -21,7 +21,7 @@ from firmware_sim.own_gateway import Account, Option, OwnGateway
 from firmware_sim.publisher import Publisher
 from firmware_sim.scenarios.outages import kill_often
 from firmware_sim.scenarios.workers_cast import LOCK_S, Hand, Member, Press, Stage, jid
-from firmware_sim.scenarios.workers_evidence import gather, kept, waiting
+from firmware_sim.scenarios.workers_evidence import gather, waiting
 from firmware_sim.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
 from firmware_sim.workers_verdict import WorkersVerdict
 
@@ -164,8 +164,6 @@ class _Run:
         async with asyncio.timeout(self.settings.patience):
             while True:
                 left = await asyncio.to_thread(waiting, gateway.folder)
-                for level in LEVELS:
-                    left += await asyncio.to_thread(kept, self.stage, level)
                 left += sum(hand.unsure() for hand in self.hands)
                 if not left:
                     return

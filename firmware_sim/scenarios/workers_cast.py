@@ -241,7 +241,8 @@ class Member:
                 await self._device.changed()
                 continue
             try:
-                share = self._stage.plan.share(self.level)
+                plan = self._stage.plan
+                share = plan.subscribed(self.level, plan.crew(self.level).index(self.name))
                 await self._pubsub.subscribe(share, jid(self.name).partition("/")[0], options)
                 self._subscribed.set()
             except Unanswered:

@@ -61,7 +61,7 @@ def gather(
         },
         left={row["item"]: row["sentence"] for row in items if row["state"] != _DEAD},
         fair=fair,
-        shares={level: kept(stage, level) for level in LEVELS},
+        shares=_kept(stage),
         most_deliveries=most_deliveries,
     )
 
@@ -74,17 +74,20 @@ def show(gateway: Path, queue: str, limit: int) -> dict[str, Any]:
 
 
 def waiting(gateway: Path) -> int:
-    """Say how many items the queue has that are not dead."""
-    found = show(gateway, QUEUE, 0)
-    return sum(int(found[state]) for state in _STATES)
+    """Say how many items the queues of nodes and shares have that are not dead."""
+    return sum(sum(row[state] for state in _STATES) for row in _queues(gateway))
 
 
-def kept(stage: Stage, level: int) -> int:
-    """Say how many items a share has, dead ones too; none if there is no such share."""
-    if not stage.plan.members:
-        return 0
-    found = show(stage.gateway.folder, stage.plan.share(level), 0)
-    return sum(int(found[state]) for state in (*_STATES, _DEAD))
+def _kept(stage: Stage) -> dict[int, int]:
+    """Say how many items each share has, dead ones too, by its level."""
+    found = {row["name"]: row for row in _queues(stage.gateway.folder)}
+    rows = {level: found.get(stage.plan.share(level), {}) for level in LEVELS}
+    return {level: sum(row.get(s, 0) for s in (*_STATES, _DEAD)) for level, row in rows.items()}
+
+
+def _queues(gateway: Path) -> list[dict[str, Any]]:
+    lines = gateway_command.run("queue", "list", "--json", "--dir", gateway).splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def _offered(stage: Stage, press: Press) -> dict[str, int]:

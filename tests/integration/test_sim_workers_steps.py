@@ -240,7 +240,8 @@ async def test_an_item_that_comes_again_is_begun_anew(
         ("cancel", "conflict", State.UNDONE),
         ("auth", "forbidden", State.UNDONE),
         ("wait", "unexpected-request", State.UNDONE),
-        ("cancel", "item-not-found", State.ASKED),
+        ("cancel", "item-not-found", State.UNDONE),
+        ("wait", "resource-constraint", State.ASKED),
     ],
 )
 async def test_what_a_refusal_decides(
