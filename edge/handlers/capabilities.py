@@ -124,11 +124,11 @@ def _settle(house: House, tx: Transaction, generation: int, full: str, qos: str)
 
 
 def _take(house: House, tx: Transaction, generation: int, full: str) -> None:
-    """Let a session take its messages, if it may."""
+    """Let a session take its messages, if it may; else what is for it alone."""
     session, sender = sessions.at(tx, full), sessions.sender(tx, generation)
-    if session is None or sender is None or routing.best((session,)) is None:
+    if session is None or sender is None:
         return
-    for turn in house.takes:
+    for turn in house.known if routing.best((session,)) is None else house.takes:
         turn(house, tx, sender)
 
 

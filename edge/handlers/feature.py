@@ -30,7 +30,8 @@ class House(NamedTuple):
     `destinations` what takes custody of messages.
     `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises;
     `commands` are its ad-hoc commands, by their nodes. `handed` is told of messages that were
-    handed on for items of queues.
+    handed on for items of queues; `known` is done when it is known what a session takes that may
+    not take messages for its account.
     """
 
     domain: str
@@ -48,6 +49,7 @@ class House(NamedTuple):
     away: tuple[Turn, ...] = ()
     commands: Mapping[str, Command] = {}
     handed: tuple[Handed, ...] = ()
+    known: tuple[Turn, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:
@@ -137,7 +139,8 @@ class Feature(NamedTuple):
     stanza of such a row, or went without it. `answers` maps a kind of the gateway's own iqs
     (`asking`) to the handler of the results and errors that answer them.
     `enters` is done when a session is bound, and sends nothing yet;
-    `takes` is done when a session may take messages for its account, or may do so again; `resumes`
+    `takes` is done when a session may take messages for its account, or may do so again; `known`
+    when it is known whether one that may not takes quality of service; `resumes`
     when it has a connection again, `away` when it has told all that it is unavailable, `leaves`
     when it ends. `due` does what has fallen due, and asks for the alarm for what comes next;
     `changed` looks at what another process has changed.
@@ -162,6 +165,7 @@ class Feature(NamedTuple):
     answers: Mapping[str, Handler] = {}
     enters: tuple[Turn, ...] = ()
     takes: tuple[Turn, ...] = ()
+    known: tuple[Turn, ...] = ()
     resumes: tuple[Turn, ...] = ()
     leaves: tuple[Turn, ...] = ()
     away: tuple[Turn, ...] = ()

@@ -202,6 +202,13 @@ def takes(house: House, tx: Transaction, sender: Sender) -> None:
     pump(house, tx, sender.account)
 
 
+def known(house: House, tx: Transaction, sender: Sender) -> None:
+    """Send a session that is not available what is for it alone, now that it is known what it
+    takes."""
+    if outbox.waits(tx, sender.account):
+        pump(house, tx, sender.account, asked=True)
+
+
 def resumes(house: House, tx: Transaction, sender: Sender) -> None:
     """Wait anew for a session's answers: it is sent again what it has not acknowledged."""
     if not outbox.waits(tx, sender.account):
@@ -309,7 +316,7 @@ def _still_takes(session: Session, row: Row) -> bool:
     takes, may have changed since."""
     if row.state in _BOUND:
         return session.qos is not None
-    return bool(session.qos) and takers.is_able(session)
+    return bool(session.qos) and (takers.is_able(session) or session.full == row.only)
 
 
 def _postpone(house: House, tx: Transaction, row: Row) -> None:
@@ -330,6 +337,7 @@ def changed(house: House, tx: Transaction) -> None:
 FEATURE = Feature(
     answers=dict.fromkeys(handing_on.KINDS, answered),
     takes=(takes,),
+    known=(known,),
     resumes=(resumes,),
     settled={outbox.PLAIN: settled},
     lost={outbox.KIND: lost, outbox.PLAIN: lost},

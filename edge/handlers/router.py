@@ -93,6 +93,7 @@ class Router:
         commands = {one.node: one for feature in self.features for one in feature.commands}
         takes = tuple(turn for feature in self.features for turn in feature.takes)
         away = tuple(turn for feature in self.features for turn in feature.away)
+        known = tuple(turn for feature in self.features for turn in feature.known)
         handed = tuple(told for feature in self.features for told in feature.handed)
         self.house = House(
             domain,
@@ -110,6 +111,7 @@ class Router:
             away,
             commands,
             handed,
+            known,
         )
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 

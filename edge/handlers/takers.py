@@ -1,7 +1,8 @@
 """Which sessions of an account may be handed a message, and how: with quality of service, or as a
 plain one where the account allows that.
 
-A message that is for one session alone goes to that or waits; what belongs to a session that has
+A message that is for one session alone goes to that or waits, and that need not be available: who
+asked for it did so by its full JID (RFC 6121, section 8.5.3). What belongs to a session that has
 received it goes there. What is sent when is decided in `rules.qos_sender`.
 """
 
@@ -44,7 +45,12 @@ class Takers(NamedTuple):
         to take these messages, and those that alone may have one."""
         named = {row.only for row in rows}
         nobody = self.turn is None
-        return [s for s in self.able if s.qos is None and (nobody or s.full in named)]
+        return [
+            session
+            for session in self.there
+            if session.qos is None
+            and ((nobody and is_able(session)) or (session.full in named and not session.detached))
+        ]
 
     def goal(self, row: Row) -> Session | None:
         """Return the session that a message goes to: the one that has it, if it belongs to one;
@@ -52,8 +58,9 @@ class Takers(NamedTuple):
         if row.state in _BOUND:
             return _named(self.there, row.session)
         if row.only is not None:
-            session = _named(self.able, row.only)
-            return session if session is not None and self.event(session) else None
+            session = _named(self.there, row.only)
+            takes = session is not None and not session.detached and self.event(session)
+            return session if takes else None
         turn = self.turn
         choice = [session for session in self.able if turn and self.event(session) is turn]
         return _named(choice, row.session) or (choice[0] if choice else None)
@@ -74,7 +81,7 @@ def find(house: House, tx: Transaction, account: str) -> Takers:
     """Look up the sessions of an account, by name."""
     there = sessions.of(tx, f"{account}@{house.domain}")
     able = [session for session in there if is_able(session)]
-    plain = any(not session.qos for session in able) and outbox.downgrades(tx, account)
+    plain = any(not session.qos for session in there) and outbox.downgrades(tx, account)
     return Takers(there, able, plain)
 
 

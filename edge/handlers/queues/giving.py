@@ -43,6 +43,7 @@ def pump(house: House, tx: Transaction, queue_id: int) -> None:
     """Give what waits in a queue to the members that are there and have room."""
     for _page in range(PAGES):
         if not _give_page(house, tx, queue_id):
+            sharing.ask(house, tx, queue_id)
             return
     tx.wake_at(tx.now.service)
 

@@ -125,11 +125,12 @@ def _free(house: House, tx: Transaction, item: Item) -> None:
         queue_members.took(tx, item.subscription, holder, item.bytes, most)
 
 
-def give_back(house: House, tx: Transaction, row: int, loss: Loss) -> None:
-    """Take an item from the member that has it, which leaves the outbox or has left it."""
+def give_back(house: House, tx: Transaction, row: int, loss: Loss, qos: int | None = None) -> None:
+    """Take an item from the member that has it; one of a share has left the outbox, and `qos` is
+    the level at which it was sent."""
     item = queues.at(tx, row)
     if item is not None and item.state == "locked":
-        lose(house, tx, item, loss)
+        lose(house, tx, item, loss, qos)
         pump(house, tx, item.queue)
 
 
@@ -152,15 +153,16 @@ def bury_item(house: House, tx: Transaction, item: Item, reason: str) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def lose(house: House, tx: Transaction, item: Item, loss: Loss) -> bool:
+def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None = None) -> bool:
     """Do what a loss makes of an item that is locked; false if it stays with its member.
 
-    Its worker is told where it is there to be told; nothing is given away yet.
+    Its worker is told where it is there to be told; nothing is given away yet. `qos` is the level
+    at which an item of a share was sent, where that is known.
     """
     queue = queues.get(tx, item.queue)
     if queue is None:
         return False
-    kind = _kind(tx, queue, item)
+    kind = _kind(tx, queue, item) if qos is None else rules.kind(qos)
     fate = rules.fate(kind, loss, item.deliveries, queue.max_deliveries)
     if fate is Fate.STAYS:
         return False
@@ -221,13 +223,15 @@ def part(house: House, tx: Transaction, item: Item, loss: Loss) -> None:
     if queue is None or queue.node is not None:
         lose(house, tx, item, loss)
         return
+    sent = outbox.get(tx, item.outbox or 0)
     parted = sharing.withdraw(house, tx, item)
     if parted is Parted.IN_DOUBT:
         _free(house, tx, item)
     elif parted is Parted.UNSENT:
         _unlock(house, tx, item, None)
     else:  # whatever its session's end means, its subscription's is this
-        lose(house, tx, item, Loss.UNSUBSCRIBED)
+        qos = None if sent is None else sent.qos
+        lose(house, tx, item, Loss.UNSUBSCRIBED, qos)
 
 
 def end_share(house: House, tx: Transaction, queue_id: int) -> None:

@@ -15,12 +15,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from edge.handlers import capabilities, undelivered
 from edge.handlers import outbox as handing
-from edge.handlers import undelivered
 from edge.handlers.pubsub import notifying, sending
 from edge.rules.qos_sender import State
 from edge.rules.queue import Choice
-from edge.store import custody, outbox, queues, sessions, under_way
+from edge.store import custody, outbox, queues, sessions, share_items, under_way
 from edge.store.database import Receipt
 from edge.wire import pubsub, serialize
 from edge.wire.errors import StanzaError
@@ -122,6 +122,15 @@ def _send_plainly(
         receipt = Receipt(PLAIN, item.row)
         under_way.begin(tx, receipt, session.generation)
         tx.send(session.generation, stanza, receipt)
+
+
+def ask(house: House, tx: Transaction, queue: int) -> None:
+    """Find out whether members of a share that are there take quality of service, where something
+    waits for them: those that do are given it then."""
+    for full in share_items.unknown(tx, queue):
+        session = sessions.at(tx, full)
+        if session is not None and session.qos is None:
+            capabilities.learn(house, tx, session)
 
 
 def withdraw(house: House, tx: Transaction, item: Item) -> Parted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.handlers.feature import Feature
-from edge.handlers.queues import levels, line
+from edge.handlers.queues import line, sharing
 from edge.handlers.queues.giving import STALLED, pump
 from edge.rules.queue import Loss
 from edge.store import queue_members, queue_times, queues
@@ -33,7 +33,6 @@ def comes(house: House, tx: Transaction, sender: Sender) -> None:
 def takes(house: House, tx: Transaction, sender: Sender) -> None:
     """Give a session that takes messages what waits in the queues of its subscriptions."""
     if queue_members.come(tx, sender.generation, sender.full, _room(house)):
-        levels.ask(house, tx, generation=sender.generation)
         resumes(house, tx, sender)
 
 
@@ -107,6 +106,7 @@ def _room(house: House) -> int:
 FEATURE = Feature(
     enters=(comes,),
     takes=(takes,),
+    known=(resumes,),
     resumes=(resumes,),
     leaves=(leaves,),
     away=(away,),
