@@ -267,6 +267,13 @@ def test_a_node_makes_itself_as_the_options_want(gateway: Gateway) -> None:
     assert owner == VALVE_BARE
 
 
+def test_a_queue_makes_itself_and_has_the_item(gateway: Gateway) -> None:
+    reply = publish(gateway, VALVE, "auto/q", item("j"), queueing="1", queue_priority="2")
+    assert published_id(reply) == "j"
+    found = gateway.connection.execute("SELECT item, priority FROM queue_items").fetchall()
+    assert found == [("j", 2)]
+
+
 def test_a_node_that_cannot_be_as_wanted_is_not_made(gateway: Gateway) -> None:
     publish(gateway, VALVE, "auto/v", item("x"), access_model="nonsense")
     assert gateway.count("SELECT count(*) FROM nodes WHERE name = 'auto/v'") == 0
@@ -325,6 +332,36 @@ def test_a_node_at_its_most_goes_on_where_all_nodes_are_full(
     for name in "abc":
         assert publish(gateway, PUMP, NODE, item(name)).type == "result"
     assert kept(gateway) == ["b", "c"]
+
+
+def test_all_shares_of_an_item_count_together(build: Callable[..., Gateway]) -> None:
+    gateway = build(queue_items=2)
+    create(gateway, PUMP, NODE)
+    gateway.leave(VALVE)
+    gateway.bind(VALVE)
+    for share in ("one", "two", "three"):
+        subscribe(gateway, VALVE, f"$share:{share}:{NODE}")
+    reply = publish(gateway, PUMP, NODE, item("a"))
+    assert (reply.error, reply.text) == (("wait", "resource-constraint"), "queue_items is 2")
+    assert gateway.count("SELECT count(*) FROM queue_items") == 0
+
+
+def test_a_line_is_bounded_and_an_item_in_it_may_be_replaced(build: Callable[..., Gateway]) -> None:
+    gateway = build(items_per_queue=1, queue_bytes=65_536, queue_bytes_per_queue=65_536)
+    create(gateway, PUMP, NODE, queueing="1")
+    large = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
+    assert publish(gateway, PUMP, NODE, item("a", large)).type == "result"
+    assert publish(gateway, PUMP, NODE, item("b")).text == "items_per_queue is 1"
+    assert publish(gateway, PUMP, NODE, item("a", reading(1))).type == "result"
+    assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
+
+
+def test_what_is_being_worked_on_is_not_replaced(gateway: Gateway) -> None:
+    create(gateway, PUMP, "work", queueing="1")
+    publish(gateway, PUMP, "work", item("a", reading(1)))
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'locked'"))
+    assert refused(publish(gateway, PUMP, "work", item("a", reading(2)))) == ("cancel", "conflict")
+    assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
 
 
 def test_a_full_share_holds_back_its_publishers(build: Callable[..., Gateway]) -> None:

@@ -95,7 +95,7 @@ class Node:
         """Look for room as if it were published now; what is held beside has bounds of its own."""
         item = NewItem("", message.body)
         node = publishing.target(house, tx, message.sender, message.to.resource)
-        return publishing.room(house, tx, message.sender, node, item)
+        return publishing.room(house, tx, message.sender, node, item).over
 
     def recipient(self, _to: Jid) -> str | None:
         """It is of no account."""
@@ -114,7 +114,7 @@ class Node:
             return None
         sender = message.sender
         node = publishing.target(house, tx, sender, message.to.resource)
-        over = publishing.room(house, tx, sender, node, NewItem(item.id, item.payload))
+        over = publishing.room(house, tx, sender, node, NewItem(item.id, item.payload)).over
         if over is None and message.qos == 0:
             over = space.refuses(tx, message.size, house.limits)
         return over

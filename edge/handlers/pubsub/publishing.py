@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edge.handlers.feature import House
     from edge.rules.access import Sender
     from edge.store.database import Transaction
+    from edge.store.queues import Queue
     from edge.wire.errors import StanzaError
 
 NOT_MADE: Final = 0
@@ -105,7 +106,7 @@ def publish(
     """
     if options != NO_OPTIONS and not node.config.queueing:
         raise _unmet("the node is no queue")
-    over = room(house, tx, sender, node, item)
+    over, shares = room(house, tx, sender, node, item)
     if not node.config.queueing:  # a line looks for that itself, and so does that of each share
         over = over or space.refuses(tx, _charge(sender, item), house.limits)
     if over is not None:
@@ -113,23 +114,31 @@ def publish(
         if over.rule == ITEM_LOCKED:
             raise pubsub.refusal("conflict", text="somebody is working on the item of this ItemID")
         raise pubsub.refusal("resource-constraint", text=f"{over.rule} is {over.figure}")
-    put(house, tx, sender, node, item, options)
+    put(house, tx, sender, node, item, options, shares)
 
 
-def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Over | None:
-    """Tell which limit an item would exceed: of the node, or of the share that has least room.
+class Room(NamedTuple):
+    """Which limit an item would exceed, if it would; and the queues of the shares that get it."""
+
+    over: Over | None
+    shares: Sequence[Queue] = ()
+
+
+def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Room:
+    """Tell which limit an item would exceed: of the node, or of a share.
 
     A share that is full holds back who publishes: so nothing is lost that it was promised.
     """
-    size = _charge(sender, item)
     if node.config.queueing:
-        return _room_in_line(house, tx, node, item, size)
-    over = _room_to_keep(house, tx, node, item, size) if node.config.persist_items else None
-    for share in matching.shares(house, tx, node):
-        queue = queues.get(tx, share)
-        if queue is not None:
-            over = over or line.room(house, tx, queue, size)
-    return over
+        return Room(_room_in_line(house, tx, sender, node, item))
+    over = _room_to_keep(house, tx, sender, node, item) if node.config.persist_items else None
+    shares = _shares(house, tx, node)
+    return Room(over or _room_in_shares(house, tx, sender, item, shares), shares)
+
+
+def _shares(house: House, tx: Transaction, node: Node) -> list[Queue]:
+    found = (queues.get(tx, share) for share in matching.shares(house, tx, node))
+    return [queue for queue in found if queue is not None]
 
 
 def _charge(sender: Sender, item: NewItem) -> int:
@@ -137,11 +146,12 @@ def _charge(sender: Sender, item: NewItem) -> int:
 
 
 def _room_in_line(
-    house: House, tx: Transaction, node: Node, item: NewItem, size: int
+    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem
 ) -> Over | None:
+    size = queues.charge(item.id, sender.full, item.body)
     queue = queues.of_node(tx, node.id)
-    if queue is None:
-        return None
+    if queue is None:  # it is made with the node
+        return _over_all(house, tx, NOT_MADE, 1, size)
     there = queues.find(tx, queue.id, item.id)
     if there is not None and there.state == "locked":
         return Over(ITEM_LOCKED, 1)
@@ -149,10 +159,32 @@ def _room_in_line(
     return line.room(house, tx, queue, more) if more > 0 else None
 
 
-def _room_to_keep(
-    house: House, tx: Transaction, node: Node, item: NewItem, size: int
+def _room_in_shares(
+    house: House, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
 ) -> Over | None:
-    limits, used = house.limits, items.total(tx)
+    size = queues.charge(item.id, sender.full, item.body)
+    for queue in shares:
+        over = line.room(house, tx, queue, size)
+        if over is not None:
+            return over
+    more = len(shares)
+    return _over_all(house, tx, shares[0].id, more, more * size) if more > 1 else None
+
+
+def _over_all(house: House, tx: Transaction, queue: int, more: int, size: int) -> Over | None:
+    """Tell which limit of all queues together so many items more would exceed."""
+    limits, (_here, total) = house.limits, queues.usage(tx, queue)
+    if total.messages + more > limits.queue_items:
+        return Over("queue_items", limits.queue_items)
+    if total.bytes + size > limits.queue_bytes:
+        return Over("queue_bytes", limits.queue_bytes)
+    return None
+
+
+def _room_to_keep(
+    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> Over | None:
+    limits, used, size = house.limits, items.total(tx), _charge(sender, item)
     if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
         return None
     leaving = items.leaving(tx, node.id, item.id, _most(house, node))
@@ -174,10 +206,11 @@ def put(
     node: Node,
     item: NewItem,
     options: Options = NO_OPTIONS,
+    shares: Sequence[Queue] | None = None,
 ) -> None:
-    """Do what `publish` does, for what there is room for."""
+    """Do what `publish` does, for what there is room for; `shares` are those that `room` told."""
     if node.id == NOT_MADE:
-        node = nodes.create(house, tx, node.name, sender.bare, node.config)
+        node, shares = nodes.create(house, tx, node.name, sender.bare, node.config), None
     if node.config.queueing:
         _stand_in_line(house, tx, sender, node, item, options)
         return
@@ -187,10 +220,8 @@ def put(
     named = item.id if keeps or node.config.deliver_payloads else None
     content = notifying.published(node, named, item.body)
     notifying.announce(house, tx, node, content)
-    for share in matching.shares(house, tx, node):
-        queue = queues.get(tx, share)
-        if queue is not None:
-            line.enqueue(house, tx, queue, node.name, item.id, sender.full, item.body)
+    for queue in _shares(house, tx, node) if shares is None else shares:
+        line.enqueue(house, tx, queue, node.name, item.id, sender.full, item.body)
 
 
 def _stand_in_line(
