@@ -166,11 +166,11 @@ class _Teller:
         return Told(item, why, before, sentence)
 
     def _locked(self, item: Item) -> str:
-        text = f"{item.holder} has it since {self._at(item.locked)}"
+        text = f"it went to {item.holder} {self._at(item.locked)}"
         if item.until is not None:
-            text += f", until {self._at(item.until)}"
+            text += f", whose time for it ends {self._at(item.until)}"
         elif self._queue.node is None:
-            text += ", until that has taken it"
+            text += ", which has not taken it yet"
         return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries}"
 
     def _not_known(self, _item: Item) -> str:
@@ -216,7 +216,7 @@ class _Teller:
         if service is None:
             return "-"
         seconds = service - self._moment.service
-        distance = f"in {seconds:.0f} s" if seconds > 0 else f"{-seconds:.0f} s ago"
+        distance = f"in {seconds:.0f} s" if seconds > 0 else f"{abs(seconds):.0f} s ago"
         if self._moment.wall is None:
             return distance
         return f"{stamp(self._moment.wall + round(seconds * 1000))} ({distance})"

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from edge.store.queue_view import Overview
     from edge.store.queues import Item
 
-_UNTIL: Final = "UPDATE queue_items SET until = ? WHERE id = ?"
+_UNTIL: Final = """
+UPDATE queue_items SET until = ?, deliveries = min(deliveries, max(1, ? - 1)) WHERE id = ?
+"""
 _PURGE: Final = "DELETE FROM queue_items WHERE queue = ? AND (?2 OR state <> 'locked')"
 _SAME: Final = 100
 """Items of one ItemID that are looked at: a share has one of each node, a node's queue one."""
 
 
 def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
-    """End the lock of an item: its time is over now, and what follows is as for any that is.
+    """End the lock of an item: its time is over now, and what follows is as for any that is; but it
+    is not dead by that, unless one delivery is all that it has.
 
     Args:
         tx: the transaction.
@@ -45,7 +48,7 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
         raise SetupError(f"there is no item {item!r} in {queue.name}")
     if found.state != "locked":
         raise SetupError(f"item {item!r} is not locked, but {found.state}")
-    tx.run(_UNTIL, (tx.now.service, found.row))
+    tx.run(_UNTIL, (tx.now.service, queue.max_deliveries, found.row))
     tags = {"item": item} if found.holder is None else {"item": item, "holder": found.holder}
     _log(tx, queue, "unlocked", by, "Notice", 1, tags)
 

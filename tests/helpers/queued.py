@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.rules.affiliation import Affiliation
 from edge.rules.node import Config
-from edge.store import affiliations, nodes, queue_view, queues
+from edge.store import affiliations, nodes, queue_view, queues, subscriptions
 
 if TYPE_CHECKING:
     from edge.store.database import Transaction
@@ -43,6 +43,22 @@ def fill(tx: Transaction, queue: Queue) -> None:
     bad = queues.find(tx, queue.id, "bad")
     assert bad is not None
     queues.bury(tx, bad.row, "given out 5 times")
+
+
+def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, takes: int = 2) -> int:
+    """Let an account that is there be a member of a queue; returns the subscription's number."""
+    account = jid.partition("@")[0]
+    return subscriptions.add(
+        tx,
+        account,
+        jid,
+        f"{queue.id} {jid}",
+        node=queue.node,
+        filter=queue.filter,
+        queue=queue.id,
+        qos=qos,
+        requests=takes,
+    ).id
 
 
 def seen(tx: Transaction, queue: Queue) -> Overview:

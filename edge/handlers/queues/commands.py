@@ -15,8 +15,8 @@ from edge.errors import SetupError
 from edge.handlers.disco import NODE
 from edge.handlers.feature import Command, Feature, Outcome
 from edge.handlers.pubsub import rights
-from edge.handlers.queues import line
-from edge.store import queue_care, queue_times, queue_view
+from edge.handlers.queues.giving import pump
+from edge.store import queue_care, queue_members, queue_view
 from edge.wire import commands as wire
 from edge.wire import forms
 from edge.wire.forms import Field
@@ -116,7 +116,7 @@ def requeue(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcom
             count = queue_care.requeue_all(tx, queue, REQUEUED, sender.bare)
     except SetupError as error:
         return Outcome(str(error), failed=True)
-    line.pump(house, tx, queue.id)
+    pump(house, tx, queue.id)
     return Outcome(f"{count} requeued, {queue.dead - count} are dead still")
 
 
@@ -126,6 +126,7 @@ def purge(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "it is not said that it is sure")
     count = queue_care.purge(tx, queue, sender.bare)
+    queue_members.recount(tx, queue.id, house.limits.unacknowledged_bytes)
     return Outcome(f"{count} deleted")
 
 
@@ -173,13 +174,6 @@ def _fitting(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def changed(_house: House, tx: Transaction) -> None:
-    """See to it that the alarm rings for a lock whose time an operator has ended."""
-    first = queue_times.first_due(tx)
-    if first is not None:
-        tx.wake_at(first)
-
-
 def _form(*fields: Field) -> bytes:
     return forms.write("form", FORM, fields)
 
@@ -191,6 +185,5 @@ FEATURE = Feature(
         Command(f"{FORM}#requeue", "Let dead items wait again", _form(_NODE, _DEAD, _ALL), requeue),
         Command(f"{FORM}#purge", "Delete all items of a queue", _form(_NODE, _SURE), purge),
     ),
-    changed=(changed,),
     accounts=True,
 )
