@@ -207,7 +207,7 @@ FEATURE = Feature(
         f"{PUBSUB}#persistent-items",
         f"{PUBSUB}#multi-items",
         f"{PUBSUB}#delete-items",
-        f"{PUBSUB}#last-published",
+        f"{PUBSUB}#retract-items",
         RSM,
     ),
     due=(expire,),
