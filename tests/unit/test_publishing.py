@@ -204,9 +204,11 @@ def test_each_subscription_is_told_once_and_which_it_is_where_there_are_several(
 def test_payloads_stay_at_home_where_the_node_says_so(gateway: Gateway) -> None:
     create(gateway, PUMP, "quiet", deliver_payloads="0", notification_type="normal")
     subscribe(gateway, VALVE, "quiet")
+    subscribe(gateway, VALVE, "$share:s:quiet", qos="1")
     publish(gateway, PUMP, "quiet", item("x", reading(1)))
     (one,) = told(gateway, VALVE)
     assert (one.type, one.items) == (None, [("x", None)])
+    assert gateway.count("SELECT body FROM queue_bodies") == b""
     found = retrieve(gateway, PUMP, "quiet").payload
     assert found is not None
     assert len(found[0][0]) == 1

@@ -220,8 +220,9 @@ def put(
     named = item.id if keeps or node.config.deliver_payloads else None
     content = notifying.published(node, named, item.body)
     notifying.announce(house, tx, node, content)
+    body = item.body if node.config.deliver_payloads else b""
     for queue in _shares(house, tx, node) if shares is None else shares:
-        line.enqueue(house, tx, queue, node.name, item.id, sender.full, item.body)
+        line.enqueue(house, tx, queue, node.name, item.id, sender.full, body)
 
 
 def _stand_in_line(
