@@ -13,7 +13,8 @@ from edge.__main__ import main
 from edge.admin import devices, setup
 from edge.admin.transactions import changing
 from edge.limits import Limits
-from tests.helpers import waiting
+from edge.store import queues
+from tests.helpers import queued, waiting
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "operations.md").read_text("utf-8")
@@ -33,7 +34,8 @@ EXAMPLES = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A gateway that has three dead messages, the second in doubt."""
+    """A gateway with three dead messages, the second in doubt, and with a queue of two items: the
+    first is locked, the second dead."""
     made = tmp_path / "gw"
     setup.init(made, "gw.example")
     devices.add(made, "valve", "x", trusted=True)
@@ -41,6 +43,11 @@ def folder(tmp_path: Path) -> Path:
         waiting.bury(tx, "m1")
         waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
         waiting.bury(tx, "m3")
+        work = queued.node(tx)
+        for item in ("job-7", "job-8"):
+            queues.enqueue(tx, work, "work", item, queued.PUBLISHER, b"")
+        queues.lock(tx, 1, 0, queued.FIRST, 60.0)
+        queues.bury(tx, 2, "given out 5 times")
     return made
 
 
@@ -55,6 +62,7 @@ def test_each_chapter_with_examples_is_known() -> None:
     assert set(EXAMPLES) == {
         "How it stands",
         "Messages that could not be delivered",
+        "Queues",
         *RUN_ELSEWHERE,
     }
 
