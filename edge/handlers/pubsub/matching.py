@@ -8,16 +8,36 @@ Source: PROTOCOL decisions on shared subscriptions (docs/protocol.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers.pubsub import options, rights
 from edge.store import subscriptions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edge.handlers.feature import House
     from edge.store.database import Transaction
     from edge.store.nodes import Node
     from edge.store.subscriptions import Subscription
+
+_ADMITS: Final = "admits"
+
+
+def admits(house: House, tx: Transaction, node: Node) -> Callable[[str], bool]:
+    """Return what tells whether a bare JID may subscribe to a node: made once in a transaction,
+    where it depends on the node alone."""
+    if node.config.access_model in ("presence", "roster"):
+        return rights.admits(house, tx, node)
+    made: dict[int, Callable[[str], bool]] = tx.memo.setdefault(_ADMITS, {})
+    if node.id not in made:
+        made[node.id] = rights.admits(house, tx, node)
+    return made[node.id]
+
+
+def changed(tx: Transaction, node: Node) -> None:
+    """Forget what was known of who may subscribe to a node: its rights have changed."""
+    tx.memo.get(_ADMITS, {}).pop(node.id, None)
 
 
 def plain(house: House, tx: Transaction, node: Node) -> list[Subscription]:
@@ -27,7 +47,7 @@ def plain(house: House, tx: Transaction, node: Node) -> list[Subscription]:
     found = by_name + subscriptions.matching(tx, node.name)
     if not found:
         return found
-    admitted = rights.admits(house, tx, node)
+    admitted = admits(house, tx, node)
     return [one for one in found if options.delivers(one) and admitted(one.bare)]
 
 
@@ -37,7 +57,7 @@ def shares(house: House, tx: Transaction, node: Node) -> list[int]:
     found = subscriptions.shares(tx, node.name)
     if not found:
         return found
-    admitted = rights.admits(house, tx, node)
+    admitted = admits(house, tx, node)
     return [
         queue
         for queue in found

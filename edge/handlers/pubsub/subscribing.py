@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import refusals
 from edge.handlers.feature import Feature
-from edge.handlers.pubsub import notifying, options, rights, sending, targets
+from edge.handlers.pubsub import matching, notifying, options, rights, sending, targets
 from edge.handlers.pubsub.options import OPTIONS, Of, Settings
 from edge.handlers.pubsub.requests import answering
 from edge.handlers.queues import line
 from edge.rules.queue import Choice, Loss
-from edge.store import queues, sessions, subscriptions
+from edge.store import queue_gates, queues, sessions, subscriptions
 from edge.wire import pubsub, serialize
 from edge.wire.namespaces import PUBSUB, clark
 
@@ -257,14 +257,19 @@ def end(house: House, tx: Transaction, subscription: Subscription, why: Why) -> 
 
 
 def recheck(house: House, tx: Transaction, node: Node) -> None:
-    """End the subscriptions to a node of who may not subscribe to it any more.
+    """See to subscriptions when the rights to a node have changed: end those to it of who may not
+    subscribe to it any more, and let shares go on with what nobody who was there might have.
 
-    Filters need nothing: whether they reach a node is looked at each time.
+    Filters need nothing else: whether they reach a node is looked at each time.
     """
-    admitted = rights.admits(house, tx, node)
+    matching.changed(tx, node)
+    admitted = matching.admits(house, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not admitted(subscription.bare):
             end(house, tx, subscription, Why.RIGHTS)
+    for queue in subscriptions.shares(tx, node.name):
+        if queue_gates.bring_back(tx, queue):
+            line.pump(house, tx, queue)
 
 
 # Sessions that go

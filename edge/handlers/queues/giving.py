@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edge.handlers.queues import sharing, words
+from edge.handlers.queues import admission, sharing, words
 from edge.rules import queue as rules
 from edge.rules.queue import Choice, Waiting
 from edge.store import queue_members, queue_slots, queues, subscriptions
@@ -55,9 +55,9 @@ def _give_page(house: House, tx: Transaction, queue_id: int) -> bool:
     if queue is None:
         return False
     page = _choose(tx, queue, there)
-    given, stalled = _give_all(house, tx, queue, page)
+    given, again = _give_all(house, tx, queue, page)
     by_hash = queue.policy == Choice.HASH.value
-    return given == PAGE or stalled or (by_hash and given > 0)
+    return given == PAGE or again or (by_hash and given > 0)
 
 
 class _Page(NamedTuple):
@@ -119,23 +119,31 @@ def _heads_by_hash(
 
 
 def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
-    """Give items away; returns how many were, and whether somebody had no room in its outbox."""
+    """Give items away; returns how many were, and whether to look again: somebody had no room in
+    its outbox, or may not have what was meant for it."""
     _favour(tx, queue, page)
     by_row = {item.row: item for item in page.items}
     sessions = {(one.member.subscription, one.member.session): one for one in page.there}
     stalled: set[int] = set()
-    given = 0
+    given, again = 0, False
     for row, member in page.found:
         if member.subscription in stalled:
             continue
-        one = sessions[member.subscription, member.session]
+        named = sessions[member.subscription, member.session]
+        one, aside = admission.choose(house, tx, queue, by_row[row], named)
+        if one is None:
+            again = again or aside
+            continue
         if _give(house, tx, queue, by_row[row], one):
             given += 1
         else:
-            stalled.add(member.subscription)
-            queue_members.stall(tx, member.subscription)
+            again = True
+            stalled.add(one.member.subscription)
+            queue_members.stall(tx, one.member.subscription)
             tx.wake_at(tx.now.service + STALLED)
-    return given, bool(stalled)
+        if one is not named:  # who has how much is not as it was when the page was decided
+            return given, True
+    return given, again
 
 
 def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:

@@ -16,7 +16,7 @@ from edge.handlers.queues.sharing import Parted
 from edge.rules import queue as rules
 from edge.rules.queue import TOLD, Fate, Kind, Loss
 from edge.rules.quota import Over
-from edge.store import events, outbox, queue_members, queues, space, subscriptions
+from edge.store import events, outbox, queue_gates, queue_members, queues, space, subscriptions
 from edge.store.events import NewEvent
 from edge.wire import pubsub
 
@@ -202,6 +202,7 @@ def joined(house: House, tx: Transaction, subscription: Subscription) -> None:
     """Give a new member what waits, or one whose options have changed."""
     queue_members.join(tx, subscription.id, house.limits.unacknowledged_bytes)
     if subscription.queue is not None:
+        queue_gates.bring_back(tx, subscription.queue)
         pump(house, tx, subscription.queue)
 
 

@@ -13,7 +13,7 @@ from edge.handlers.feature import Feature
 from edge.handlers.queues import line, sharing
 from edge.handlers.queues.giving import STALLED, pump
 from edge.rules.queue import Loss
-from edge.store import queue_members, queue_times, queues
+from edge.store import queue_gates, queue_members, queue_times, queues
 from edge.store.queues import BATCH
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def takes(house: House, tx: Transaction, sender: Sender) -> None:
 
 def resumes(house: House, tx: Transaction, sender: Sender) -> None:
     """Give a session that has a connection again what waits."""
-    _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+    found = queue_members.queues_of(tx, sender.generation)
+    for queue in found:
+        queue_gates.bring_back(tx, queue)
+    _pump_all(house, tx, found)
 
 
 def leaves(house: House, tx: Transaction, sender: Sender) -> None:
