@@ -40,8 +40,8 @@ def request(
 
 def form(kind: str = "node_config", /, **options: str | list[str]) -> str:
     """Fill in a form of publish-subscribe."""
-    fields = [("FORM_TYPE", f"{PUBSUB}#{kind}")]
-    fields += [(f"pubsub#{name}", given) for name, given in options.items()]  # type: ignore[misc]
+    fields: list[tuple[str, str | list[str]]] = [("FORM_TYPE", f"{PUBSUB}#{kind}")]
+    fields += [(f"pubsub#{name}", given) for name, given in options.items()]
     written = []
     for var, given in fields:
         values = [given] if isinstance(given, str) else given

@@ -80,8 +80,8 @@ def test_capabilities_of_a_front_that_differs_differ() -> None:
     assert disco.capabilities(component.house) != disco.capabilities(embedded.house)
 
 
-@pytest.mark.parametrize("to", [DOMAIN, PUMP_BARE, None])
-def test_nothing_stands_below(gateway: Gateway, to: str | None) -> None:
+@pytest.mark.parametrize("to", [PUMP_BARE, None])
+def test_nothing_stands_below_an_account(gateway: Gateway, to: str | None) -> None:
     reply = query(gateway, DISCO_ITEMS, to)
     assert reply.payload is not None
     assert (reply.payload.tag, len(reply.payload)) == (f"{{{DISCO_ITEMS}}}query", 0)

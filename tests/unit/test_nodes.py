@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from edge.limits import Limits
@@ -25,7 +27,9 @@ from tests.helpers.nodes import (
 from tests.helpers.people import APART, PUMP, VALVE, appear, know, provision
 from tests.helpers.store import Gateway, new_database, read_element
 
-CLIENT = "{jabber:client}"
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PUB = f"{{{PUBSUB}}}"
 OWN = f"{{{PUBSUB_OWNER}}}"
 DATA = "{jabber:x:data}"
@@ -134,7 +138,7 @@ def test_who_may_not_use_services_creates_nothing(gateway: Gateway) -> None:
     assert refused(request(gateway, "<create node='a'/>", sender=APART)) == "auth/forbidden"
 
 
-def test_nodes_are_bounded_and_that_is_logged(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_nodes_are_bounded_and_that_is_logged(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), Limits(nodes=3, nodes_per_account=2))
     provision(gateway)
     gateway.bind(VALVE)
@@ -159,7 +163,7 @@ def test_nodes_are_bounded_and_that_is_logged(tmp_path) -> None:  # type: ignore
 # Made on publication
 
 
-def test_a_node_is_made_when_somebody_publishes_where_the_options_want_that(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_node_is_made_when_somebody_publishes_where_the_options_want_that(tmp_path: Path) -> None:
     gateway = Gateway(new_database(tmp_path), pubsub=Pubsub(auto_create=["meters/+/energy"]))
     provision(gateway)
     publish(gateway, "meters/7/energy", "1")
@@ -435,6 +439,8 @@ def test_rosters_of_owners_open_nodes(gateway: Gateway) -> None:
     assert ask("seen") == ("auth/not-authorized", "presence-subscription-required")
     assert ask("crew") == ("auth/not-authorized", "not-in-roster-group")
     assert ask("closed") == ("cancel/not-allowed", "closed-node")
+    for node in ("seen", "crew"):
+        affiliate(gateway, node, lamp="owner")  # of whom there is no account, nor a roster
     know(gateway, "pump1", "valve@gw.example", "from")
     subscribe_again = f"<subscribe node='seen' jid='{VALVE}'/>"
     assert request(gateway, subscribe_again, sender=VALVE).type == "result"

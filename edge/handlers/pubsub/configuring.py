@@ -168,9 +168,6 @@ FEATURE = Feature(
             "config-node-max",
             "retrieve-default",
             "access-open",
-            "access-presence",
-            "access-roster",
-            "access-whitelist",
         )
     ),
     accounts=True,

@@ -67,19 +67,9 @@ def create(house: House, tx: Transaction, name: str, owner: str, config: Config 
     return node
 
 
-def auto_create(
-    house: House, tx: Transaction, sender: Sender, name: str, config: Config = _DEFAULT
-) -> Node | None:
-    """Make the node that somebody publishes to, if the gateway's options want that (`auto_create`);
-    raises `StanzaError` as `create` does."""
-    if not may_auto_create(house, tx, sender, name):
-        return None
-    return create(house, tx, name, sender.bare, config)
-
-
 def may_auto_create(house: House, tx: Transaction, sender: Sender, name: str) -> bool:
-    """Tell whether `auto_create` would make a node that is not there; raises `StanzaError` as
-    `create` does, and makes none."""
+    """Tell whether the gateway's options want the node made that somebody publishes to
+    (`auto_create`); raises `StanzaError` as `create` does, and makes none."""
     filters = _filters(tuple(house.pubsub.auto_create))
     if not any(topic.matches(filter, name) for filter in filters):
         return False
