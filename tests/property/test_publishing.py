@@ -1,0 +1,167 @@
+"""Publishers that do anything, by iq and by message at every level, repeated and interrupted: the
+node has what a model has, its subscribers are told each publication once, and all is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from edge.limits import Limits
+from tests.helpers.people import appear
+from tests.helpers.publishing import (
+    embedded,
+    ids,
+    item,
+    publish,
+    reading,
+    retract,
+    retrieve,
+    to_node,
+    told,
+)
+from tests.helpers.store import Gateway, acknowledged, assured, deliver, new_database
+from tests.helpers.subscribing import SERVICE, create, subscribe
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+EXAMPLES: Final = 300 if LONG else 20
+NODE: Final = "plant/energy"
+AT: Final = f"{SERVICE}/{NODE}"
+MOST: Final = 3
+OWNER: Final = "pump1@gw.example/fw"
+OTHER: Final = "valve@gw.example/fw"
+READER: Final = "panel@gw.example/fw"
+FULLS: Final = (OWNER, OTHER, READER)
+
+publishers = st.sampled_from((OWNER, OTHER))
+names = st.sampled_from("abcde")
+numbers = st.integers(0, 9)
+
+
+def named(id: str, watts: int) -> str:
+    content = f"<item xmlns='http://jabber.org/protocol/pubsub' id='{id}'>{reading(watts)}</item>"
+    return embedded(content)
+
+
+class Publishing(RuleBasedStateMachine):
+    """A node that two publish to, and one is subscribed to by name and by a filter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.gateway = Gateway(new_database(Path(self._folder.name)), Limits(items=MOST))
+        self.gateway.connection.execute("PRAGMA synchronous = OFF")
+        self.kept: dict[str, tuple[str, int]] = {}
+        self.held: dict[tuple[str, str], tuple[str, int]] = {}
+        self.news: list[tuple[str, str | None]] = []
+        for full in FULLS:
+            self.gateway.add(full.partition("@")[0])
+            appear(self.gateway, full)
+        create(self.gateway, OWNER, NODE, publish_model="open", max_items=str(MOST))
+        for target in (NODE, "plant/#"):
+            assert subscribe(self.gateway, READER, target).type == "result"
+
+    def teardown(self) -> None:
+        self.gateway.close()
+        self._folder.cleanup()
+
+    def published(self, full: str, id: str, watts: int) -> None:
+        """What the model makes of a publication."""
+        self.kept.pop(id, None)
+        self.kept[id] = (full, watts)
+        if len(self.kept) > MOST:
+            del self.kept[next(iter(self.kept))]
+        self.news.append((id, str(watts)))
+
+    @rule(full=publishers, id=names, watts=numbers)
+    def by_iq(self, full: str, id: str, watts: int) -> None:
+        assert publish(self.gateway, full, NODE, item(id, reading(watts))).type == "result"
+        self.published(full, id, watts)
+
+    @rule(full=publishers, id=names, watts=numbers)
+    def by_a_plain_message(self, full: str, id: str, watts: int) -> None:
+        xml = to_node(NODE, named(id, watts).partition(">")[2].removesuffix("</message>"))
+        assert self.gateway.send(full, xml) is None
+        self.published(full, id, watts)
+
+    @rule(full=publishers, id=names, watts=numbers)
+    def by_an_acknowledged_message(self, full: str, id: str, watts: int) -> None:
+        reply = self.gateway.send(full, acknowledged(named(id, watts), AT))
+        assert reply is not None
+        assert reply.type == "result"
+        self.published(full, id, watts)
+
+    @rule(full=publishers, id=names, watts=numbers, msg_id=st.sampled_from(("m1", "m2")))
+    def offers(self, full: str, id: str, watts: int, msg_id: str) -> None:
+        id, watts = self.held.get((full, msg_id), (id, watts))  # again, it is the same
+        reply = self.gateway.send(full, assured(msg_id, named(id, watts), AT))
+        assert reply is not None
+        assert reply.type == "result"
+        self.held[full, msg_id] = (id, watts)
+
+    @rule(full=publishers, msg_id=st.sampled_from(("m1", "m2")), times=st.integers(1, 2))
+    def has_it_delivered(self, full: str, msg_id: str, times: int) -> None:
+        for _ in range(times):
+            self.gateway.send(full, deliver(msg_id, AT))
+        found = self.held.pop((full, msg_id), None)
+        if found is not None:
+            self.published(full, *found)
+
+    @rule(full=publishers, id=names)
+    def deletes(self, full: str, id: str) -> None:
+        reply = retract(self.gateway, full, NODE, id)
+        publisher = self.kept.get(id, (None, 0))[0]
+        if full == OWNER:
+            assert (reply.type == "result") is (publisher is not None)
+        else:
+            assert (reply.type == "result") is (publisher == full)
+        if reply.type == "result":
+            del self.kept[id]
+            self.news.append((id, "-None"))
+
+    @rule()
+    def the_gateway_ends(self) -> None:
+        self.is_told()
+        self.gateway.crash()
+        self.gateway.connection.execute("PRAGMA synchronous = OFF")
+        for full in FULLS:
+            appear(self.gateway, full)
+
+    @invariant()
+    def is_told(self) -> None:
+        """The reader is told each publication once by each of its subscriptions, in order."""
+        found = told(self.gateway, READER)
+        assert all(one.subid for one in found)
+        for subid in {one.subid for one in found}:
+            mine = [entry for one in found if one.subid == subid for entry in one.items]
+            assert mine == self.news
+        assert len(found) == 2 * len(self.news)
+        self.news.clear()
+
+    @invariant()
+    def keeps_what_the_model_keeps(self) -> None:
+        reply = retrieve(self.gateway, READER, NODE)
+        assert ids(reply) == list(self.kept)
+        assert reply.payload is not None
+        found = [int(entry[0].get("watts", "")) for entry in reply.payload[0]]
+        assert found == [watts for _publisher, watts in self.kept.values()]
+
+    @invariant()
+    def counts_what_it_keeps(self) -> None:
+        there = self.gateway.connection.execute(
+            "SELECT count(*), coalesce(sum(bytes), 0) FROM items"
+        ).fetchone()
+        for counted in ("SELECT items, bytes FROM items_total", "SELECT items, bytes FROM nodes"):
+            assert self.gateway.connection.execute(counted).fetchone() == there
+
+
+TestPublishing = Publishing.TestCase
+TestPublishing.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=30, deadline=None, print_blob=True
+)
