@@ -143,7 +143,8 @@ class _Teller:
         self._moment = moment
         self._sentences: dict[Why, Callable[[Item], str]] = {
             Why.LOCKED: self._locked,
-            Why.DELAYED: lambda item: f"it was published for later: ready {self._at(item.due)}",
+            Why.DELAYED: self._delayed,
+            Why.ASIDE: lambda item: f"no member that is there may have what {item.node} publishes",
             Why.DEAD: lambda item: f"it is dead: {item.reason}",
             Why.EXPIRED: lambda item: f"its time to live ended {self._at(item.expires)}",
             Why.NO_MEMBER: lambda _item: "nobody is subscribed",
@@ -152,6 +153,7 @@ class _Teller:
             Why.UNABLE: self._unable,
             Why.FULL: self._full,
             Why.STALLED: self._stalled,
+            Why.GIVEN_BACK: self._given_back,
             Why.BOUND: self._bound,
             Why.BEHIND: lambda _item: "members have room, and others go first",
             Why.NEXT: lambda _item: "nothing holds it up: it goes out next",
@@ -201,6 +203,14 @@ class _Teller:
         there = [seat.sessions[0] for seat in self._seated.seats if seat.stalled]
         return f"too much waits already in the outbox of who has room: {_few(there)}"
 
+    def _given_back(self, item: Item) -> str:
+        others = [
+            f"{seat.sessions[0]} has {seat.in_flight} of {seat.capacity}"
+            for seat in self._seated.seats
+            if seat.able and item.holder not in seat.sessions
+        ]
+        return f"{item.holder} gave it back; it waits for another: {_few(others)}"
+
     def _bound(self, item: Item) -> str:
         if self._seated.choice is Choice.STICKY:
             mine = [s.jid for s in self._seated.seats if s.subscription == self._seated.favourite]
@@ -210,6 +220,11 @@ class _Teller:
             f"it goes to the member that has the others of {publisher}: that has as many as it"
             " takes, or is away with some"
         )
+
+    def _delayed(self, item: Item) -> str:
+        if item.due is None:
+            return f"no member that is there may subscribe to {item.node}"
+        return f"it was published for later: ready {self._at(item.due)}"
 
     def _at(self, service: float | None) -> str:
         """Tell a moment: by the wall clock where that is known, and how far away it is."""

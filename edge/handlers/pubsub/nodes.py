@@ -14,7 +14,7 @@ from edge.handlers.feature import Feature
 from edge.handlers.pubsub import configuring, notifying, rights
 from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
-from edge.handlers.queues import line
+from edge.handlers.queues import admission, line
 from edge.rules import node as rules
 from edge.rules import topic
 from edge.rules.affiliation import Affiliation
@@ -148,6 +148,7 @@ def deleting(house: House, stanza: Stanza) -> Work:
         _tell(house, tx, node, content, Kind.DELETE)
         _log(tx, sender, node, "deleted", _empty(house, tx, node))
         _dissolve(house, tx, node)
+        admission.node_goes(house, tx, node)
         nodes.remove(tx, node.id)
         return b""
 
