@@ -607,7 +607,6 @@ def test_one_in_doubt_is_released_again_and_nothing_more(gateway: Gateway) -> No
         (PUMP, "nobody@gw.example", "service-unavailable"),
         (APART, "nobody@gw.example", "not-allowed"),
         (APART, VALVE_BARE, "not-allowed"),
-        (PUMP, "pubsub.gw.example", "service-unavailable"),
         (PUMP, "pubsub.gw.example/plant/temp", "item-not-found"),
         (PUMP, "valve@elsewhere.example", "remote-server-not-found"),
     ],
