@@ -121,7 +121,11 @@ def attack_command(
 @click.option("--workers", type=click.IntRange(1, 1000), default=20, show_default=True)
 @click.option("--items", type=click.IntRange(2, 1_000_000), default=5_000, show_default=True)
 @click.option("--members", type=click.IntRange(0, 100), default=3, show_default=True)
-@_seconds("--seconds", 60.0, "Over which the second half of the items is published.")
+@_seconds(
+    "--seconds",
+    60.0,
+    "Over which the second half is published; the first over half.",
+)
 @_seconds("--patience", 120.0, "More seconds, until all is done.")
 @click.option("--faults", type=click.FloatRange(0.0, 1.0), default=0.05, show_default=True)
 @click.option("--kills", type=click.IntRange(0, 1000), default=3, show_default=True)

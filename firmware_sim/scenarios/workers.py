@@ -37,13 +37,13 @@ _OPTIONS: Final[dict[str, Option]] = {
 _DELIVERIES: Final = 5  # after which the queue gives an item up
 _AT_ONCE: Final = 8  # items that a publisher has under way
 _START_S: Final = 60.0  # until all are subscribed
-_FAIR_S: Final = 120.0  # for the items that are done while all behave
 _LOOK_S: Final = 0.5  # between two looks at what is left, and two reports
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersSettings:
-    """How a run goes: `items` go to the queue, the second half of them over `seconds`.
+    """How a run goes: `items` go to the queue, the first half of them over half of `seconds`, while
+    all workers behave, and the second half over `seconds`.
 
     `members` is how many each share has. `faults` is the part of those deliveries at which
     something goes wrong. `kills` is how often the gateway is killed. `patience` is how many seconds
@@ -100,8 +100,9 @@ class _Run:
         """Have the first half done, while nothing goes wrong."""
         plan = self.stage.plan
         items = list(plan.fair())
-        async with asyncio.timeout(_FAIR_S):
-            await self._publish(items, 0.0)
+        seconds = self.settings.seconds / 2
+        async with asyncio.timeout(seconds + self.settings.patience):
+            await self._publish(items, seconds)
             while True:
                 if sum(hand.done() for hand in self.hands) >= len(items):
                     break

@@ -39,7 +39,7 @@ def test_without_patience_what_is_not_delivered_is_named(tmp_path: Path) -> None
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "something").write_text("")
-    for scenario in ("custody", "attack"):
+    for scenario in ("custody", "attack", "workers"):
         done = CliRunner().invoke(main, ["run", scenario, "--state", str(tmp_path)])
         assert done.exit_code == 2
         assert "is not empty" in done.output

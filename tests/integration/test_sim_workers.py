@@ -1,0 +1,65 @@
+"""`fieldpost-sim run workers` as a user runs it: one command, a gateway of its own, a verdict."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.simulator import simulate
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "firmware.md"
+
+
+def test_everything_fails_and_each_item_is_done_and_deleted_once(
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    workers, items, kills = scale(4, 20), scale(80, 5_000), scale(1, 3)
+    words = ["--workers", workers, "--items", items, "--kills", kills, "--members", scale(2, 3)]
+    words += ["--seconds", scale(4, 60), "--faults", 0.2 if items < 1_000 else 0.05]
+    status, found, said = simulate("workers", *words, "--seed", seed, "--state", tmp_path / "run")
+    assert status == 0, json.dumps(found, indent=1) + said
+    assert found["exact"] is True
+    assert found["kills"] == kills
+    queue = found["queue"]
+    assert queue["planned"] == queue["published"] == items
+    assert queue["deleted"] + queue["dead"] >= items
+    assert queue["dead"] >= 1, "one that no worker can do is planned"
+    assert found["fairness"]["least"] * workers * 1.2 >= items / 2
+    shares = found["shares"]
+    assert shares["taken"][1:] == shares["planned"][1:]
+    assert shares["again"][2] >= shares["lost"][2] == 0
+
+
+def test_without_patience_what_is_not_done_is_named(tmp_path: Path) -> None:
+    words = ["--workers", 1, "--items", 4, "--members", 0, "--kills", 0, "--faults", 0.0]
+    words += ["--seconds", 0.0, "--patience", 0.0]
+    status, found, _ = simulate("workers", *words, "--state", tmp_path / "run")
+    assert status == 1
+    assert found["exact"] is False
+    assert found["faults"]
+
+
+def test_the_documented_example_runs(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "worker1")
+    example = next(
+        each
+        for each in re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+        if "firmware_sim.worker" in each
+    )
+    (tmp_path / "example.py").write_text(example, "utf-8")
+    with gateway.run() as running:
+        words = [f"worker1@{DOMAIN}/w", PASSWORD, "127.0.0.1", str(port_of(running))]
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "example.py"), *words, str(gateway.ca), str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["j1 is done"]
