@@ -86,7 +86,7 @@ class Load:
     def __init__(self, plan: Plan, connections: list[socket.socket]) -> None:
         self._run = secrets.token_hex(4).encode()
         self._count = self._subscribed = 0
-        self._going = False
+        self._going = self._ending = False
         self._began: dict[bytes, float] = {}
         self.under_way = 0
         self.times: list[float] = []
@@ -106,13 +106,15 @@ class Load:
     def subscribe(self, requests: int) -> None:
         """Have all workers there and subscribed."""
         for at, worker in enumerate(self.workers):
-            jid = f"{peer.device(at)}@{payload.DOMAIN}".encode()
-            worker.send(PRESENCE + queue_payload.subscribe(b"sub", jid, NODE, requests))
-        end = time.perf_counter() + DRAIN_TIME
-        while self._subscribed < len(self.workers):
-            if (left := end - time.perf_counter()) <= 0:
-                raise LoadError("not all workers are subscribed")
-            self._turn(left)
+            worker.send(PRESENCE + queue_payload.subscribe(b"sub", _jid(at), NODE, requests))
+        self._until(lambda: self._subscribed == len(self.workers))
+
+    def unsubscribe(self) -> None:
+        """Have all workers give back what they have, and publish no more."""
+        self._going, self._ending = False, True
+        for at, worker in enumerate(self.workers):
+            worker.send(queue_payload.unsubscribe(b"unsub", _jid(at), NODE))
+        self._until(lambda: self._subscribed == 0)
 
     def begin(self, items: int) -> None:
         """Begin: publish so many items, and one more for each that is deleted."""
@@ -133,15 +135,16 @@ class Load:
             check(stanza)
             if stanza.startswith(b"<message"):
                 self._told(self.workers[at], stanza)
-            elif b" id='sub'" in stanza:
-                self._subscribed += 1
+            else:
+                self._subscribed += b" id='sub'" in stanza
+                self._subscribed -= b" id='unsub'" in stanza
 
         return take
 
     def _told(self, worker: Party, message: bytes) -> None:
         if gone := GONE.search(message):
             self._deleted(gone[1])
-        elif item := ITEM.search(message):
+        elif not self._ending and (item := ITEM.search(message)):
             worker.send(queue_payload.retract(worker.next_id(), NODE, item[1]))
 
     def _deleted(self, item: bytes) -> None:
@@ -161,15 +164,22 @@ class Load:
     def drain(self) -> None:
         """Let what is under way be deleted, and publish no more."""
         self._going = False
+        self._until(lambda: self.under_way == 0)
+
+    def _until(self, true: Callable[[], bool]) -> None:
         end = time.perf_counter() + DRAIN_TIME
-        while self.under_way:
+        while not true():
             if (left := end - time.perf_counter()) <= 0:
-                raise LoadError(f"{self.under_way} items were not deleted")
+                raise LoadError(f"{self._subscribed} subscribed, {self.under_way} under way")
             self._turn(left)
 
     def _turn(self, seconds: float) -> None:
         for number, _event in self._poll.poll(seconds):
             self._parties[number].read()
+
+
+def _jid(worker: int) -> bytes:
+    return f"{peer.device(worker)}@{payload.DOMAIN}".encode()
 
 
 def measure(plan: Plan) -> Measured:
@@ -194,6 +204,7 @@ def measure(plan: Plan) -> Measured:
         items, times = load.deleted - before_items, load.times[:]
         if not plan.backlog:
             load.drain()
+        load.unsubscribe()
     finally:
         for connection in connections:
             connection.close()

@@ -43,6 +43,15 @@ def subscribe(stanza_id: bytes, jid: bytes, node: str, requests: int = 0) -> byt
     return _TO % (stanza_id, _PUBSUB, wanted + options)
 
 
+def unsubscribe(stanza_id: bytes, jid: bytes, node: str) -> bytes:
+    """Return the iq that ends the subscription of a bare JID."""
+    return _TO % (
+        stanza_id,
+        _PUBSUB,
+        b"<unsubscribe node='%b' jid='%b'/>" % (node.encode(), jid),
+    )
+
+
 def publish(stanza_id: bytes, node: str, item: bytes) -> bytes:
     """Return the iq that publishes an item."""
     content = b"<publish node='%b'><item id='%b'>%b</item></publish>" % (node.encode(), item, BODY)
