@@ -160,7 +160,9 @@ class _Teller:
         }
 
     def tell(self, item: Item, before: int) -> Told:
-        standing = Standing(item.row, item.state, item.publisher, before, item.holder, item.expires)
+        standing = Standing(
+            item.row, item.state, item.publisher, before, item.holder, item.due, item.expires
+        )
         why = explaining.why(standing, self._seated, self._moment.service)
         sentence = self._sentences[why](item)
         if before:

@@ -23,6 +23,7 @@ class Why(Enum):
 
     LOCKED = "a member works on it"
     DELAYED = "it was published for later"
+    ASIDE = "no member that is there may have what was published to its node"
     DEAD = "it is dead"
     EXPIRED = "its time to live is over"
     NO_MEMBER = "nobody is subscribed"
@@ -31,6 +32,7 @@ class Why(Enum):
     UNABLE = "no member that is there takes items at its level"
     FULL = "every member that is there has as many items as it takes"
     STALLED = "members that have room wait for it in the outboxes of their accounts"
+    GIVEN_BACK = "it was given back, and others have as many items as they take"
     BOUND = "the member that it is for has as many items as it takes, or is away with some"
     BEHIND = "others go first"
     NEXT = "nothing"
@@ -74,23 +76,27 @@ class Members(NamedTuple):
 
 class Standing(NamedTuple):
     """An item as it stands: `state` is ready, delayed, locked or dead; `before` are those that go
-    before it in line, `expires` is in service seconds."""
+    before it in line, `avoid` is the full JID that gave it back. `due` and `expires` are in service
+    seconds: what is delayed and never due stands aside."""
 
     row: int
     state: str
     publisher: str
     before: int = 0
     avoid: str | None = None
+    due: float | None = None
     expires: float | None = None
 
 
-_OUT_OF_LINE = {"locked": Why.LOCKED, "delayed": Why.DELAYED, "dead": Why.DEAD}
+_OUT_OF_LINE = {"locked": Why.LOCKED, "dead": Why.DEAD}
 
 
 def why(item: Standing, members: Members, now: float) -> Why:
     """Return what holds an item up at `now`, in service seconds."""
     if item.state in _OUT_OF_LINE:
         return _OUT_OF_LINE[item.state]
+    if item.state == "delayed":
+        return Why.ASIDE if item.due is None else Why.DELAYED
     if item.expires is not None and item.expires <= now:
         return Why.EXPIRED
     if not members.seats:
@@ -112,7 +118,7 @@ def _in_line(item: Standing, members: Members) -> Why:
     if all(seat.stalled for seat in able if seat.free):
         return Why.STALLED
     if not _would_go(item, able, members):
-        return Why.BOUND
+        return Why.GIVEN_BACK if _would_go(item._replace(avoid=None), able, members) else Why.BOUND
     return Why.BEHIND if item.before else Why.NEXT
 
 

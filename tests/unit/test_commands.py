@@ -13,7 +13,8 @@ import pytest
 from edge.handlers.queues import commands
 from edge.limits import Limits
 from edge.rules.affiliation import Affiliation
-from edge.store import affiliations, queues, subscriptions
+from edge.store import affiliations, queues
+from edge.store.database import Transaction
 from edge.wire.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queued
 from tests.helpers.people import appear
@@ -84,19 +85,24 @@ def begin(gateway: Gateway, node: str, sender: str = OLGA) -> str:
     return found.attrib["sessionid"]
 
 
-def form(kind: str = "submit", **fields: str | list[str]) -> str:
+def form(**fields: str | list[str]) -> str:
     written = []
     for var, given in fields.items():
         values = [given] if isinstance(given, str) else given
         content = "".join(f"<value>{value}</value>" for value in values)
         written.append(f"<field var='{var}'>{content}</field>")
-    return f"<x xmlns='{DATA_FORMS}' type='{kind}'>{''.join(written)}</x>"
+    return f"<x xmlns='{DATA_FORMS}' type='submit'>{''.join(written)}</x>"
 
 
-def do(gateway: Gateway, name: str, *, sender: str = OLGA, **fields: str | list[str]) -> Reply:
-    """Begin a command of queues, and complete it with a form."""
+def do(gateway: Gateway, name: str, **fields: str | list[str]) -> Reply:
+    """Begin a command of queues, and complete it with a form; olga does."""
+    return do_as(OLGA, gateway, name, **fields)
+
+
+def do_as(sender: str, gateway: Gateway, name: str, **fields: str | list[str]) -> Reply:
+    """Do the same as another."""
     session = begin(gateway, f"{FORM}#{name}", sender)
-    filled = form(FORM_TYPE=FORM, **fields)
+    filled = form(FORM_TYPE=[FORM], **fields)
     return command(gateway, f"{FORM}#{name}", filled, sender=sender, sessionid=session)
 
 
@@ -313,10 +319,11 @@ def test_the_owner_is_told_how_a_queue_stands(gateway: Gateway) -> None:
 
 
 def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
-    def join(tx: queued.Transaction) -> None:
-        what = {"node": 1, "queue": 1, "requests": 3}
-        subscriptions.add(tx, "worker", "worker@gw.example", "s1", **what)
-        subscriptions.add(tx, "pump1", "pump1@gw.example/fw", "s2", **what)
+    def join(tx: Transaction) -> None:
+        queue = queues.get(tx, 1)
+        assert queue is not None
+        for jid in ("worker@gw.example", "pump1@gw.example/fw"):
+            queued.join(tx, queue, jid, takes=3)
 
     gateway.tx(join)
     reply = do(gateway, "show", node="work", item="two")
@@ -336,7 +343,7 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
 
 
 def test_a_long_answer_is_cut(gateway: Gateway) -> None:
-    def more(tx: queued.Transaction) -> None:
+    def more(tx: Transaction) -> None:
         queue = queues.of_node(tx, 1)
         assert queue is not None
         for number in range(10):
@@ -354,7 +361,7 @@ def test_only_an_owner_is_told_and_obeyed(gateway: Gateway, name: str) -> None:
     gateway.tx(lambda tx: affiliations.put(tx, 1, "worker@gw.example", Affiliation.PUBLISHER))
     gateway.bind(OTHER)
     filled: dict[str, str | list[str]] = {"node": "work", "item": "held", "all": "1", "sure": "1"}
-    assert do(gateway, name, sender=OTHER, **filled).error == ("auth", "forbidden")
+    assert do_as(OTHER, gateway, name, **filled).error == ("auth", "forbidden")
     missing = do(gateway, name, **(filled | {"node": "nix"}))
     assert missing.error == ("cancel", "item-not-found")
     assert gateway.tx(queued.states)["held"] == "locked"

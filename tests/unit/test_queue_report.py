@@ -11,7 +11,7 @@ from edge.admin import queue_report
 from edge.admin.queue_report import Moment
 from edge.rules.explaining import Why
 from edge.rules.queue import slot
-from edge.store import queue_slots, queue_view, queues
+from edge.store import queue_gates, queue_slots, queue_view, queues
 from edge.store.database import Transaction
 from edge.store.queue_view import Attendance
 from edge.store.queues import Queue
@@ -134,6 +134,26 @@ def test_who_has_how_many_is_told(gateway: Gateway) -> None:
     assert told(gateway, "two", there_now[:1]) == (
         "FULL",
         f"every member that is there has as many as it takes: {FIRST} has 1 of 1",
+    )
+
+
+def test_who_gave_it_back_is_told(gateway: Gateway) -> None:
+    node(gateway)
+    busy, free = join(gateway, takes=1), join(gateway, SECOND)
+    give(gateway, "one", busy, FIRST)
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET holder = ? WHERE item = 'two'", (SECOND,)))
+    assert told(gateway, "two", [there(busy), there(free, SECOND)]) == (
+        "GIVEN_BACK",
+        f"{SECOND} gave it back; it waits for another: {FIRST} has 1 of 1",
+    )
+
+
+def test_what_nobody_who_is_there_may_have_is_told(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: queued.fill(tx, queued.share(tx)))
+    gateway.tx(lambda tx: queue_gates.set_aside(tx, 1, "work"))
+    assert told(gateway, "one", []) == (
+        "ASIDE",
+        "no member that is there may have what work publishes",
     )
 
 

@@ -23,7 +23,9 @@ def members(*seats: Seat, known: bool = True) -> Members:
     ("item", "there", "reason"),
     [
         (ITEM._replace(state="locked"), members(FREE), Why.LOCKED),
-        (ITEM._replace(state="delayed"), members(), Why.DELAYED),
+        (ITEM._replace(state="delayed", due=NOW + 1), members(), Why.DELAYED),
+        (ITEM._replace(state="delayed"), members(FREE), Why.ASIDE),
+        (ITEM._replace(avoid="a@gw.example/w"), members(FULL, FREE), Why.GIVEN_BACK),
         (ITEM._replace(state="dead"), members(FREE, known=False), Why.DEAD),
         (ITEM._replace(expires=NOW), members(FREE), Why.EXPIRED),
         (ITEM._replace(expires=NOW + 1), members(FREE), Why.NEXT),
