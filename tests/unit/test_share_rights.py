@@ -1,0 +1,150 @@
+"""Rights in shares: an item goes to a member who could subscribe to its node, and to no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.subscribing import OWNER, ask, create, element, form, subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BOSS: Final = f"boss@{DOMAIN}/fw"
+IN: Final = f"in@{DOMAIN}/foo"
+OUT: Final = f"out@{DOMAIN}/foo"
+SHARE: Final = "$share:s:plant/#"
+CLOSED: Final = "plant/closed"
+OPEN: Final = "plant/open"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """A share of two members, of whom one is a member of the closed node too."""
+    gateway = Gateway(new_database(tmp_path))
+    for name in ("boss", "in", "out"):
+        gateway.add(name)
+    create(gateway, BOSS, CLOSED, access_model="whitelist")
+    create(gateway, BOSS, OPEN)
+    _affiliate(gateway, "member", IN)
+    for full in (IN, OUT):
+        gateway.bind(full)
+    yield gateway
+    gateway.close()
+
+
+def _affiliate(gateway: Gateway, affiliation: str, full: str, node: str = CLOSED) -> None:
+    change = element("affiliation", jid=full.partition("/")[0], affiliation=affiliation)
+    reply = ask(gateway, BOSS, element("affiliations", change, node=node), "set", OWNER)
+    assert reply.type == "result", (reply.error, reply.text)
+
+
+def _join(gateway: Gateway, *fulls: str, policy: str = "least-loaded", **values: str) -> None:
+    for full in fulls:
+        reply = subscribe(gateway, full, SHARE, full, qos="0", queue_policy=policy, **values)
+        assert reply.type == "result", (reply.error, reply.text)
+
+
+def _publish(gateway: Gateway, node: str, *ids: str) -> None:
+    for id in ids:
+        item = element("item", "<v xmlns='urn:v'/>", id=id)
+        assert ask(gateway, BOSS, element("publish", item, node=node)).type == "result"
+
+
+def _got(gateway: Gateway, full: str) -> list[str]:
+    name = "{http://jabber.org/protocol/pubsub#event}item"
+    return [item.attrib["id"] for m in gateway.elements(full) for item in m.iter(name)]
+
+
+def _states(gateway: Gateway) -> dict[str, str]:
+    return dict(gateway.connection.execute("SELECT item, state FROM queue_items").fetchall())
+
+
+@pytest.mark.parametrize("policy", ["least-loaded", "hash", "sticky"])
+def test_only_who_may_gets_an_item(gateway: Gateway, policy: str) -> None:
+    _join(gateway, OUT, IN, policy=policy)
+    _publish(gateway, CLOSED, *"abcdef")
+    assert _got(gateway, OUT) == []
+    assert _got(gateway, IN) == list("abcdef")
+
+
+def test_what_nobody_there_may_have_stands_aside_and_holds_nothing_up(gateway: Gateway) -> None:
+    _join(gateway, OUT, IN)
+    gateway.leave(IN)
+    _publish(gateway, CLOSED, "a", "b")
+    _publish(gateway, OPEN, "c")
+    assert _got(gateway, OUT) == ["c"]
+    assert _states(gateway) == {"a": "delayed", "b": "delayed"}
+    gateway.bind(IN)
+    gateway.send(IN, "<presence/>")
+    gateway.ring()
+    assert _got(gateway, IN) == ["a", "b"]
+    assert _states(gateway) == {}
+
+
+def test_a_member_that_joins_brings_it_back(gateway: Gateway) -> None:
+    _affiliate(gateway, "member", OUT)
+    _join(gateway, OUT)
+    gateway.leave(OUT)
+    _publish(gateway, CLOSED, "a")
+    gateway.bind(OUT)
+    _affiliate(gateway, "none", OUT)
+    gateway.ring()
+    assert _got(gateway, OUT) == []
+    _join(gateway, IN)
+    assert _got(gateway, IN) == ["a"]
+
+
+def test_a_right_that_is_given_brings_it_back(gateway: Gateway) -> None:
+    _join(gateway, OUT, IN)
+    gateway.leave(IN)
+    _publish(gateway, CLOSED, "a")
+    assert _got(gateway, OUT) == []
+    _affiliate(gateway, "member", OUT)
+    assert _got(gateway, OUT) == ["a"]
+
+
+def test_a_node_that_is_opened_brings_it_back(gateway: Gateway) -> None:
+    _join(gateway, OUT, IN)
+    gateway.leave(IN)
+    _publish(gateway, CLOSED, "a")
+    configure = element("configure", form("node_config", {"access_model": "open"}), node=CLOSED)
+    assert ask(gateway, BOSS, configure, "set", OWNER).type == "result"
+    assert _got(gateway, OUT) == ["a"]
+
+
+def test_who_has_no_room_is_waited_for_and_holds_up_nobody(gateway: Gateway) -> None:
+    subscribe(gateway, IN, SHARE, IN, qos="0", queue_requests="1")
+    subscribe(gateway, OUT, SHARE, OUT, qos="0", queue_requests="5")
+    _publish(gateway, CLOSED, "a", "b", "c")
+    _publish(gateway, OPEN, "d")
+    assert _got(gateway, OUT) == ["d"]
+    found: list[str] = []
+    for _each in range(4):
+        found += _got(gateway, IN)
+    assert found == ["a", "b", "c"]
+
+
+def test_what_waits_of_a_closed_node_dies_with_it(gateway: Gateway) -> None:
+    _join(gateway, OUT, IN)
+    gateway.leave(IN)
+    _publish(gateway, CLOSED, "a")
+    assert ask(gateway, BOSS, element("delete", node=CLOSED), "set", OWNER).type == "result"
+    gateway.ring()
+    assert _got(gateway, OUT) == []
+    assert _states(gateway) == {"a": "dead"}
+    (event,) = gateway.events(name="share_items_dead")
+    assert (event.topic, event.value) == (CLOSED, 1)
+
+
+def test_what_waits_of_an_open_node_does_not(gateway: Gateway) -> None:
+    _join(gateway, IN)
+    gateway.leave(IN)
+    _publish(gateway, OPEN, "a")
+    assert ask(gateway, BOSS, element("delete", node=OPEN), "set", OWNER).type == "result"
+    gateway.bind(IN)
+    gateway.ring()
+    assert _got(gateway, IN) == ["a"]
