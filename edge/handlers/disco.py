@@ -70,7 +70,7 @@ def items(house: House, stanza: Stanza) -> Work:
     """Answer disco#items: the publish-subscribe service stands below the gateway."""
     _check_node(stanza)
     service = {"jid": f"{destinations.PUBSUB}.{house.domain}", "name": "Publish-Subscribe"}
-    content = serialize.tag("item", service) if house.of_pubsub else b""
+    content = serialize.tag("item", service) if house.accounts else b""
     return answer(stanza, DISCO_ITEMS, content)
 
 

@@ -274,6 +274,8 @@ def test_fewer_items_leave_the_newest_and_none_are_kept_where_they_are_not_persi
     assert rows == [("2",), ("3",)]
     assert configure(gateway, "a", persist_items="0") == "result"
     assert stored(gateway, "a").items == 0
+    trimmed = [(row.kind, row.topic, row.value) for row in gateway.events("system", "trimmed")]
+    assert trimmed == [("node", "a", 1.0), ("node", "a", 2.0)]
 
 
 def test_a_node_becomes_a_queue_only_while_it_is_empty(gateway: Gateway) -> None:

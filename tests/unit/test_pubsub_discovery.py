@@ -13,6 +13,7 @@ from edge.wire.namespaces import (
     DISCO_ITEMS,
     PUBSUB,
     PUBSUB_OWNER,
+    QOS_ALL,
     QUEUEING,
     RSM,
 )
@@ -137,7 +138,8 @@ def test_every_feature_has_a_request_or_an_option_behind_it(gateway: Gateway) ->
     assert not told & {"collections", "get-pending", "multi-collection", "last-published"}
     models = {name for name in told if name.startswith("access-")}
     assert models == {"access-open"}, "what nodes are by default"
-    assert {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS} <= features(gateway)
+    others = {DISCO_INFO, DISCO_ITEMS, RSM, PUBSUB, QUEUEING, COMMANDS, *QOS_ALL}
+    assert others <= features(gateway)
 
 
 def test_nodes_that_are_made_on_publication_are_told_of_where_they_are(tmp_path: Path) -> None:

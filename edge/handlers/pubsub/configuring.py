@@ -13,7 +13,8 @@ from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
 from edge.rules import node as rules
 from edge.rules.node import Config, Unacceptable
-from edge.store import items, nodes, queues, subscriptions
+from edge.store import events, items, nodes, queues, subscriptions
+from edge.store.events import NewEvent
 from edge.wire import forms, pubsub, serialize
 from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER, clark
 
@@ -96,13 +97,13 @@ def set_(house: House, stanza: Stanza) -> Work:
         node = rights.node(house, tx, element.attrs.get("node"))
         rights.check_owner(house, tx, node, sender)
         if values is not None:
-            _configure(house, tx, node, configured(house, node.config, values))
+            _configure(house, tx, sender, node, configured(house, node.config, values))
         return b""
 
     return answering(house, stanza, act)
 
 
-def _configure(house: House, tx: Transaction, before: Node, config: Config) -> None:
+def _configure(house: House, tx: Transaction, sender: Sender, before: Node, config: Config) -> None:
     """Configure a node; raises `StanzaError` while nothing is changed."""
     old, node = before.config, before._replace(config=config)
     if config == old:
@@ -111,10 +112,9 @@ def _configure(house: House, tx: Transaction, before: Node, config: Config) -> N
         _check_empty(tx, before)
     nodes.save(tx, node)
     _tend_queue(tx, node)
-    if not config.persist_items:
-        items.purge(tx, node.id)
-    elif config.max_items < old.max_items:
-        items.trim(tx, node.id, config.max_items)
+    gone = items.trim(tx, node.id, config.max_items if config.persist_items else 0)
+    if gone:
+        log(tx, sender, node, "trimmed", gone)
     content = form(config, "result") if config.deliver_payloads else b""
     event = serialize.tag("configuration", {"node": node.name}, content)
     notifying.announce(house, tx, node, event, Kind.CONFIGURATION)
@@ -139,6 +139,15 @@ def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
         queues.add_of_node(tx, node.id, *how)
     else:
         queues.configure(tx, queue, *how)
+
+
+def log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
+    """Log that items of a node went with what an owner did: how many they were."""
+    value, level = float(count), "Notice"
+    event = NewEvent(
+        "node", sender.bare, topic=node.name, name=name, value=value, unit="items", level=level
+    )
+    events.append(tx, events.SYSTEM, event)
 
 
 def _access(config: Config) -> tuple[object, ...]:

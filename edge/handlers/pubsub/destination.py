@@ -149,5 +149,6 @@ FEATURE = Feature(
             StanzaError("not-acceptable", "the service takes no messages; its nodes do")
         ),
     },
+    of_pubsub=QOS_ALL,
     accounts=True,
 )

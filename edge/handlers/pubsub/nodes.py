@@ -20,8 +20,7 @@ from edge.rules import topic
 from edge.rules.affiliation import Affiliation
 from edge.rules.node import Config
 from edge.rules.queue import Loss
-from edge.store import affiliations, events, items, nodes, queues, subscriptions
-from edge.store.events import NewEvent
+from edge.store import affiliations, items, nodes, queues, subscriptions
 from edge.wire import jid, pubsub, serialize
 from edge.wire.errors import StanzaError
 from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER, clark
@@ -146,7 +145,7 @@ def deleting(house: House, stanza: Stanza) -> Work:
         rights.check_owner(house, tx, node, sender)
         content = serialize.tag("delete", {"node": node.name}, redirect)
         _tell(house, tx, node, content, Kind.DELETE)
-        _log(tx, sender, node, "deleted", _empty(house, tx, node))
+        configuring.log(tx, sender, node, "deleted", _empty(house, tx, node))
         _dissolve(house, tx, node)
         admission.node_goes(house, tx, node)
         nodes.remove(tx, node.id)
@@ -177,7 +176,7 @@ def purging(house: House, stanza: Stanza) -> Work:
             raise pubsub.refusal(
                 "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
             )
-        _log(tx, sender, node, "purged", _empty(house, tx, node))
+        configuring.log(tx, sender, node, "purged", _empty(house, tx, node))
         _tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
         return b""
 
@@ -206,14 +205,6 @@ def _dissolve(house: House, tx: Transaction, node: Node) -> None:
         for member in subscriptions.of_queue(tx, queue.id):
             line.left(house, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
-
-
-def _log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
-    value, level = float(count), "Notice"
-    event = NewEvent(
-        "node", sender.bare, topic=node.name, name=name, value=value, unit="items", level=level
-    )
-    events.append(tx, events.SYSTEM, event)
 
 
 FEATURE = Feature(
