@@ -12,7 +12,7 @@ import pytest
 from edge import config, credentials
 from edge.admin import certificates, devices, durable, moment, pki, setup
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.store import accounts, database, events
+from edge.store import accounts, affiliations, database, events
 from edge.store import certificates as issued
 from edge.store.database import Transaction
 from edge.store.events import Row
@@ -350,6 +350,28 @@ def test_who_gets_a_removed_devices_name_is_in_no_roster(folder: Path) -> None:
     assert query(folder, lambda tx: tx.rows("SELECT jid FROM roster")) == [(JID,)]
     devices.add(folder, "pump1", None, trusted=True)
     assert query(folder, lambda tx: tx.rows("SELECT jid FROM roster")) == []
+
+
+def test_who_gets_a_removed_devices_name_gets_the_nodes_that_it_alone_owned(folder: Path) -> None:
+    devices.add(folder, "pump1", None, trusted=True)
+    for node, others in (("mine", "member"), ("ours", "owner")):
+        row = f"VALUES ('{node}', '{JID}', '{{}}')"
+        change(folder, f"INSERT INTO nodes (name, owner, config) {row}")  # noqa: S608
+        for jid, what in ((JID, "owner"), ("valve@gw.example", others)):
+            change(
+                folder,
+                "INSERT INTO affiliations (node, jid, affiliation)"  # noqa: S608
+                f" SELECT id, '{jid}', '{what}' FROM nodes WHERE name = '{node}'",
+            )
+    devices.remove(folder, "pump1")
+    assert [name for _, name, _ in query(folder, lambda tx: affiliations.of_jid(tx, JID))] == [
+        "mine",
+        "ours",
+    ]
+    devices.add(folder, "pump1", None, trusted=True)
+    assert [name for _, name, _ in query(folder, lambda tx: affiliations.of_jid(tx, JID))] == [
+        "mine"
+    ]
 
 
 def test_what_is_removed_is_gone_even_if_the_list_cannot_be_written(folder: Path) -> None:
