@@ -1,0 +1,204 @@
+"""Subscriptions as rows, and the tree of their filters that is kept from one transaction to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.rules.topic import matches, parse_filter
+from edge.store import accounts, database, queues, subscriptions
+from edge.store.database import Transaction
+from tests.helpers.store import Clock, in_memory, new_database, opened
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.store.subscriptions import Subscription
+
+NAMES: Final = ("a", "a/b", "b/a", "$a/b", "a/b/c")
+FILTERS: Final = ("a/#", "+/b", "#", "a/+/c", "a/b", "$a/+")
+SHARES: Final = ("one", "two")
+
+
+class Kept:
+    """A database with what its gateway keeps in memory."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.known: dict[str, Any] = {}
+        self.number = 0
+        self.all: list[int] = []
+        self.run(lambda tx: accounts.add(tx, "pump", (), trusted=True))
+
+    def run(self, unit: Callable[[Transaction], Any]) -> Any:
+        """Run a unit as the running gateway does."""
+        self.connection.execute("BEGIN")
+        found = unit(Transaction(self.connection, Clock()(), self.known))
+        self.connection.execute("COMMIT")
+        return found
+
+    def seen(self, name: str) -> tuple[list[Subscription], list[int]]:
+        """Return what a name matches, as it is kept."""
+        return self.run(
+            lambda tx: (subscriptions.matching(tx, name), subscriptions.shares(tx, name))
+        )
+
+    def stored(self, name: str) -> tuple[list[Subscription], list[int]]:
+        """Return the same, by a look at each row."""
+        tx = Transaction(self.connection, Clock()())
+        found = [one for id in self.all if (one := subscriptions.get(tx, id)) is not None]
+        hit = [one for one in found if matches(parse_filter(one.filter or ""), name)]
+        plain = [one for one in hit if one.queue is None]
+        return plain, sorted({one.queue for one in hit if one.queue is not None})
+
+    def add(self, filter: str, share: str | None) -> None:
+        """Subscribe to a filter, or join a share; a JID of its own each time."""
+        self.number += 1
+        number = self.number
+
+        def unit(tx: Transaction) -> None:
+            queue = None
+            if share is not None:
+                there = queues.of_share(tx, share, filter)
+                queue = (there or queues.add_share(tx, share, filter)).id
+            jid = f"pump@gw.example/{number}"
+            found = subscriptions.add(tx, "pump", jid, str(number), filter=filter, queue=queue)
+            self.all.append(found.id)
+
+        self.run(unit)
+
+    def remove(self, which: int) -> None:
+        """End a subscription, and its share if it was the last member."""
+
+        def unit(tx: Transaction) -> None:
+            found = subscriptions.get(tx, self.all[which % len(self.all)])
+            if found is None:
+                return
+            subscriptions.remove(tx, found)
+            if found.queue is not None and not subscriptions.has_members(tx, found.queue):
+                queues.remove(tx, found.queue)
+
+        if self.all:
+            self.run(unit)
+
+    def set(self, which: int) -> None:
+        """Set the options of a subscription."""
+
+        def unit(tx: Transaction) -> None:
+            found = subscriptions.get(tx, self.all[which % len(self.all)])
+            if found is not None:
+                changed = found._replace(qos=2, requests=3, presence=True, options={"o": "1"})
+                subscriptions.save(tx, changed)
+
+        if self.all:
+            self.run(unit)
+
+
+_ADD = st.tuples(st.just("add"), st.sampled_from(FILTERS), st.sampled_from((None, *SHARES)))
+_REMOVE = st.tuples(st.just("remove"), st.integers(0, 20), st.none())
+_SET = st.tuples(st.just("set"), st.integers(0, 20), st.none())
+_LOOK = st.tuples(st.just("look"), st.sampled_from(NAMES), st.none())
+
+
+@given(st.lists(_ADD | _REMOVE | _SET | _LOOK, max_size=16))
+def test_what_is_kept_is_what_is_stored(steps: list[tuple[str, Any, str | None]]) -> None:
+    with in_memory() as connection:
+        kept = Kept(connection)
+        for step, what, share in steps:
+            if step == "add":
+                kept.add(what, share)
+            elif step == "remove":
+                kept.remove(what)
+            elif step == "set":
+                kept.set(what)
+            else:
+                assert kept.seen(what) == kept.stored(what)
+        for name in NAMES:
+            assert kept.seen(name) == kept.stored(name)
+
+
+@pytest.fixture
+def kept() -> Any:
+    with in_memory() as connection:
+        yield Kept(connection)
+
+
+def test_a_subscription_is_found_by_all_that_names_it(kept: Kept) -> None:
+    def unit(tx: Transaction) -> None:
+        queue = queues.add_share(tx, "s", "a/#").id
+        tx.run("INSERT INTO nodes (id, name, owner, config) VALUES (7, 'n', 'o', '{}')")
+        work = queues.add_of_node(tx, 7).id
+        jid, full = "pump@gw.example", "pump@gw.example/fw"
+        add = subscriptions.add
+        node = add(tx, "pump", jid, "1", node=7, qos=1, options={"pubsub#deliver": "0"})
+        filter = add(tx, "pump", full, "2", filter="a/#", presence=True)
+        share = add(tx, "pump", full, "3", filter="a/#", queue=queue, qos=2, requests=5)
+        worker = add(tx, "pump", full, "4", node=7, queue=work, requests=1)
+        assert (node.bare, filter.bare) == (jid, jid)
+        assert node.options == {"pubsub#deliver": "0"}
+        assert (share.share, share.account, share.requests) == ("s", "pump", 5)
+        find = subscriptions.find
+        assert find(tx, jid, node=7) == node
+        assert find(tx, full, node=7) == worker
+        assert find(tx, full, filter="a/#") == filter
+        assert find(tx, full, filter="a/#", share="s") == share
+        assert find(tx, jid, filter="a/#") is None
+        assert subscriptions.by_subid(tx, "3") == share
+        assert subscriptions.get(tx, filter.id) == filter
+        assert subscriptions.of_node(tx, 7) == subscriptions.listening(tx, 7) == [node]
+        assert subscriptions.all_of_node(tx, 7) == [node, worker]
+        assert subscriptions.of_queue(tx, queue) == [share]
+        assert subscriptions.of_account(tx, "pump") == [node, filter, share, worker]
+        assert subscriptions.of_session(tx, full) == [filter, share, worker]
+        assert subscriptions.ending(tx, full) == [filter, worker]
+        assert subscriptions.ending(tx, jid) == []
+        assert subscriptions.plain_filters(tx) == [filter]
+        assert (subscriptions.count(tx), subscriptions.count(tx, "pump")) == (4, 4)
+        assert subscriptions.count(tx, "nobody") == 0
+
+    kept.run(unit)
+
+
+async def test_another_process_that_removes_an_account_is_noticed(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    async with opened(path) as store:
+
+        def begin(tx: Transaction) -> None:
+            accounts.add(tx, "pump", (), trusted=True)
+            subscriptions.add(tx, "pump", "pump@gw.example", "1", filter="#")
+            queue = queues.add_share(tx, "s", "#").id
+            subscriptions.add(tx, "pump", "pump@gw.example", "2", filter="#", queue=queue)
+
+        def look(tx: Transaction) -> tuple[int, int, int]:
+            found = subscriptions.matching(tx, "a"), subscriptions.shares(tx, "a")
+            return len(found[0]), len(found[1]), len(subscriptions.deserted(tx))
+
+        await store.run(begin)
+        assert await store.run(look) == (1, 1, 0)
+        connection = database.connect(path)
+        try:
+            with database.single(connection, Clock()()) as tx:
+                accounts.remove(tx, "pump")
+        finally:
+            connection.close()
+        assert await store.run(look) == (0, 1, 1)
+
+
+async def test_what_is_rolled_back_is_not_kept(tmp_path: Path) -> None:
+    async with opened(new_database(tmp_path)) as store:
+        await store.run(lambda tx: accounts.add(tx, "pump", (), trusted=True))
+        await store.run(lambda tx: subscriptions.matching(tx, "a"))
+
+        def fail(tx: Transaction) -> None:
+            subscriptions.add(tx, "pump", "pump@gw.example", "1", filter="#")
+            assert len(subscriptions.matching(tx, "a")) == 1
+            tx.run("SELECT no_such_function()")
+
+        with pytest.raises(Exception, match="no_such_function"):
+            await store.run(fail)
+        assert await store.run(lambda tx: subscriptions.matching(tx, "a")) == []
