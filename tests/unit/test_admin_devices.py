@@ -356,7 +356,7 @@ def test_who_gets_a_removed_devices_name_gets_the_nodes_that_it_alone_owned(fold
     devices.add(folder, "pump1", None, trusted=True)
     for node, others in (("mine", "member"), ("ours", "owner")):
         row = f"VALUES ('{node}', '{JID}', '{{}}')"
-        change(folder, f"INSERT INTO nodes (name, owner, config) {row}")  # noqa: S608
+        change(folder, f"INSERT INTO nodes (name, owner, config) {row}")
         for jid, what in ((JID, "owner"), ("valve@gw.example", others)):
             change(
                 folder,
