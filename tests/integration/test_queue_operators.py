@@ -1,0 +1,110 @@
+"""`fieldpost queue` beside a real gateway: who is there is known, and items that hang are freed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from edge.wire.namespaces import COMMANDS, PUBSUB, PUBSUB_EVENT
+from tests.helpers.gateway import COMMAND_S, DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import CLIENT, Client, log_in
+
+SOON_S = 20.0
+"""Seconds for what takes five: two busy cores."""
+
+SERVICE = f"pubsub.{DOMAIN}"
+QUEUEING = (
+    "<configure><x xmlns='jabber:x:data' type='submit'><field var='pubsub#queueing'>"
+    "<value>1</value></field></x></configure>"
+)
+ONE_AT_A_TIME = (
+    "<options><x xmlns='jabber:x:data' type='submit'><field var='pubsub#queue_requests'>"
+    "<value>1</value></field></x></options>"
+)
+
+
+async def show(gateway: Gateway, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(await do(gateway, "show", "work", "--json", *words))
+    return found
+
+
+async def do(gateway: Gateway, *words: str) -> str:
+    def run() -> str:
+        done = subprocess.run(
+            [
+                Path(sys.executable).with_name("fieldpost"),
+                *("queue", *words, "--dir", gateway.folder),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=True,
+        )
+        return done.stdout
+
+    return await asyncio.to_thread(run)
+
+
+async def ask(client: Client, content: str) -> Element:
+    """Send an iq to the service, and return the answer; what comes before is dropped."""
+    client.send(f"<iq type='set' id='q' to='{SERVICE}'>{content}</iq>")
+    async with asyncio.timeout(SOON_S):
+        while True:
+            found = await client.element()
+            if found.tag == f"{CLIENT}iq" and found.get("id") == "q":
+                assert found.get("type") == "result", list(found.iter())
+                return found
+
+
+async def pubsub(client: Client, content: str) -> None:
+    await ask(client, f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub>")
+
+
+async def told(client: Client) -> Element:
+    """Return what the next message tells of an item."""
+    async with asyncio.timeout(SOON_S):
+        while True:
+            found = await client.element()
+            items = found.find(f"{{{PUBSUB_EVENT}}}event/{{{PUBSUB_EVENT}}}items")
+            if items is not None:
+                return items[0]
+
+
+def subscribe(name: str) -> str:
+    return f"<subscribe node='work' jid='{name}@{DOMAIN}/fw'/>{ONE_AT_A_TIME}"
+
+
+async def test_a_worker_that_hangs_is_seen_and_freed(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway", "pump1", "valve")
+    with gateway.run() as process:
+        port = port_of(process)
+        async with (
+            await log_in(port, gateway.ca, "pump1", PASSWORD) as pump,
+            await log_in(port, gateway.ca, "valve", PASSWORD) as valve,
+        ):
+            await pubsub(pump, f"<create node='work'/>{QUEUEING}")
+            await pubsub(valve, subscribe("valve"))
+            for id in ("a", "b"):
+                await pubsub(pump, f"<publish node='work'><item id='{id}'/></publish>")
+            assert (await told(valve)).get("id") == "a"
+            found = await show(gateway)
+            (member,) = found["members"]
+            assert (member["there"], member["in_flight"]) == ([f"valve@{DOMAIN}/fw"], 1)
+            first, second = found["items_shown"]
+            assert (first["item"], first["why"]) == ("a", "locked")
+            assert (second["why"], second["sentence"]) == (
+                "full",
+                f"every member that is there has as many as it takes: valve@{DOMAIN}/fw has 1 of 1",
+            )
+            asked = await ask(
+                pump, f"<command xmlns='{COMMANDS}' node='urn:x-fieldpost:queue#show'/>"
+            )
+            assert asked[0].get("status") == "executing"
+            assert await do(gateway, "unlock", "work", "a", "--yes") == "a is unlocked\n"
+            word = await told(valve)
+            assert (word.tag.rpartition("}")[2], word.get("id")) == ("unlock", "a")
