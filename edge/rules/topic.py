@@ -8,7 +8,7 @@ subscriptions (docs/protocol.md).
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from edge.rules.node import MOST_LEVELS, RESERVED
@@ -21,6 +21,8 @@ T = TypeVar("T", bound="Hashable")
 ONE: Final = "+"
 REST: Final = "#"
 WILD: Final = (ONE, REST)
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class BadFilter(ValueError):
@@ -68,7 +70,7 @@ def parse_filter(text: str) -> Filter:
     """
     if not text:
         raise BadFilter("a filter is not empty")
-    if any(unicodedata.category(character) == "Cc" for character in text):
+    if _CONTROL.search(text):
         raise BadFilter("a filter has no control characters")
     levels = tuple(text.split("/"))
     if len(levels) > MOST_LEVELS:
@@ -102,9 +104,8 @@ def parse_share(text: str) -> Share | None:
         raise BadFilter(f"a share is {RESERVED}{separator}NAME{separator}FILTER")
     if not name:
         raise BadFilter("the name of a share is not empty")
-    for character in name:
-        if character in ":/+#" or unicodedata.category(character) == "Cc":
-            raise BadFilter("the name of a share has no : / + # and no control characters")
+    if _CONTROL.search(name) or any(character in name for character in ":/+#"):
+        raise BadFilter("the name of a share has no : / + # and no control characters")
     return Share(name, parse_filter(rest))
 
 

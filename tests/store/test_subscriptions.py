@@ -1,4 +1,4 @@
-"""Subscriptions as rows, and the tree of their filters that is kept from one transaction to the next."""
+"""Subscriptions as rows, and the tree of filters that is kept between transactions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ class Kept:
 
     def seen(self, name: str) -> tuple[list[Subscription], list[int]]:
         """Return what a name matches, as it is kept."""
-        return self.run(
+        found: tuple[list[Subscription], list[int]] = self.run(
             lambda tx: (subscriptions.matching(tx, name), subscriptions.shares(tx, name))
         )
+        return found
 
     def stored(self, name: str) -> tuple[list[Subscription], list[int]]:
         """Return the same, by a look at each row."""
