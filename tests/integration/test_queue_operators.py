@@ -34,18 +34,13 @@ async def show(gateway: Gateway, *words: str) -> dict[str, Any]:
 
 
 async def do(gateway: Gateway, *words: str) -> str:
+    program = str(Path(sys.executable).with_name("fieldpost"))
+    line = [program, "queue", *words, "--dir", str(gateway.folder)]
+
     def run() -> str:
-        done = subprocess.run(
-            [
-                Path(sys.executable).with_name("fieldpost"),
-                *("queue", *words, "--dir", gateway.folder),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=True,
-        )
-        return done.stdout
+        return subprocess.run(
+            line, capture_output=True, text=True, timeout=COMMAND_S, check=True
+        ).stdout
 
     return await asyncio.to_thread(run)
 

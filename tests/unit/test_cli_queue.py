@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.admin import devices, setup
+from edge.admin import control, devices, setup
 from edge.admin.transactions import changing, reading
 from edge.store import events, queue_view, queues
 from edge.store.database import Transaction
@@ -157,6 +160,18 @@ def test_so_many_items_of_each_state_are_shown_or_one(folder: Path) -> None:
     assert (item["item"], item["before"]) == ("two", 1)
     (line,) = ok(queue(folder, "show", "work", "--item", "two")).splitlines()
     assert line.startswith("ready  two  ")
+
+
+def test_a_gateway_that_does_not_say_who_is_there_is_told(folder: Path) -> None:
+    with closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(str(folder / control.SOCKET))
+        listening.listen()
+        thread = threading.Thread(target=lambda: listening.accept()[0].close())
+        thread.start()
+        result = queue(folder, "show", "work")
+        thread.join()
+    assert "the gateway is busy, or of another version" in result.stderr
+    assert ok(result).split("\n\n")[1].endswith("  -")
 
 
 def test_a_queue_that_nobody_is_subscribed_to_says_so(folder: Path) -> None:
