@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from edge.limits import Limits
 from edge.options import Pubsub
@@ -18,6 +19,7 @@ from tests.helpers.publishing import (
     refused,
     retrieve,
     specific,
+    to_node,
     told,
 )
 from tests.helpers.store import Gateway, new_database
@@ -364,6 +366,21 @@ def test_what_is_being_worked_on_is_not_replaced(gateway: Gateway) -> None:
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET state = 'locked'"))
     assert refused(publish(gateway, PUMP, "work", item("a", reading(2)))) == ("cancel", "conflict")
     assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
+
+
+def test_in_the_reserve_of_the_database_nothing_new_is_published(
+    gateway: Gateway,
+) -> None:
+    full = gateway.limits.database_bytes
+    house = gateway.router.house
+    gateway.router.house = house._replace(limits=replace(house.limits, database_reserve=full))
+    reply = publish(gateway, PUMP, NODE, item("a", reading(1)))
+    assert reply.error == ("wait", "resource-constraint")
+    assert reply.text.startswith("database_")
+    plain = gateway.send(PUMP, to_node(NODE, reading(1)))
+    assert plain is not None
+    assert plain.error == ("wait", "resource-constraint")
+    assert kept(gateway) == []
 
 
 def test_a_full_share_holds_back_its_publishers(build: Callable[..., Gateway]) -> None:
