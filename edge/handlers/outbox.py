@@ -206,7 +206,7 @@ def known(house: House, tx: Transaction, sender: Sender) -> None:
     """Send a session that is not available what is for it alone, now that it is known what it
     takes."""
     if outbox.waits(tx, sender.account):
-        pump(house, tx, sender.account, asked=True)
+        pump(house, tx, sender.account)
 
 
 def resumes(house: House, tx: Transaction, sender: Sender) -> None:

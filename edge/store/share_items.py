@@ -13,16 +13,21 @@ from edge.store.queues import BATCH, Item
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
-_ITEM: Final = """
+_COLUMNS: Final = """
 SELECT i.id, i.queue, i.node, i.item, i.publisher, i.state, i.priority, i.wall, i.since, i.due,
     i.expires, i.deliveries, i.subscription, i.holder, i.locked, i.until, i.outbox, i.reason,
     i.bytes
-FROM main.queue_items AS i JOIN main.outbox AS o ON o.id = i.outbox
-WHERE i.state = 'locked' AND (o.qos = 1 OR o.state = 'queued')
 """
-_OF_SESSION: Final = f"{_ITEM} AND i.holder = ? ORDER BY i.id"
-_LEFT: Final = f"""{_ITEM}
-    AND i.outbox IS NOT NULL
+_OF_SESSION: Final = f"""{_COLUMNS}
+FROM main.queue_items AS i JOIN main.outbox AS o ON o.id = i.outbox
+WHERE i.state = 'locked' AND i.holder = ? AND (o.qos = 1 OR o.state = 'queued')
+ORDER BY i.id
+"""
+_LEFT: Final = f"""{_COLUMNS}
+FROM main.outbox AS o CROSS JOIN main.queue_items AS i -- there are far more of these
+    ON i.id = o.queue_item
+WHERE o.queue_item IS NOT NULL AND (o.qos = 1 OR o.state = 'queued')
+    AND i.state = 'locked' AND i.outbox = o.id
     AND NOT EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = i.holder)
 ORDER BY i.id LIMIT ?
 """  # noqa: S608 - of constants
