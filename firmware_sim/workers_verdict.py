@@ -49,10 +49,14 @@ class Taken(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """An item that the gateway keeps as dead: how often it was delivered, and why it is dead."""
+    """An item that the gateway keeps as dead: how often it was delivered, and why it is dead.
+
+    `logged` tells whether that is in its event log.
+    """
 
     deliveries: int
     reason: str
+    logged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +220,8 @@ def _job_faults(
     if dead is not None:
         if dead.deliveries < evidence.most_deliveries:
             yield "dead before it was delivered as often as the node allows"
+        if not dead.logged:
+            yield "dead, and not in the event log"
         if commits >= tries:
             yield "deleted, and dead"
     elif plan.poison(item):

@@ -1,7 +1,8 @@
 """Gathers what is found when a workers run is over: records, and what the gateway's commands tell.
 
 Workers' and members' files tell what they did, publishers' outboxes what they believe, and
-`fieldpost queue show` what the gateway keeps, and why. Nothing is judged here.
+`fieldpost queue show` what the gateway keeps, and why, and its event log which items are dead.
+Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim import gateway_command
+from firmware_sim import gateway_command, gateway_log
 from firmware_sim.inbox import Inbox
 from firmware_sim.jobs import Jobs
 from firmware_sim.limits import OutboxLimits
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from firmware_sim.scenarios.workers_cast import Press, Stage
 
 _DEAD: Final = "dead"
+_BURIED: Final = "queue_dead"  # the event that tells of it
 _STATES: Final = ("ready", "delayed", "locked")
 _TAKEN: Final = "SELECT item, times FROM taken"
 
@@ -50,12 +52,13 @@ def gather(
         published.update(press.tries)
         published.update(_offered(stage, press))
     items = show(stage.gateway.folder, QUEUE, 2 * stage.plan.items)["items_shown"]
+    logged = _logged(stage.gateway.folder)
     return Evidence(
         published=published,
         worked=[row for name in stage.plan.names for row in _worked(stage, name)],
         taken=[row for level in LEVELS for row in _taken(stage, level)],
         dead={
-            row["item"]: Dead(row["deliveries"], row["reason"])
+            row["item"]: Dead(row["deliveries"], row["reason"], row["item"] in logged)
             for row in items
             if row["state"] == _DEAD
         },
@@ -83,6 +86,12 @@ def _kept(stage: Stage) -> dict[int, int]:
     found = {row["name"]: row for row in _queues(stage.gateway.folder)}
     rows = {level: found.get(stage.plan.share(level), {}) for level in LEVELS}
     return {level: sum(row.get(s, 0) for s in (*_STATES, _DEAD)) for level, row in rows.items()}
+
+
+def _logged(gateway: Path) -> set[str]:
+    """List the items that are dead as the event log tells."""
+    rows = gateway_log.events(gateway_log.from_gateway(gateway))
+    return {str(row["tags"]["item"]) for row in rows if row["name"] == _BURIED}
 
 
 def _queues(gateway: Path) -> list[dict[str, Any]]:

@@ -116,6 +116,7 @@ def test_what_a_share_may_do_is_counted(found: WorkersVerdict, name: str, level:
             verdict(did(commits=0, state=State.UNDONE), dead={**DEAD, "j1": Dead(4, "")}),
             "dead before it was delivered as often as the node allows",
         ),
+        (verdict(dead={"j10": Dead(5, "", logged=False)}), "dead, and not in the event log"),
         (verdict(taken=untaken(1)), "never taken by the share of level 1"),
         (verdict(taken=untaken(2)), "never taken by the share of level 2"),
         (
