@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_LEVELS: Final = 32
 """Levels of a name, or a filter: what a person can still read; matching takes a step for each."""
 
+MOST_LETTERS: Final = 128
+"""Characters of each of several texts, as names of groups are."""
+
 RESERVED: Final = "$share"
 """What no name begins with: it begins what stands for a share (MQTT-234)."""
 
@@ -92,8 +95,9 @@ _FORM_TYPES: Final = {
 class Field(NamedTuple):
     """An option: its name in `Config` and in forms, what it takes, and what a person is told.
 
-    `least` and `most` bound a number, and `most` the characters of a text; where `most` is 0, the
-    gateway's limits bound it. `options` are the choices and what each means.
+    `least` and `most` bound a number, and `most` the characters of a text, or how many texts there
+    are; where `most` is 0, the gateway's limits bound it. `options` are the choices and what each
+    means.
     """
 
     name: str
@@ -284,8 +288,8 @@ def _texts(field: Field, value: Any) -> list[str]:
 
 def _value(field: Field, given: Sequence[str], most_items: int) -> object:
     if field.kind is Kind.TEXTS:
-        if len(given) > field.most:
-            raise Unacceptable(field.var, f"{field.most} at most")
+        if len(given) > field.most or any(len(text) > MOST_LETTERS for text in given):
+            raise Unacceptable(field.var, f"{field.most} at most, of {MOST_LETTERS} characters")
         return tuple(given)
     if not given and field.kind is Kind.TEXT:
         return ""

@@ -146,6 +146,7 @@ def test_options_that_can_be_so(var: str, given: list[str], name: str, value: ob
         ("pubsub#queue_lock_timeout", ["nan"], "from 1 to 604800"),
         ("pubsub#queue_lock_timeout", ["0.5"], "from 1 to 604800"),
         ("pubsub#roster_groups_allowed", ["g"] * 17, "16 at most"),
+        ("pubsub#roster_groups_allowed", ["g" * 129], "128 characters"),
         ("pubsub#node_type", ["collection"], "cannot be"),
         ("pubsub#purge_offline", ["1"], "cannot be"),
         ("pubsub#body_xslt", ["http://example.org"], "cannot be"),

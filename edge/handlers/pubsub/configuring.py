@@ -11,6 +11,7 @@ from edge.handlers.feature import Feature
 from edge.handlers.pubsub import notifying, rights, subscribing
 from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
+from edge.handlers.queues import line
 from edge.rules import node as rules
 from edge.rules.node import Config, Unacceptable
 from edge.store import events, items, nodes, queues, subscriptions
@@ -111,24 +112,26 @@ def _configure(house: House, tx: Transaction, sender: Sender, before: Node, conf
     if config.queueing != old.queueing:
         _check_empty(tx, before)
     nodes.save(tx, node)
-    _tend_queue(tx, node)
+    _tend_queue(house, tx, node)
+    if _access(config) != _access(old):
+        subscribing.recheck(house, tx, node)  # first: who is shut out is told no more than that
     gone = items.trim(tx, node.id, config.max_items if config.persist_items else 0)
     if gone:
         log(tx, sender, node, "trimmed", gone)
     content = form(config, "result") if config.deliver_payloads else b""
     event = serialize.tag("configuration", {"node": node.name}, content)
-    notifying.announce(house, tx, node, event, Kind.CONFIGURATION)
-    if _access(config) != _access(old):
-        subscribing.recheck(house, tx, node)
+    tell(house, tx, node, event, Kind.CONFIGURATION)
 
 
-def _tend_queue(tx: Transaction, node: Node) -> None:
+def _tend_queue(house: House, tx: Transaction, node: Node) -> None:
     """Have a node's queue as the node is configured."""
     config, queue = node.config, queues.of_node(tx, node.id)
     if queue is not None and not config.queueing:
         queues.remove(tx, queue.id)
     elif config.queueing:
         make_queue(tx, node, queue)
+    if queue is not None and config.queueing:
+        line.pump(house, tx, queue.id)
 
 
 def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
@@ -139,6 +142,15 @@ def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
         queues.add_of_node(tx, node.id, *how)
     else:
         queues.configure(tx, queue, *how)
+
+
+def tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
+    """Tell all subscribers of a node what happens to it, the members of its queue as well."""
+    notifying.announce(house, tx, node, content, kind)
+    queue = queues.of_node(tx, node.id)
+    if queue is not None and notifying.wanted(node.config, kind):
+        for member in subscriptions.of_queue(tx, queue.id):
+            notifying.to_one(house, tx, member, content, node=node.name)
 
 
 def log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:

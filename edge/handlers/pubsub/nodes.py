@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.handlers import refusals
 from edge.handlers.feature import Feature
-from edge.handlers.pubsub import configuring, notifying, rights
+from edge.handlers.pubsub import configuring, rights
 from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
 from edge.handlers.queues import admission, line
@@ -144,7 +144,7 @@ def deleting(house: House, stanza: Stanza) -> Work:
         node = rights.node(house, tx, element.attrs.get("node"))
         rights.check_owner(house, tx, node, sender)
         content = serialize.tag("delete", {"node": node.name}, redirect)
-        _tell(house, tx, node, content, Kind.DELETE)
+        configuring.tell(house, tx, node, content, Kind.DELETE)
         configuring.log(tx, sender, node, "deleted", _empty(house, tx, node))
         _dissolve(house, tx, node)
         admission.node_goes(house, tx, node)
@@ -177,19 +177,10 @@ def purging(house: House, stanza: Stanza) -> Work:
                 "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
             )
         configuring.log(tx, sender, node, "purged", _empty(house, tx, node))
-        _tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
+        configuring.tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
         return b""
 
     return answering(house, stanza, act)
-
-
-def _tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
-    """Tell all subscribers of a node what happens to it, the members of its queue as well."""
-    notifying.announce(house, tx, node, content, kind)
-    queue = queues.of_node(tx, node.id)
-    if queue is not None and notifying.wanted(node.config, kind):
-        for member in subscriptions.of_queue(tx, queue.id):
-            notifying.to_one(house, tx, member, content, node=node.name)
 
 
 def _empty(house: House, tx: Transaction, node: Node) -> int:
