@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers.destinations import PUBSUB
-from edge.handlers.feature import Feature
+from edge.handlers.feature import Feature, Slow
 from edge.handlers.pubsub.requests import answering
 from edge.store import commands as store
 from edge.wire import commands as wire
@@ -43,8 +43,11 @@ class _Asked(NamedTuple):
     form: Mapping[str, list[str]] | None
 
 
-def execute(house: House, stanza: Stanza) -> Work:
-    """Begin, complete or cancel a command (XEP-0050, section 2.4); raises `StanzaError`."""
+def execute(house: House, stanza: Stanza) -> Slow:
+    """Begin, complete or cancel a command (XEP-0050, section 2.4); raises `StanzaError`.
+
+    What a command looks at may be much: a session has one at a time.
+    """
     asked = _read(house, stanza)
     fresh = secrets.token_hex(ID_BYTES)
 
@@ -57,7 +60,7 @@ def execute(house: House, stanza: Stanza) -> Work:
             return wire.answer(asked.command.node, asked.session, wire.CANCELED)
         return _complete(house, tx, sender, asked, asked.session)
 
-    return answering(house, stanza, act)
+    return Slow(lambda: answering(house, stanza, act))
 
 
 def listed(house: House, stanza: Stanza) -> Work | None:
