@@ -140,10 +140,11 @@ class Feature(NamedTuple):
     (`asking`) to the handler of the results and errors that answer them.
     `enters` is done when a session is bound, and sends nothing yet;
     `takes` is done when a session may take messages for its account, or may do so again; `known`
-    when it is known whether one that may not takes quality of service; `resumes`
-    when it has a connection again, `away` when it has told all that it is unavailable, `leaves`
-    when it ends. `due` does what has fallen due, and asks for the alarm for what comes next;
-    `changed` looks at what another process has changed.
+    when it is known whether one that may not takes quality of service; `detaches` when it has lost
+    its connection and may be resumed, `resumes` when it has one again, `away` when it has told all
+    that it is unavailable, `leaves` when it ends, and `gone` before that if the gateway goes on.
+    `due` does what has fallen due, and asks for the alarm for what comes next; `changed` looks at
+    what another process has changed.
     `destinations` are what takes messages, with quality of service, at kinds of addresses.
     `service` is as `here`, of iqs for the publish-subscribe service; of its requests, `verbs` maps
     (type, name of the element in `<pubsub/>`) to handlers. `of_pubsub` is what that service
@@ -164,10 +165,12 @@ class Feature(NamedTuple):
     lost: Mapping[str, Confirm] = {}
     answers: Mapping[str, Handler] = {}
     enters: tuple[Turn, ...] = ()
+    detaches: tuple[Turn, ...] = ()
     takes: tuple[Turn, ...] = ()
     known: tuple[Turn, ...] = ()
     resumes: tuple[Turn, ...] = ()
     leaves: tuple[Turn, ...] = ()
+    gone: tuple[Turn, ...] = ()
     away: tuple[Turn, ...] = ()
     due: tuple[Chore, ...] = ()
     changed: tuple[Chore, ...] = ()

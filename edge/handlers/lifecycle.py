@@ -16,7 +16,7 @@ from edge.store import sessions, under_way
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edge.handlers.feature import Confirm
+    from edge.handlers.feature import Confirm, Turn
     from edge.handlers.router import Router
     from edge.rules.access import Sender
     from edge.store.database import Receipt, Transaction
@@ -28,13 +28,19 @@ class Lifecycle:
     def __init__(self, router: Router) -> None:
         self._house = router.house
         self._enters = [turn for feature in router.features for turn in feature.enters]
+        self._detaches = [turn for feature in router.features for turn in feature.detaches]
         self._leaves = [turn for feature in router.features for turn in feature.leaves]
+        self._gone = [turn for feature in router.features for turn in feature.gone]
         self._resumes = [turn for feature in router.features for turn in feature.resumes]
         self._settled: dict[str, Confirm] = {}
         self._lost: dict[str, Confirm] = {}
         for feature in router.features:
             self._settled.update(feature.settled)
             self._lost.update(feature.lost)
+
+    def stop(self) -> None:
+        """From now on, sessions end since the gateway does: what they have stays theirs."""
+        self._gone = []
 
     def enter(
         self,
@@ -53,15 +59,19 @@ class Lifecycle:
         if replaced is not None:
             self._end(tx, replaced)
         sessions.bind(tx, generation, account, bare, full, grant)
+        self._turn(tx, generation, self._enters)
+        return replaced
+
+    def _turn(self, tx: Transaction, generation: int, turns: Iterable[Turn]) -> None:
         sender = sessions.sender(tx, generation)
         if sender is not None:
-            for turn in self._enters:
+            for turn in turns:
                 turn(self._house, tx, sender)
-        return replaced
 
     def detach(self, tx: Transaction, generation: int) -> None:
         """Note that a session lost its connection and waits to be resumed."""
         sessions.set_detached(tx, generation, True)
+        self._turn(tx, generation, self._detaches)
 
     def resume(self, tx: Transaction, generation: int) -> bool:
         """Note that a session has a connection again; false if it is over."""
@@ -120,7 +130,7 @@ class Lifecycle:
         """End a session; returns the rows that it had and never confirmed."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
-            for leave in self._leaves:
+            for leave in (*self._gone, *self._leaves):
                 leave(self._house, tx, sender)
             sessions.end(tx, generation)
         return under_way.take_back(tx, generation)

@@ -67,7 +67,7 @@ SET in_flight = in_flight + 1, bytes = bytes + ?1, mine = mine + (generation = ?
         turn
     ),
     free = in_flight + 1 < capacity AND bytes + ?1 < ?4
-WHERE subscription = ?5
+WHERE subscription = ?5 RETURNING free
 """
 _TOOK: Final = """
 UPDATE temp.queue_members
@@ -147,10 +147,10 @@ def _recount(tx: Transaction, subscription: int, room: int) -> None:
         tx.run(_MINE, (holders.count(holder), subscription, holder))
 
 
-def gave(tx: Transaction, queue: int, there: There, size: int, room: int) -> None:
-    """Count an item of `size` bytes that a member was given."""
+def gave(tx: Transaction, queue: int, there: There, size: int, room: int) -> bool:
+    """Count an item of `size` bytes that a member was given; false if it has no room for more."""
     values = (size, there.generation, queue, room, there.member.subscription)
-    tx.run(_GAVE, values)
+    return any(free for (free,) in tx.rows(_GAVE, values))
 
 
 def took(tx: Transaction, subscription: int, holder: str, size: int, room: int) -> None:

@@ -227,7 +227,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def who_believes_to_have_an_item_has_it(self, rows: list[Row]) -> None:
         for full in WORKERS:
-            if self.gateway.is_bound(full):
+            if self.able(full):  # who waits to be resumed has not heard all yet
                 has = {row.item for row in rows if row.state == "locked" and row.holder == full}
                 assert self.believes[full] == has, full
 

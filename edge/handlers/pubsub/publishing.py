@@ -156,7 +156,8 @@ def _room_in_line(
     if there is not None and there.state == "locked":
         return Over(ITEM_LOCKED, 1)
     more = size if there is None else size - there.bytes
-    return line.room(house, tx, queue, more) if more > 0 else None
+    count = 1 if there is None else 0
+    return line.room(house, tx, queue, more, count) if more > 0 else None
 
 
 def _room_in_shares(

@@ -39,20 +39,36 @@ STALLED: Final = 15.0
 """Seconds after which a member is tried again that had no room in its outbox."""
 
 
-def pump(house: House, tx: Transaction, queue_id: int) -> None:
-    """Give what waits in a queue to the members that are there and have room."""
+def pump(
+    house: House,
+    tx: Transaction,
+    queue_id: int,
+    queue: Queue | None = None,
+    *,
+    ask: bool = True,
+) -> None:
+    """Give what waits in a queue to the members that are there and have room.
+
+    `queue` is the queue itself, where it is at hand. Of a share, members are asked what they take
+    where that is not known, unless the caller is not ready for what follows once it is (`ask`).
+    """
+    queue = queue or queues.get(tx, queue_id)
+    if queue is None:
+        return
     for _page in range(PAGES):
-        if not _give_page(house, tx, queue_id):
-            sharing.ask(house, tx, queue_id)
+        if not _give_page(house, tx, queue):
+            if ask and queue.node is None:
+                sharing.ask(house, tx, queue.id)
             return
+        if queue.policy == Choice.STICKY.value:  # the favourite may be another now
+            queue = queues.get(tx, queue_id) or queue
     tx.wake_at(tx.now.service)
 
 
-def _give_page(house: House, tx: Transaction, queue_id: int) -> bool:
+def _give_page(house: House, tx: Transaction, queue: Queue) -> bool:
     """Give a page of items away; false if there is no more to give."""
-    there = queue_members.free(tx, queue_id, PAGE + 1)
-    queue = queues.get(tx, queue_id) if there else None
-    if queue is None:
+    there = queue_members.free(tx, queue.id, PAGE + 1)
+    if not there:
         return False
     page = _choose(tx, queue, there)
     given, again = _give_all(house, tx, queue, page)
@@ -120,25 +136,29 @@ def _heads_by_hash(
 
 def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
     """Give items away; returns how many were, and whether to look again: somebody had no room in
-    its outbox, or may not have what was meant for it."""
+    its outbox, or had enough bytes before it had enough items, or may not have what was meant for
+    it."""
     _favour(tx, queue, page)
     by_row = {item.row: item for item in page.items}
     sessions = {(one.member.subscription, one.member.session): one for one in page.there}
-    stalled: set[int] = set()
+    spent: set[int] = set()
     given, again = 0, False
     for row, member in page.found:
-        if member.subscription in stalled:
+        if member.subscription in spent:
+            again = True
             continue
         named = sessions[member.subscription, member.session]
         one, aside = admission.choose(house, tx, queue, by_row[row], named)
         if one is None:
             again = again or aside
             continue
-        if _give(house, tx, queue, by_row[row], one):
+        if _send(house, tx, queue, by_row[row], one):
             given += 1
+            if not _count(house, tx, queue, by_row[row], one):
+                spent.add(one.member.subscription)
         else:
             again = True
-            stalled.add(one.member.subscription)
+            spent.add(one.member.subscription)
             queue_members.stall(tx, one.member.subscription)
             tx.wake_at(tx.now.service + STALLED)
         if one is not named:  # who has how much is not as it was when the page was decided
@@ -154,7 +174,7 @@ def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:
         queues.favour(tx, queue.id, page.found[0].member.subscription)
 
 
-def _give(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+def _send(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
     """Send an item to a session, and lock it; false if there is no room in an outbox."""
     member, until = one.member, None
     if queue.node is None:
@@ -168,5 +188,10 @@ def _give(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -
         words.give(house, tx, item, one)
     if locked:
         queues.lock(tx, item.row, member.subscription, member.session, until)
-    queue_members.gave(tx, queue.id, one, item.bytes, house.limits.unacknowledged_bytes)
     return True
+
+
+def _count(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+    """Count what a member was given; false if it has no room for more now."""
+    most = house.limits.unacknowledged_bytes
+    return queue_members.gave(tx, queue.id, one, item.bytes, most)

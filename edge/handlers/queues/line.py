@@ -32,14 +32,15 @@ __all__ = ["pump"]
 # Items come
 
 
-def room(house: House, tx: Transaction, queue: Queue, size: int) -> Over | None:
-    """Tell which limit one more item of `size` bytes (`queues.charge`) would exceed."""
+def room(house: House, tx: Transaction, queue: Queue, size: int, count: int = 1) -> Over | None:
+    """Tell which limit one more item of `size` bytes (`queues.charge`) would exceed; `count` is 0
+    where it takes the place of another, and `size` is what it has more."""
     limits = house.limits
     here, total = queues.usage(tx, queue.id)
     for used, most, rule in (
-        (here.messages + 1, limits.items_per_queue, "items_per_queue"),
+        (here.messages + count, limits.items_per_queue, "items_per_queue"),
         (here.bytes + size, limits.queue_bytes_per_queue, "queue_bytes_per_queue"),
-        (total.messages + 1, limits.queue_items, "queue_items"),
+        (total.messages + count, limits.queue_items, "queue_items"),
         (total.bytes + size, limits.queue_bytes, "queue_bytes"),
     ):
         if used > most:
@@ -98,7 +99,7 @@ def enqueue(
         priority=priority, due=due, expires=expires,
     )  # fmt: skip
     if due is None:
-        pump(house, tx, queue.id)
+        pump(house, tx, queue.id, queue)
 
 
 # Items are done with, or come back
@@ -202,6 +203,7 @@ def joined(house: House, tx: Transaction, subscription: Subscription) -> None:
     """Give a new member what waits, or one whose options have changed."""
     queue_members.join(tx, subscription.id, house.limits.unacknowledged_bytes)
     if subscription.queue is not None:
+        words.flush_jid(house, tx, subscription.jid)
         queue_gates.bring_back(tx, subscription.queue)
         pump(house, tx, subscription.queue)
 
@@ -215,7 +217,7 @@ def left(house: House, tx: Transaction, subscription: Subscription, loss: Loss) 
         if item.subscription == subscription.id:
             part(house, tx, item, loss)
     if subscription.queue is not None:
-        pump(house, tx, subscription.queue)
+        pump(house, tx, subscription.queue, ask=False)  # its row is there still: none may join
 
 
 def part(house: House, tx: Transaction, item: Item, loss: Loss) -> None:
@@ -252,26 +254,6 @@ def end_share(house: House, tx: Transaction, queue_id: int) -> None:
         tags={"share": queue.share or ""},
     )
     events.append(tx, events.SYSTEM, event)
-
-
-# People step in
-
-
-def release(house: House, tx: Transaction, item: Item) -> None:
-    """Unlock an item of a queue node by a person's word: its worker is told."""
-    holder = item.holder
-    _unlock(house, tx, item, holder)
-    if holder is not None:
-        words.unlocked(house, tx, item, holder)
-    pump(house, tx, item.queue)
-
-
-def requeue(house: House, tx: Transaction, item: Item) -> bool:
-    """Let a dead item wait again, at its old place; false if it is not dead."""
-    found = queues.requeue(tx, item.row)
-    if found:
-        pump(house, tx, item.queue)
-    return found
 
 
 def purge(house: House, tx: Transaction, queue: Queue) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.handlers.feature import Feature
-from edge.handlers.queues import line, sharing
+from edge.handlers.queues import line, sharing, words
 from edge.handlers.queues.giving import STALLED, pump
 from edge.rules.queue import Loss
-from edge.store import queue_gates, queue_members, queue_times, queues
+from edge.store import notifications, queue_gates, queue_members, queue_times, queues
 from edge.store.queues import BATCH
 
 if TYPE_CHECKING:
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 
 def comes(house: House, tx: Transaction, sender: Sender) -> None:
-    """Note a session that begins; what it is given goes when it has been told that it is bound."""
-    if queue_members.come(tx, sender.generation, sender.full, _room(house)):
+    """Note a session that begins; what waits for it goes when it has been told that it is bound."""
+    member = queue_members.come(tx, sender.generation, sender.full, _room(house))
+    if member or notifications.waiting(tx, sender.account, sender.full):
         tx.wake_at(tx.now.service)
 
 
 def takes(house: House, tx: Transaction, sender: Sender) -> None:
-    """Give a session that takes messages what waits in the queues of its subscriptions."""
+    """Tell a session that takes messages what it has to know, and give it what waits in the queues
+    of its subscriptions."""
+    words.flush(house, tx, sender)
     if queue_members.come(tx, sender.generation, sender.full, _room(house)):
         resumes(house, tx, sender)
 
@@ -44,7 +47,7 @@ def resumes(house: House, tx: Transaction, sender: Sender) -> None:
     _pump_all(house, tx, found)
 
 
-def leaves(house: House, tx: Transaction, sender: Sender) -> None:
+def gone(house: House, tx: Transaction, sender: Sender) -> None:
     """Take back what a session has that is over."""
     _part(house, tx, sender, Loss.CONNECTION)
 
@@ -55,11 +58,18 @@ def away(house: House, tx: Transaction, sender: Sender) -> None:
 
 
 def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+    touched = queue_members.queues_of(tx, sender.generation)  # what waits for it waits no more
     queue_members.go(tx, sender.generation)
-    held = [item for item in queues.held_by(tx, sender.full) if item.until is not None]
-    for item in held:
-        line.lose(house, tx, item, loss)
-    _pump_all(house, tx, (item.queue for item in held))
+    for item in queues.held_by(tx, sender.full):
+        if item.until is not None:
+            line.lose(house, tx, item, loss)
+            touched.append(item.queue)
+    _pump_all(house, tx, touched)
+
+
+def detaches(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give others what waits for a session that has lost its connection; what it has stays."""
+    _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
 
 
 def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
@@ -71,6 +81,7 @@ def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequenc
 
 def due(house: House, tx: Transaction) -> None:
     """See to locks that are over, to what has waited for too long, and to what was delayed."""
+    words.due(house, tx)  # first: what is told of an item comes before it is given anew
     timed_out, expired = queue_times.timed_out(tx), queue_times.expired(tx)
     for item in timed_out:
         line.lose(house, tx, item, Loss.TIMEOUT)
@@ -110,8 +121,9 @@ FEATURE = Feature(
     enters=(comes,),
     takes=(takes,),
     known=(resumes,),
+    detaches=(detaches,),
     resumes=(resumes,),
-    leaves=(leaves,),
+    gone=(gone,),
     away=(away,),
     settled={sharing.PLAIN: arrived},
     due=(due,),

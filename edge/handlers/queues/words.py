@@ -95,10 +95,14 @@ def flush(_house: House, tx: Transaction, sender: Sender) -> None:
         _send(tx, sender.generation, word.row, word.stanza)
 
 
-def comes(_house: House, tx: Transaction, sender: Sender) -> None:
-    """Have a session that begins told what waits for it, when it knows that it is bound."""
-    if notifications.waiting(tx, sender.account, sender.full):
-        tx.wake_at(tx.now.service)
+def flush_jid(house: House, tx: Transaction, jid: str) -> None:
+    """Do that for the session of a full JID, or for all of a bare one, before anything new is
+    given: that an item is another's now must not be told of one that is its own again."""
+    there = [sessions.at(tx, jid)] if "/" in jid else sessions.of(tx, jid)
+    for session in there:
+        sender = None if session is None else sessions.sender(tx, session.generation)
+        if sender is not None:
+            flush(house, tx, sender)
 
 
 def settled(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
@@ -125,10 +129,7 @@ def due(house: House, tx: Transaction) -> None:
 
 
 FEATURE = Feature(
-    enters=(comes,),
-    takes=(flush,),
     settled={notifications.KIND: settled},
     lost={notifications.KIND: lost},
-    due=(due,),
     accounts=True,
 )
