@@ -130,6 +130,8 @@ class Listener:
         """Accept nobody more and end the sessions; waits `patience` seconds for them at most."""
         for server in self._servers:
             server.close()
+        if self._shared is not None:
+            self._shared.lifecycle.stop()
         self._registry.end_all("system-shutdown")
         with suppress(TimeoutError):
             await asyncio.wait_for(self._registry.empty.wait(), patience)

@@ -281,8 +281,8 @@ def away(house: House, tx: Transaction, sender: Sender) -> None:
     _end_with(house, tx, sender, Why.AWAY, last=not there)
 
 
-def leave(house: House, tx: Transaction, sender: Sender) -> None:
-    """End what ends with a session that is over."""
+def gone(house: House, tx: Transaction, sender: Sender) -> None:
+    """End what ends with a session that is over, while the gateway goes on."""
     own = [s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation]
     others = [s for s in sessions.of(tx, sender.bare) if s.generation != sender.generation]
     shown = any(session.available for session in own)
@@ -310,7 +310,7 @@ FEATURE = Feature(
     },
     of_pubsub=(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications"),
     away=(away,),
-    leaves=(leave,),
+    gone=(gone,),
     changed=(tend,),
     accounts=True,
 )
