@@ -368,6 +368,19 @@ def test_what_is_being_worked_on_is_not_replaced(gateway: Gateway) -> None:
     assert gateway.count("SELECT body FROM queue_bodies") == reading(1).encode()
 
 
+def test_what_is_told_is_bounded_altogether(build: Callable[..., Gateway]) -> None:
+    gateway = build(unacknowledged_total_bytes=65_536)
+    create(gateway, PUMP, NODE)
+    large = f"<x xmlns='urn:x'>{'y' * 40_000}</x>"
+    subscribe(gateway, VALVE, NODE)
+    assert publish(gateway, PUMP, NODE, item("a", large)).type == "result"
+    subscribe(gateway, VALVE, "plant/#")
+    reply = publish(gateway, PUMP, NODE, item("b", large))
+    assert reply.text == "unacknowledged_total_bytes is 65536"
+    assert publish(gateway, PUMP, NODE, item("b", reading(1))).type == "result"
+    assert kept(gateway) == ["a", "b"]
+
+
 def test_in_the_reserve_of_the_database_nothing_new_is_published(
     gateway: Gateway,
 ) -> None:

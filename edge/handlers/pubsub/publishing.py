@@ -36,6 +36,9 @@ NOT_MADE: Final = 0
 ITEM_LOCKED: Final = "item_locked"
 """The rule that refuses a queue's item whose ItemID somebody is working on."""
 
+AROUND: Final = 512
+"""Bytes of a notification beside the payload, in round figures."""
+
 _DEFAULT: Final = Config()
 _ANYTHING: Final[Mapping[str, Sequence[str]]] = {}
 
@@ -132,6 +135,7 @@ def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewIte
     if node.config.queueing:
         return Room(_room_in_line(house, tx, sender, node, item))
     over = _room_to_keep(house, tx, sender, node, item) if node.config.persist_items else None
+    over = over or _room_to_tell(house, tx, node, item)
     shares = _shares(house, tx, node)
     return Room(over or _room_in_shares(house, tx, sender, item, shares), shares)
 
@@ -194,6 +198,19 @@ def _room_to_keep(
     if used.bytes - leaving.bytes + size > limits.items_bytes:
         return Over("items_bytes", limits.items_bytes)
     return None
+
+
+def _room_to_tell(house: House, tx: Transaction, node: Node, item: NewItem) -> Over | None:
+    """Tell whether all notifications of an item together are more than all sessions may have: they
+    are memory, all at once. Who is subscribed is counted for large items alone."""
+    limits = house.limits
+    most = limits.unacknowledged_total_bytes
+    size = len(item.body) + AROUND
+    if not node.config.deliver_payloads or size * limits.subscriptions <= most:
+        return None
+    if size * len(matching.plain(house, tx, node)) <= most:
+        return None
+    return Over("unacknowledged_total_bytes", most)
 
 
 def _most(house: House, node: Node) -> int:
