@@ -214,6 +214,20 @@ def test_a_bare_jids_worker_stays_while_a_session_of_it_is_there(
     assert len(shown(gateway, twin)) == 1
 
 
+def test_a_gateway_that_stops_leaves_workers_what_they_have(gateway: Gateway) -> None:
+    subscribe(gateway, BEE, WORK, BEE, queue_requests="2")
+    subscribe(gateway, BEE, "plant/#", BEE, expire="presence")
+    publish(gateway, WORK, "a")
+    gateway.lifecycle.stop()
+    gateway.leave(BEE)
+    assert locked(gateway) == 1
+    gateway.crash()
+    assert len(shown(gateway, f"{BARE}/other")) == 2
+    gateway.bind(BEE)
+    publish(gateway, WORK, "b")
+    assert locked(gateway) == 2
+
+
 def test_a_worker_without_access_any_more_is_told_and_its_items_are_others(
     gateway: Gateway,
 ) -> None:
