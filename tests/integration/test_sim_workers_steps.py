@@ -123,8 +123,8 @@ class At:
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until what was said has arrived: an answer to a request of its own comes behind."""
         async with asyncio.timeout(10):
-            while not true():  # noqa: ASYNC110 - what it waits for is in a file
-                await asyncio.sleep(0.005)
+            while not true():
+                await asyncio.sleep(0)
 
 
 @asynccontextmanager

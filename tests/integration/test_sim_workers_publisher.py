@@ -1,0 +1,109 @@
+"""A publisher by iq, against a scripted service over real TLS: what it repeats, and what not."""
+
+from __future__ import annotations
+
+import asyncio
+import xml.etree.ElementTree as ET
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from firmware_sim.errors import RequestRefused
+from firmware_sim.limits import Reconnect
+from firmware_sim.publisher import Publisher
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
+
+PAYLOAD = ET.Element("{urn:x}job", {"n": "1"})
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.make(tmp_path_factory.mktemp("pki"))
+
+
+class Answers:
+    """Answers each publication as it is told to, the last answer for ever; "" cuts."""
+
+    def __init__(self, certificate: Certificate, *answers: str) -> None:
+        self._answers = list(answers)
+        self.peer = ScriptedPeer(certificate, script=self._answer)
+
+    def _answer(self, stanza: Stanza) -> str:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if not answer:
+            self.peer.drop()
+            return ""
+        kind, _, condition = answer.partition("/")
+        return stanza.error(kind, condition) if condition else stanza.result()
+
+
+@asynccontextmanager
+async def publishing(
+    certificate: Certificate, *answers: str
+) -> AsyncIterator[tuple[Publisher, ScriptedPeer]]:
+    peer = Answers(certificate, *answers).peer
+    async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
+        yield publisher, peer
+
+
+def made(certificate: Certificate, peer: ScriptedPeer) -> Publisher:
+    return Publisher(
+        "p1@gw.example/p",
+        "secret",
+        ca_file=certificate.ca_file,
+        host="127.0.0.1",
+        port=peer.port,
+        reconnect=Reconnect(base=0.02, cap=0.1, timeout=5.0),
+    )
+
+
+async def test_what_is_answered_is_published_once(certificate: Certificate) -> None:
+    async with publishing(certificate, "result") as (publisher, peer):
+        options = {"pubsub#queue_priority": "3"}
+        assert await publisher.publish("jobs", "j1", PAYLOAD, options) == 1
+    (stanza,) = peer.seen
+    publish, form = stanza.payload
+    assert publish.get("node") == "jobs"
+    assert publish[0].get("id") == "j1"
+    assert publish[0][0].tag == "{urn:x}job"
+    fields = {each.get("var"): each[0].text for each in form[0]}
+    assert fields["pubsub#queue_priority"] == "3"
+    assert fields["FORM_TYPE"] == "http://jabber.org/protocol/pubsub#publish-options"
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries"),
+    [
+        (("", "result"), 2),
+        (("", "", "result"), 3),
+        (("", "cancel/conflict"), 1),
+        (("wait/resource-constraint", "result"), 1),
+    ],
+)
+async def test_what_was_not_answered_or_found_no_room_is_published_again(
+    certificate: Certificate, answers: tuple[str, ...], tries: int
+) -> None:
+    async with publishing(certificate, *answers) as (publisher, peer):
+        assert await publisher.publish("jobs", "j1", PAYLOAD) == tries
+        assert len(peer.seen) == len(answers)
+        assert {stanza.payload[0][0].get("id") for stanza in peer.seen} == {"j1"}
+
+
+@pytest.mark.parametrize("answer", ["auth/forbidden", "cancel/conflict", "cancel/item-not-found"])
+async def test_what_is_refused_is_told(certificate: Certificate, answer: str) -> None:
+    async with publishing(certificate, answer) as (publisher, peer):
+        with pytest.raises(RequestRefused, match=answer.partition("/")[2]):
+            await publisher.publish("jobs", "j1", PAYLOAD)
+        assert len(peer.seen) == 1
+
+
+async def test_without_a_service_it_waits_and_says_why(certificate: Certificate) -> None:
+    peer = ScriptedPeer(certificate, login=False)
+    async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
+        waiting = asyncio.create_task(publisher.service())
+        while not publisher.last_error:
+            await asyncio.sleep(0)
+        assert "password" in publisher.last_error
+        assert not waiting.done()
+        waiting.cancel()
