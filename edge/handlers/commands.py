@@ -86,7 +86,7 @@ def _read(house: House, stanza: Stanza) -> _Asked:
     request = stanza.children[0]
     command = house.commands.get(request.attrs.get("node", ""))
     if command is None:
-        raise StanzaError("item-not-found", "there is no such command")
+        raise wire.refusal("item-not-found", text="there is no such command")
     action = request.attrs.get("action", "execute")
     session = request.attrs.get("sessionid")
     if action not in wire.ACTIONS:

@@ -33,6 +33,10 @@ def note(type: str, text: str) -> bytes:
     return serialize.tag("note", {"type": type}, serialize.escape(text))
 
 
-def refusal(condition: str, specific: str, text: str = "") -> StanzaError:
-    """Make the error of a refused request (section 4.4), as `bad-request` with `bad-payload`."""
-    return StanzaError(condition, text, application=serialize.tag(specific, xmlns=COMMANDS))
+def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
+    """Make the error of a refused request (section 4.4), as `bad-request` with `bad-payload`.
+
+    It repeats the request: clients find the session there.
+    """
+    application = serialize.tag(specific, xmlns=COMMANDS) if specific else b""
+    return StanzaError(condition, text, application=application, echo=True)

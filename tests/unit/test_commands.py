@@ -19,7 +19,7 @@ from edge.wire.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queued
 from tests.helpers.people import appear
 from tests.helpers.queued import FIRST
-from tests.helpers.store import Gateway, Reply, new_database
+from tests.helpers.store import STANZAS, Gateway, Reply, new_database, read_element
 
 SERVICE: Final = "pubsub.gw.example"
 OLGA: Final = "olga@gw.example/desk"
@@ -180,12 +180,14 @@ def test_a_command_is_cancelled(gateway: Gateway) -> None:
 
 def refused(gateway: Gateway, xml: str, sender: str = OLGA) -> tuple[tuple[str, str], str]:
     """Send a command; return the error, and the condition of XEP-0050 in it."""
-    answer = gateway.tx(
-        gateway.work(sender, f"<iq type='set' id='c' to='{SERVICE}'>{xml}</iq>")
-    ).decode()
-    condition = answer.partition(f" xmlns='{COMMANDS}'/>")[0].rpartition("<")[2]
-    kind = answer.partition("<error type='")[2].partition("'")[0]
-    return (kind, answer.partition(f"<error type='{kind}'><")[2].partition(" ")[0]), condition
+    request = f"<iq type='set' id='c' to='{SERVICE}'>{xml}</iq>"
+    answer = read_element(gateway.tx(gateway.work(sender, request)))
+    repeated, error = answer
+    assert repeated.tag == f"{C}command"  # which clients find their session by
+    condition = next(child.tag for child in error if child.tag.startswith(f"{{{STANZAS}}}"))
+    (specific,) = (child.tag for child in error if child.tag.startswith(C))
+    kind = error.get("type", "")
+    return (kind, condition.removeprefix(f"{{{STANZAS}}}")), specific.removeprefix(C)
 
 
 def written(content: str = "", **attrs: str) -> str:
@@ -213,7 +215,10 @@ def test_what_cannot_be_is_refused(
 
 
 def test_another_command_is_not_there(gateway: Gateway) -> None:
-    assert command(gateway, "dance").error == ("cancel", "item-not-found")
+    reply = command(gateway, "dance")
+    assert reply.error == ("cancel", "item-not-found")
+    assert reply.payload is not None
+    assert reply.payload.get("node") == "dance"
 
 
 def test_a_session_is_of_one_command_and_of_who_began_it(gateway: Gateway) -> None:
