@@ -102,7 +102,7 @@ async def test_without_a_service_it_waits_and_says_why(certificate: Certificate)
     peer = ScriptedPeer(certificate, login=False)
     async with peer.running(), made(certificate, peer) as publisher, asyncio.timeout(10):
         waiting = asyncio.create_task(publisher.service())
-        while not publisher.last_error:
+        while not publisher.last_error:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0)
         assert "password" in publisher.last_error
         assert not waiting.done()
