@@ -19,6 +19,7 @@ KINDS: Final = (
     "reading",
     "log",
     "message",
+    "node",
     "queue",
     "share",
     "session",
