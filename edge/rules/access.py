@@ -8,7 +8,8 @@ rights: they stand in `quota` and in the options.
 Who somebody is (`Who`), and what the account that they turn to is to them (`Relation`):
 
     right                       device  untrusted  revoked  remote  stranger   to whom
-    use services: log, hold       yes      -          -       yes      -       the gateway
+    use services: log, hold,      yes      -          -       yes      -       the gateway
+      publish-subscribe
     reach: message, iq,           yes     yes         -        -       -       OWN, SHOWS, LISTS
       directed presence           site     -          -        -       -       OTHER
     hand over: custody                    as `reach`; an account that is not there is as OTHER
@@ -121,7 +122,8 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
 
 
 def may_use_services(sender: Sender, trusted_domains: Collection[str] = ()) -> bool:
-    """Tell whether the gateway takes messages from this sender, to log and to hold (XEP QoS)."""
+    """Tell whether the gateway takes messages from this sender, to log and to hold (XEP QoS), and
+    requests of publish-subscribe; what they may do at a node is `rules.affiliation`'s."""
     return who(sender, trusted_domains) in (Who.DEVICE, Who.REMOTE)
 
 
