@@ -1,0 +1,99 @@
+"""Subscriptions over real sockets: a connection that is lost, a gateway that stops, an account that
+another process removes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from edge.rules.clock import Now
+from edge.store import accounts, database
+from tests.helpers.in_process import in_process
+from tests.helpers.subscribing import element, form, options, request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+
+    from tests.helpers.in_process import InProcess
+    from tests.helpers.xmpp import Client
+
+PATIENCE: Final = 10.0
+CREATE: Final = (
+    element("create", node="work")
+    + f"<configure>{form('node_config', {'queueing': '1'})}</configure>"
+)
+ITEM: Final = element("publish", element("item", "<v xmlns='urn:v'/>", id="a"), node="work")
+
+
+async def _ask(client: Client, content: str) -> Element:
+    """Send a request, and return its answer; what comes before is left out."""
+    client.send(request(content))
+    while True:
+        found = await client.element()
+        if found.tag.endswith("}iq"):
+            assert found.attrib["type"] == "result", found[-1][0].tag
+            return found
+
+
+async def _join(client: Client, node: str, jid: str) -> None:
+    behind = options(queue_requests="2")
+    await _ask(client, element("subscribe", node=node, jid=jid) + behind)
+
+
+def _rows(folder: Path, sql: str) -> list[Any]:
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+async def _until_none(front: InProcess, sql: str) -> None:
+    """Wait until a query finds nothing: the units that were submitted before have run then."""
+    async with asyncio.timeout(PATIENCE):
+        while await front.store.run(lambda tx: tx.row(sql)) is not None:
+            pass
+
+
+async def test_a_lost_connection_ends_a_workers_subscription(tmp_path: Path) -> None:
+    async with (
+        in_process(tmp_path, "bee", "boss") as front,
+        await front.bound("boss") as boss,
+        await front.bound("bee") as bee,
+    ):
+        await _ask(boss, CREATE)
+        await _join(bee, "work", "bee@gw.example/fw")
+        await _ask(boss, ITEM)
+        bee.cut()
+        await _until_none(front, "SELECT 1 FROM subscriptions")
+        assert await front.store.run(lambda tx: tx.row("SELECT state FROM queue_items")) == (
+            "ready",
+        )
+
+
+async def test_a_gateway_that_stops_ends_no_subscription_and_unlocks_nothing(
+    tmp_path: Path,
+) -> None:
+    async with in_process(tmp_path, "bee", "boss") as front:
+        boss, bee = await front.bound("boss"), await front.bound("bee")
+        await _ask(boss, CREATE)
+        await _join(bee, "work", "bee@gw.example/fw")
+        await _ask(boss, ITEM)
+        await front.front.stop(PATIENCE)
+        assert await bee.closed() == await boss.closed() == "system-shutdown"
+        folder = front.gateway.folder
+    assert _rows(folder, "SELECT jid FROM subscriptions") == [("bee@gw.example/fw",)]
+    assert _rows(folder, "SELECT state, holder FROM queue_items") == [
+        ("locked", "bee@gw.example/fw")
+    ]
+
+
+async def test_a_share_ends_with_the_account_of_its_last_member(tmp_path: Path) -> None:
+    async with in_process(tmp_path, "bee", "boss") as front, await front.bound("bee") as bee:
+        await _join(bee, "$share:s:#", "bee@gw.example")
+        path = front.gateway.folder / database.FILE_NAME
+        with (
+            closing(database.connect(path)) as other,
+            database.single(other, Now(0, 0, True)) as tx,
+        ):
+            accounts.remove(tx, "bee")
+        await _until_none(front, "SELECT 1 FROM queues")
