@@ -73,3 +73,8 @@ SENSOR_DATA = "urn:xmpp:iot:sensordata"
 def clark(namespace: str, local: str) -> str:
     """Name an element or attribute in Clark notation: `{namespace}local`."""
     return f"{{{namespace}}}{local}"
+
+
+def namespace(name: str) -> str:
+    """Return the namespace of a name in Clark notation, empty if it is in none."""
+    return name[1:].partition("}")[0] if name.startswith("{") else ""

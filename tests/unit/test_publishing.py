@@ -174,6 +174,16 @@ def test_a_payload_of_another_type_than_the_nodes_is_refused(gateway: Gateway) -
     assert specific(gateway, PUMP, xml) == ["bad-request", "invalid-payload"]
 
 
+def test_a_payload_in_no_namespace_is_none_of_the_nodes_type(gateway: Gateway) -> None:
+    create(gateway, PUMP, "typed", type="ate")
+    xml = request(element("publish", item("x", "<rate xmlns=''/>"), node="typed"))
+    assert specific(gateway, PUMP, xml) == ["bad-request", "invalid-payload"]
+    publish(gateway, PUMP, NODE, item("x", "<rate xmlns=''/>"))
+    found = retrieve(gateway, PUMP, NODE).payload
+    assert found is not None
+    assert found[0][0][0].tag == "rate"
+
+
 # Who may publish
 
 

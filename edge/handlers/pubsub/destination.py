@@ -31,7 +31,7 @@ from edge.rules.quota import Usage
 from edge.store import dead, space
 from edge.store.dead import Letter
 from edge.wire.errors import FragmentError, StanzaError
-from edge.wire.namespaces import PUBSUB, QOS_ALL, clark
+from edge.wire.namespaces import PUBSUB, QOS_ALL, clark, namespace
 from edge.wire.nested import opened
 from edge.wire.stanza import anywhere
 
@@ -73,9 +73,9 @@ def read(body: bytes) -> Contents:
 def _contents(id: str, payloads: list[Child]) -> Contents:
     if len(payloads) > 1:
         return Contents([], "an item has one payload")
-    name = payloads[0].name[1:].partition("}")[0] if payloads else ""
+    of = namespace(payloads[0].name) if payloads else ""
     body = anywhere(payloads[0]) if payloads else b""
-    return Contents([], "", Published(id, body, name))
+    return Contents([], "", Published(id, body, of))
 
 
 class Node:

@@ -15,7 +15,7 @@ from edge.handlers.pubsub.requests import answering
 from edge.rules import publication
 from edge.rules.publication import ID_BYTES, BadOption, Fault, Options, Shape
 from edge.wire import forms, pubsub, serialize
-from edge.wire.namespaces import PUBSUB, clark
+from edge.wire.namespaces import PUBSUB, clark, namespace
 from edge.wire.nested import opened
 from edge.wire.stanza import anywhere
 
@@ -96,13 +96,13 @@ def _read(request: Child) -> Asked:
         raise pubsub.refusal("bad-request", text="only items are published")
     item = found[0] if found else None
     payloads = item.children if item is not None else []
-    namespace = payloads[0].name[1:].partition("}")[0] if payloads else ""
+    of = namespace(payloads[0].name) if payloads else ""
     new = NewItem(
         (read_id(item) if item is not None else "") or draw_id(),
         anywhere(payloads[0]) if payloads else b"",
     )
     options, wanted = _read_options(request)
-    shape = Shape(len(found), len(payloads), namespace)
+    shape = Shape(len(found), len(payloads), of)
     return Asked(node, shape, new, options, wanted)
 
 
