@@ -13,6 +13,7 @@ DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
 TABLES = {
     "Quality of service: conformance": ("1 2.1 2.2 2.3 3 4.1 4.2 4.3 4.4 4.5 5.1 5.2 8"),
     "Queueing: conformance": "1 2.1 2.2 2.3 2.4 3 4",
+    "Shared subscriptions: conformance": "1 2 3 4 5 6 7 8 9 10 11 12 13",
 }
 """The tables, and the sections of each specification that demand something."""
 

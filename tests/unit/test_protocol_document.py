@@ -25,6 +25,9 @@ XMPP = "{https://linkmauve.fr/ns/xmpp-doap#}"
 RESOURCE = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}resource"
 
 ROW = re.compile(r"\| \[XEP-(\d{4})\]\(https://xmpp\.org/extensions/xep-(\d{4})\.html\) (\|.*)")
+PARTS = f"{namespaces.PUBSUB}#"
+"""What the features of publish-subscribe begin with that are no namespaces."""
+
 OWN = frozenset(namespaces.QOS_ALL)
 """What is advertised of the Quality of Service proposal, which has no number."""
 
@@ -76,11 +79,19 @@ def used(constant: str) -> bool:
 
 
 def advertised(*, accounts: bool) -> set[str]:
-    """All that a gateway says it has: by discovery, and among the features of its streams."""
+    """All that a gateway says it has: by discovery, of its services too, and among the features of
+    its streams; what publish-subscribe has no namespaces for is not told here."""
     router = Router("gw.example", Limits(), Xmpp(), accounts=accounts)
     streams = [f.stream(router.house) for f in router.features if f.stream is not None]
     found = re.findall(r"xmlns='([^']+)'", b"".join(streams).decode())
-    return {*router.house.features, *found}
+    of_pubsub = {name for name in router.house.of_pubsub if not name.startswith(PARTS)}
+    return {*router.house.features, *of_pubsub, *found}
+
+
+def parts_of_pubsub() -> set[str]:
+    """What the service of publish-subscribe says that it does (XEP-0060, section 10)."""
+    of_pubsub = Router("gw.example", Limits(), Xmpp()).house.of_pubsub
+    return {name.removeprefix(PARTS) for name in of_pubsub if name.startswith(PARTS)}
 
 
 def test_there_are_rows() -> None:
@@ -123,6 +134,12 @@ def test_what_is_advertised_is_named(accounts: bool) -> None:
     named = set().union(*(row.namespaces for row in XEPS.values()))
     assert advertised(accounts=accounts) <= named | OWN | FRAMES
     assert all(f"`{name}`" in DOCUMENT for name in OWN)
+
+
+def test_what_publish_subscribe_does_is_named() -> None:
+    text = DOCUMENT[DOCUMENT.index("\n## Publish-subscribe\n") :]
+    told = text[text.index(f"`{PARTS}`:") + len(PARTS) + 3 : text.index("and `auto-create`")]
+    assert re.findall(r"`([^`]+)`", told) == sorted(parts_of_pubsub())
 
 
 def test_what_a_component_does_not_have_it_does_not_advertise() -> None:
