@@ -461,6 +461,40 @@ def test_after_a_restart_locks_are_the_same_sessions_and_their_time_runs_on(
     assert states(gateway) == {"b": "ready"}
 
 
+def test_a_gateway_that_stops_takes_nothing_from_workers(gateway: Gateway) -> None:
+    work(gateway, ONE, requests=1)
+    publish(gateway, "a", "b")
+    gateway.lifecycle.stop()
+    gateway.leave(ONE)
+    assert states(gateway) == {"a": "locked", "b": "ready"}
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 1
+
+
+def test_others_are_given_what_waited_for_a_worker_that_loses_its_connection(
+    gateway: Gateway,
+) -> None:
+    work(gateway, ONE, requests=1)
+    work(gateway, TWO, requests=1)
+    publish(gateway, "a", "b", "c")
+    unlock(gateway, ONE, "a")
+    retract(gateway, ONE, "c")
+    assert given(gateway, ONE) == ["a", "c"]
+    assert states(gateway) == {"a": "ready", "b": "locked"}  # it waits for the other
+    generation = gateway.generation(TWO)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    assert given(gateway, ONE) == ["a"]
+
+
+def test_an_old_word_does_not_come_after_the_item_that_is_given_anew(gateway: Gateway) -> None:
+    work(gateway, ONE, requests=1)
+    publish(gateway, "a")
+    gateway.crash()
+    wait(gateway, 61)  # it is told when it comes back
+    gateway.bind(PUBLISHER)
+    work(gateway, ONE, requests=1)
+    assert told(gateway, ONE) == [Word("unlock", "a"), Word("item", "a", 1)]
+
+
 def test_a_session_of_a_full_jid_that_begins_is_given_what_waits(gateway: Gateway) -> None:
     work(gateway, ONE)
     gateway.crash()
