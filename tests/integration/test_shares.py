@@ -1,0 +1,154 @@
+"""A share over real sockets: a member that vanishes, a gateway that is killed and started again."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.shares import NODE, POOL, name
+from tests.helpers.subscribing import SERVICE, element, form, options
+from tests.helpers.xmpp import Client, log_in
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+
+    from tests.helpers.processes import Process
+
+PUBSUB: Final = "http://jabber.org/protocol/pubsub"
+QOS: Final = "urn:xmpp:qos"
+DISCO: Final = "http://jabber.org/protocol/disco#info"
+
+
+class Worker:
+    """A member: it says what it takes, and answers what it is told to."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def ask(self, content: str) -> Element:
+        """Send a request to the service, and return the answer; what comes before it is lost."""
+        payload = f"<pubsub xmlns='{PUBSUB}'>{content}</pubsub>"
+        self.client.send(f"<iq type='set' id='ask' to='{SERVICE}'>{payload}</iq>")
+        while (found := await self.client.stanza()).get("id") != "ask":
+            pass
+        assert found.get("type") == "result", found
+        return found
+
+    async def appear(self) -> None:
+        """Become available."""
+        self.client.send("<presence/>")
+
+    async def join(self, qos: int) -> None:
+        """Join the share."""
+        bare = self.client.full.partition("/")[0]
+        await self.ask(element("subscribe", node=POOL, jid=bare) + options(qos=str(qos)))
+
+    async def given(self) -> Element:
+        """Wait for the next iq that hands something over; a question what it takes is answered."""
+        while True:
+            found = await self.client.stanza()
+            if found.tag != "{jabber:client}iq" or found.get("type") not in ("get", "set"):
+                continue
+            if found[0].tag != f"{{{DISCO}}}query":
+                return found
+            query = f"<query xmlns='{DISCO}'><feature var='{QOS}'/></query>"
+            self.answer(found, query)
+
+    def answer(self, iq: Element, payload: str = "") -> None:
+        """Send the result of an iq."""
+        self.client.send(
+            f"<iq type='result' id='{iq.get('id')}' to='{iq.get('from')}'>{payload}</iq>"
+        )
+
+    async def idle(self) -> None:
+        """See that nothing more has come: the next stanza is the answer to a ping."""
+        self.client.send(
+            "<iq type='get' id='ping' to='gw.example'><ping xmlns='urn:xmpp:ping'/></iq>"
+        )
+        assert (await self.client.stanza()).get("id") == "ping"
+
+
+@asynccontextmanager
+async def present(process: Process, gateway: Gateway, *users: str) -> AsyncIterator[list[Worker]]:
+    """Log users in, and make them available."""
+    async with AsyncExitStack() as stack:
+        found = []
+        for user in users:
+            client = await log_in(port_of(process), gateway.ca, user, PASSWORD)
+            await stack.enter_async_context(client)
+            found.append(Worker(client))
+            await found[-1].appear()
+        yield found
+
+
+def received(iq: Element) -> str:
+    return f"<received xmlns='{QOS}' msgId='{iq[0].get('msgId')}'/>"
+
+
+def item_of(iq: Element) -> str | None:
+    return name(iq[0][0])
+
+
+async def publish(publisher: Worker, *items: str) -> None:
+    for one in items:
+        content = element("item", "<v xmlns='urn:v'/>", id=one)
+        await publisher.ask(element("publish", content, node=NODE))
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    return Gateway(tmp_path / "gateway", "engine", "ant", "bee")
+
+
+async def test_at_level_1_a_member_that_vanishes_leaves_its_item_to_another(
+    gateway: Gateway,
+) -> None:
+    with gateway.run() as process:
+        async with present(process, gateway, "engine", "ant", "bee") as (engine, ant, bee):
+            await engine.ask(element("create", node=NODE))
+            await ant.join(1)
+            await publish(engine, "i1")
+            assert item_of(await ant.given()) == "i1"
+            await bee.join(1)
+            await bee.idle()
+            ant.client.cut()
+            again = await bee.given()
+            assert item_of(again) == "i1"
+            bee.answer(again)
+            await publish(engine, "i2")
+            assert item_of(await bee.given()) == "i2"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_a_gateway_that_is_killed_keeps_what_it_took(gateway: Gateway, qos: int) -> None:
+    with gateway.run() as process:
+        async with present(process, gateway, "engine", "ant") as (engine, ant):
+            configure = form("node_config", {"publish_model": "open"})
+            await engine.ask(element("create", node=NODE) + f"<configure>{configure}</configure>")
+            await ant.join(qos)
+            await publish(engine, "i1", "i2")
+            first = await ant.given()
+            assert item_of(first) == "i1"
+        process.kill9()
+    with gateway.run() as process:
+        async with present(process, gateway, "bee", "ant") as (bee, ant):
+            if qos == 2:
+                await bee.join(2)
+                again = await ant.given()
+                assert (again.get("id"), item_of(again)) == (first.get("id"), "i1")
+                ant.answer(again, received(again))
+                other = await ant.given()
+                steps = {
+                    other[0].tag.partition("}")[2],
+                    (await ant.given())[0].tag.partition("}")[2],
+                }
+                assert steps == {"assured", "deliver"}
+                await bee.idle()
+            else:
+                found = [await ant.given(), await ant.given()]
+                assert sorted(str(item_of(one)) for one in found) == ["i1", "i2"]
