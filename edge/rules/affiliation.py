@@ -45,7 +45,8 @@ _WRITERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER, Affiliati
 
 
 def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, knows: bool) -> bool:
-    """Tell whether somebody may subscribe to a node.
+    """Tell whether somebody may subscribe to a node, and retrieve its items: who may do one may do
+    the other.
 
     Args:
         affiliation: theirs.
@@ -56,11 +57,6 @@ def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, knows:
     if affiliation is Affiliation.NONE:
         return access_model == "open" or (access_model != "whitelist" and knows)
     return affiliation in _READERS
-
-
-def may_retrieve(affiliation: Affiliation, access_model: AccessModel, *, knows: bool) -> bool:
-    """Tell whether somebody may retrieve a node's items: who may subscribe may."""
-    return may_subscribe(affiliation, access_model, knows=knows)
 
 
 def may_see(affiliation: Affiliation, access_model: AccessModel, *, knows: bool) -> bool:

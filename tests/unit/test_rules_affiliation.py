@@ -23,7 +23,6 @@ def test_who_may_subscribe_and_retrieve(affiliation: Affiliation) -> None:
         if affiliation is NONE:
             expected = (model, knows) in ADMITTED
         assert rules.may_subscribe(affiliation, model, knows=knows) is expected
-        assert rules.may_retrieve(affiliation, model, knows=knows) is expected
         sees = expected or affiliation is PUBLISH_ONLY
         assert rules.may_see(affiliation, model, knows=knows) is sees
 
