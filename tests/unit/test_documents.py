@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.rules import qos_sender
+from edge.rules import queue as queue_rules
 from edge.rules.qos_receiver import ACKNOWLEDGED, OFFERED, RELEASED, Answer
 from edge.wire.states import diagram
 
@@ -38,6 +39,11 @@ def test_the_negotiation_diagram_is_made_from_the_table() -> None:
 @pytest.mark.parametrize("level", qos_sender.Level)
 def test_the_senders_diagrams_are_made_from_the_table(level: qos_sender.Level) -> None:
     assert f"```mermaid\n{qos_sender.diagram(level)}\n```" in ARCHITECTURE
+
+
+@pytest.mark.parametrize("kind", queue_rules.Kind)
+def test_the_queues_diagrams_are_made_from_the_table(kind: queue_rules.Kind) -> None:
+    assert f"```mermaid\n{queue_rules.diagram(kind)}\n```" in ARCHITECTURE
 
 
 def test_the_receivers_table_is_the_codes() -> None:
