@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PAGE: Final = 32
 """How many items are assigned at once."""
 
+FIRST: Final = 4
+"""How many in the first page: mostly it is one item, or one member that has room again."""
+
 PAGES: Final = 8
 """How many such pages go in one unit of work: more goes in the next."""
 
@@ -55,8 +58,8 @@ def pump(
     queue = queue or queues.get(tx, queue_id)
     if queue is None:
         return
-    for _page in range(PAGES):
-        if not _give_page(house, tx, queue):
+    for number in range(PAGES):
+        if not _give_page(house, tx, queue, PAGE if number else FIRST):
             if ask and queue.node is None:
                 sharing.ask(house, tx, queue.id)
             return
@@ -65,15 +68,15 @@ def pump(
     tx.wake_at(tx.now.service)
 
 
-def _give_page(house: House, tx: Transaction, queue: Queue) -> bool:
-    """Give a page of items away; false if there is no more to give."""
-    there = queue_members.free(tx, queue.id, PAGE + 1)
+def _give_page(house: House, tx: Transaction, queue: Queue, size: int) -> bool:
+    """Give a page of so many items away; false if there is no more to give."""
+    there = queue_members.free(tx, queue.id, size + 1)
     if not there:
         return False
-    page = _choose(tx, queue, there)
+    page = _choose(tx, queue, there, size)
     given, again = _give_all(house, tx, queue, page)
     by_hash = queue.policy == Choice.HASH.value
-    return given == PAGE or again or (by_hash and given > 0)
+    return given == size or again or (by_hash and given > 0)
 
 
 class _Page(NamedTuple):
@@ -84,25 +87,25 @@ class _Page(NamedTuple):
     found: Sequence[Assignment]
 
 
-def _choose(tx: Transaction, queue: Queue, free: Sequence[There]) -> _Page:
-    """Decide who gets what of a page of items; `free` are the first that have room."""
+def _choose(tx: Transaction, queue: Queue, free: Sequence[There], size: int) -> _Page:
+    """Decide who gets what of a page of `size` items; `free` are the first that have room."""
     choice = Choice(queue.policy)
     if choice is Choice.HASH:
         there = queue_members.there(tx, queue.id)
         bound = queue_slots.bound(tx, queue.id)
         items = _heads_by_hash(tx, queue.id, [one.member for one in there], bound)
         return _Page(items, there, _assign(queue, items, there, bound))
-    items = queues.heads(tx, queue.id, min(PAGE, _room_of(free)))
+    items = queues.heads(tx, queue.id, min(size, _room_of(free)))
     plain = choice is Choice.LEAST_LOADED and not any(item.holder for item in items)
     there = list(free) if plain else queue_members.there(tx, queue.id)
     found = _assign(queue, items, there)
     if len(found) == len(items):
         return _Page(items, there, found)
     items = queues.heads(tx, queue.id, LOOK)  # some wait for others: what comes behind need not
-    found = _assign(queue, items, there)[:PAGE]
+    found = _assign(queue, items, there)[:size]
     if not found and len(items) == LOOK:
         anybodys = [item._replace(holder=None) for item in items]
-        found = _assign(queue, anybodys, there)[:PAGE]
+        found = _assign(queue, anybodys, there)[:size]
     return _Page(items, there, found)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edge.rules.access import Sender
     from edge.store.database import Transaction
     from edge.store.nodes import Node
-    from edge.store.queues import Item
+    from edge.store.queues import Item, Queue
     from edge.wire.stanza import Stanza
 
 _CONDITIONS: Final = {
@@ -44,11 +44,11 @@ def retract(house: House, tx: Transaction, sender: Sender, node: Node, item_id: 
     Raises:
         StanzaError: there is no such item, or the sender may not.
     """
-    item = _item(tx, node, item_id)
+    queue, item = _item(tx, node, item_id)
     if _allowed(tx, sender, node, item, locks.may_delete) is Verdict.DONE_AND_TOLD:
         words.deleted(house, tx, item, sender.full)
     line.delete(house, tx, item)
-    line.pump(house, tx, item.queue)
+    line.pump(house, tx, queue.id, queue)
     return b""
 
 
@@ -66,21 +66,21 @@ def unlock(house: House, stanza: Stanza) -> Work:
         node = rights.node(house, tx, name)
         if not node.config.queueing:
             raise pubsub.refusal("feature-not-implemented", text="the node is no queue")
-        item = _item(tx, node, ids[0])
+        queue, item = _item(tx, node, ids[0])
         if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
             line.lose(house, tx, item, Loss.UNLOCKED)
-            line.pump(house, tx, item.queue)
+            line.pump(house, tx, queue.id, queue)
         return b""
 
     return answering(house, stanza, act)
 
 
-def _item(tx: Transaction, node: Node, item_id: str) -> Item:
+def _item(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
     queue = queues.of_node(tx, node.id)
     item = None if queue is None else queues.find(tx, queue.id, item_id)
-    if item is None:
+    if queue is None or item is None:
         raise pubsub.refusal("item-not-found", text="there is no such item")
-    return item
+    return queue, item
 
 
 def _allowed(tx: Transaction, sender: Sender, node: Node, item: Item, may: locks.May) -> Verdict:
