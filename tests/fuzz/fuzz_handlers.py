@@ -21,8 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from edge.handlers import destinations
 from edge.handlers.router import features, refusal
 from edge.wire.errors import StanzaError, StreamError
+from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER
 from edge.wire.parser import StreamParser
 from edge.wire.requests import STANZAS
 from edge.wire.stanza import Stanza
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from edge.store.database import Send
+
+SERVICE: Final = f"{destinations.PUBSUB}.{DOMAIN}"
 
 MAX_BYTES: Final = 4096
 
@@ -69,14 +73,31 @@ def seeds() -> list[bytes]:
         for handlers in (feature.here, feature.mine, feature.anywhere)
         for key in handlers
     }
-    return [_bare(*key) for key in sorted(known)]
+    services = {key for feature in features() for key in feature.service}
+    verbs = {verb for feature in features() for verb in feature.verbs}
+    requests = [_stanza("iq", type_, SERVICE, _pubsub(name)) for type_, name in sorted(verbs)]
+    return [
+        *(_stanza(kind, type_, DOMAIN, _empty(name)) for kind, type_, name in sorted(known)),
+        *(_stanza(kind, type_, SERVICE, _empty(name)) for kind, type_, name in sorted(services)),
+        *requests,
+    ]
 
 
-def _bare(kind: str, type_: str, name: str) -> bytes:
-    namespace, _, local = name[1:].partition("}")
-    payload = f"<{local} xmlns='{namespace}'/>" if local else ""
+def _empty(name: str, content: str = "", more: str = "") -> str:
+    space, _, local = name[1:].partition("}")
+    return f"<{local} xmlns='{space}'{more}>{content}</{local}>" if local else ""
+
+
+def _pubsub(name: str) -> str:
+    """Write a request of publish-subscribe, for a node that nobody has made."""
+    space = PUBSUB_OWNER if name.startswith(f"{{{PUBSUB_OWNER}}}") else PUBSUB
+    request = _empty(name, "<item id='1'/>", f" node='a' jid='pump1@{DOMAIN}'")
+    return f"<pubsub xmlns='{space}'>{request}</pubsub>"
+
+
+def _stanza(kind: str, type_: str, to: str, payload: str) -> bytes:
     type_ = f" type='{type_}'" if type_ else ""
-    return f"<{kind} id='1' to='{DOMAIN}'{type_}>{payload}</{kind}>".encode()
+    return f"<{kind} id='1' to='{to}'{type_}>{payload}</{kind}>".encode()
 
 
 def _stanzas(xml: bytes) -> list[Stanza]:
@@ -163,11 +184,14 @@ def _check_answer(answer: Element, stanza: Stanza, full: str) -> None:
 
 
 def _check_sender(stanza: Element, sender: str, to: str) -> None:
-    """Check that nobody speaks as another; to an account in its own name the server does, by iq or
-    presence. (Its own sessions see together what one of them may see of others.)"""
+    """Check that nobody speaks as another, but for the service, which tells what was published; to
+    an account in its own name the server does, by iq or presence. (Its own sessions see together
+    what one of them may see of others.)"""
     told = stanza.get("from", DOMAIN).partition("/")[0]
     actor, own = sender.partition("/")[0], to.partition("/")[0]
-    allowed = {actor, DOMAIN} if stanza.tag == CLIENT + "message" else {actor, DOMAIN, own}
+    allowed = {actor, DOMAIN, SERVICE}
+    if stanza.tag != CLIENT + "message":
+        allowed.add(own)
     shown = actor == own and stanza.tag == CLIENT + "presence"
     assert told in allowed or shown, f"{sender} spoke to {to} as {told}"
 
