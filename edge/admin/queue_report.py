@@ -86,7 +86,7 @@ def made(
         item: tell the items of this ItemID alone.
         most: how many items of each state are told.
     """
-    members = queue_view.members(tx, queue.id, MEMBERS)
+    members = _counted(queue_view.members(tx, queue.id, MEMBERS), attending or ())
     teller = _Teller(queue, members, _seated(tx, queue, members, attending), moment)
     told = []
     for found, ahead in _items(tx, queue, item, most):
@@ -108,6 +108,16 @@ def _items(
             yield found, place if state == "ready" else 0
 
 
+def _counted(members: Iterable[Member], attending: Iterable[Attendance]) -> list[Member]:
+    """Count what those have who are there as the gateway does: also what has left the queue, and
+    is on its way."""
+    found = {one.subscription: one.in_flight for one in attending}
+    return [
+        member._replace(in_flight=found.get(member.subscription, member.in_flight))
+        for member in members
+    ]
+
+
 def _seated(
     tx: Transaction,
     queue: Overview,
@@ -117,18 +127,20 @@ def _seated(
     there: dict[int, list[Attendance]] = {}
     for one in attending or ():
         there.setdefault(one.subscription, []).append(one)
-    seats = []
-    for member in members:
-        mine = there.get(member.subscription, [])
-        able = [one.session for one in mine if one.able]
-        sessions = tuple(able or [one.session for one in mine])
-        capacity, has = member.requests, member.in_flight
-        stalled = bool(mine) and all(one.stalled for one in mine)
-        seat = Seat(member.subscription, member.jid, capacity, has, sessions)
-        seats.append(seat._replace(able=bool(able), stalled=stalled))
+    seats = [_seat(member, there.get(member.subscription, [])) for member in members]
     choice = Choice(queue.policy)
     bound = queue_slots.bound(tx, queue.id) if choice is Choice.HASH else {}
     return Members(seats, attending is not None, choice, queue.favourite, bound)
+
+
+def _seat(member: Member, there: Sequence[Attendance]) -> Seat:
+    able = [one.session for one in there if one.able]
+    sessions = tuple(able or [one.session for one in there])
+    seat = Seat(member.subscription, member.jid, member.requests, member.in_flight, sessions)
+    stalled, laden = (
+        any(flags) for flags in ([o.stalled for o in there], [o.laden for o in there])
+    )
+    return seat._replace(able=bool(able), stalled=stalled, laden=laden)
 
 
 class _Teller:
@@ -153,6 +165,7 @@ class _Teller:
             Why.UNABLE: self._unable,
             Why.FULL: self._full,
             Why.STALLED: self._stalled,
+            Why.LADEN: self._laden,
             Why.GIVEN_BACK: self._given_back,
             Why.BOUND: self._bound,
             Why.BEHIND: lambda _item: "members have room, and others go first",
@@ -191,7 +204,7 @@ class _Teller:
             for seat in self._seated.seats
             if seat.sessions
         ]
-        return f"no member that is there takes messages at its level: {_few(there)}"
+        return f"no member that is there takes messages at its level, or has said so: {_few(there)}"
 
     def _full(self, _item: Item) -> str:
         there = [
@@ -204,6 +217,10 @@ class _Teller:
     def _stalled(self, _item: Item) -> str:
         there = [seat.sessions[0] for seat in self._seated.seats if seat.stalled]
         return f"too much waits already in the outbox of who has room: {_few(there)}"
+
+    def _laden(self, _item: Item) -> str:
+        there = [seat.sessions[0] for seat in self._seated.seats if seat.laden]
+        return f"who has room for more items has too many bytes of them: {_few(there)}"
 
     def _given_back(self, item: Item) -> str:
         others = [

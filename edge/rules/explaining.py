@@ -32,6 +32,7 @@ class Why(Enum):
     UNABLE = "no member that is there takes items at its level"
     FULL = "every member that is there has as many items as it takes"
     STALLED = "members that have room wait for it in the outboxes of their accounts"
+    LADEN = "members that have room have too many bytes of items"
     GIVEN_BACK = "it was given back, and others have as many items as they take"
     BOUND = "the member that it is for has as many items as it takes, or is away with some"
     BEHIND = "others go first"
@@ -43,7 +44,7 @@ class Seat(NamedTuple):
 
     `jid` is what was subscribed, `sessions` the full JIDs by which it is there, `able` whether one
     of them takes items at the member's level, `stalled` whether the outbox of its account has no
-    room for what it would get.
+    room for what it would get, `laden` whether it has so many bytes of items that it gets no more.
     """
 
     subscription: int
@@ -53,6 +54,7 @@ class Seat(NamedTuple):
     sessions: tuple[str, ...] = ()
     able: bool = True
     stalled: bool = False
+    laden: bool = False
 
     @property
     def free(self) -> bool:
@@ -113,10 +115,11 @@ def _in_line(item: Standing, members: Members) -> Why:
     able = [seat for seat in there if seat.able]
     if not able:
         return Why.UNABLE
-    if not any(seat.free for seat in able):
+    free = [seat for seat in able if seat.free]
+    if not free:
         return Why.FULL
-    if all(seat.stalled for seat in able if seat.free):
-        return Why.STALLED
+    if all(seat.stalled or seat.laden for seat in free):
+        return Why.STALLED if any(seat.stalled for seat in free) else Why.LADEN
     if not _would_go(item, able, members):
         return Why.GIVEN_BACK if _would_go(item._replace(avoid=None), able, members) else Why.BOUND
     return Why.BEHIND if item.before else Why.NEXT

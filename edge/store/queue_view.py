@@ -50,16 +50,19 @@ class Member(NamedTuple):
 
 
 class Attendance(NamedTuple):
-    """A session by which a member is there: the subscription, and the full JID.
+    """A session by which a member is there, as those see it who give items out: the subscription,
+    the full JID, and how many items the member has.
 
     `able` tells whether items at the member's level can be handed to it, `stalled` whether the
-    outbox of its account had no room for one.
+    outbox of its account had no room for one, `laden` whether what it has is too many bytes.
     """
 
     subscription: int
     session: str
+    in_flight: int
     able: bool
     stalled: bool
+    laden: bool
 
 
 _COUNTED: Final = """
@@ -91,13 +94,12 @@ SELECT subscription, count(*) FROM queue_items
 WHERE queue = ? AND state = 'locked' AND subscription IS NOT NULL GROUP BY subscription
 """
 _ATTENDING: Final = """
-SELECT s.id, t.full, q.share IS NULL OR s.qos = 0 OR coalesce(t.qos, '') <> '' OR a.downgrade = 1,
-    coalesce(m.stalled, 0)
-FROM subscriptions AS s JOIN queues AS q ON q.id = s.queue JOIN accounts AS a ON a.id = s.account
-    JOIN temp.sessions AS t ON t.full = s.jid
-        OR (t.bare = s.jid AND t.available = 1 AND t.priority >= 0)
-    LEFT JOIN temp.queue_members AS m ON m.subscription = s.id AND m.generation = t.generation
-WHERE s.queue = ? AND t.detached = 0 ORDER BY s.id, t.full LIMIT ?
+SELECT m.subscription, m.full, m.in_flight,
+    m.needs = 0 OR coalesce(s.qos, '') <> '' OR (m.plain = 1 AND s.qos = ''),
+    m.stalled, m.free = 0 AND m.stalled = 0 AND m.in_flight < m.capacity
+FROM temp.queue_members AS m JOIN temp.sessions AS s ON s.generation = m.generation
+WHERE m.queue = ? AND s.detached = 0 AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
+ORDER BY m.subscription, m.full LIMIT ?
 """
 
 
@@ -141,7 +143,7 @@ def members(tx: Transaction, queue: int, most: int) -> list[Member]:
 def attending(tx: Transaction, queue: int, most: int) -> list[Attendance]:
     """Return the sessions by which members are there: the running gateway alone can ask."""
     rows = tx.rows(_ATTENDING, (queue, most))
-    return [Attendance(row[0], row[1], bool(row[2]), bool(row[3])) for row in rows]
+    return [Attendance(*row[:3], *map(bool, row[3:])) for row in rows]
 
 
 def _overview(row: Any) -> Overview | None:

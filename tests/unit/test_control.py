@@ -32,7 +32,7 @@ STATE = Running(
 )
 
 
-ATTENDING = [Attendance(4, "pump1@gw.example/w", able=True, stalled=False)]
+ATTENDING = [Attendance(4, "pump1@gw.example/w", 1, able=True, stalled=False, laden=False)]
 
 
 async def there(queue: int) -> There:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from edge.admin import queue as admin
+from edge.limits import Limits
+from edge.store import queue_view
 from tests.helpers.queues import (
     NODE,
     ONE,
@@ -15,6 +18,7 @@ from tests.helpers.queues import (
     TWO,
     Word,
     given,
+    offer,
     prepare,
     publish,
     retract,
@@ -100,3 +104,15 @@ def test_a_worker_whose_items_are_deleted_has_room_again(gateway: Gateway, tmp_p
     assert retract(gateway, ONE, "a").error == ("cancel", "item-not-found")
     publish(gateway, "c", by=PUBLISHER)
     assert given(gateway, ONE) == ["c"]
+
+
+def test_a_worker_that_has_too_many_bytes_is_seen(tmp_path: Path) -> None:
+    made = Gateway(new_database(tmp_path), Limits(unacknowledged_bytes=64 * 1024))
+    with closing(made) as gateway:
+        prepare(gateway)
+        work(gateway, ONE, requests=5)
+        offer(gateway, "large", text="x" * 70_000)
+        publish(gateway, "b")
+        assert states(gateway) == {"large": "locked", "b": "ready"}
+        (one,) = gateway.tx(lambda tx: queue_view.attending(tx, 1, 10))
+        assert (one.session, one.in_flight, one.laden) == (ONE, 1, True)

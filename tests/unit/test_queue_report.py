@@ -76,8 +76,9 @@ def give(gateway: Gateway, item: str, subscription: int, holder: str) -> None:
     gateway.tx(unit)
 
 
-def there(subscription: int, session: str = FIRST, **what: bool) -> Attendance:
-    return Attendance(subscription, session, **({"able": True, "stalled": False} | what))
+def there(subscription: int, session: str = FIRST, has: int = 0, **what: bool) -> Attendance:
+    flags = {"able": True, "stalled": False, "laden": False} | what
+    return Attendance(subscription, session, has, **flags)
 
 
 def test_a_locked_item_says_by_whom_since_when_and_until_when(gateway: Gateway) -> None:
@@ -126,7 +127,7 @@ def test_who_has_how_many_is_told(gateway: Gateway) -> None:
     node(gateway)
     busy, able = join(gateway, takes=1), join(gateway, SECOND, takes=2)
     give(gateway, "one", busy, FIRST)
-    there_now = [there(busy), there(able, SECOND)]
+    there_now = [there(busy, has=1), there(able, SECOND)]
     assert told(gateway, "two", there_now) == (
         "NEXT",
         "nothing holds it up: it goes out next",
@@ -142,7 +143,7 @@ def test_who_gave_it_back_is_told(gateway: Gateway) -> None:
     busy, free = join(gateway, takes=1), join(gateway, SECOND)
     give(gateway, "one", busy, FIRST)
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET holder = ? WHERE item = 'two'", (SECOND,)))
-    assert told(gateway, "two", [there(busy), there(free, SECOND)]) == (
+    assert told(gateway, "two", [there(busy, has=1), there(free, SECOND)]) == (
         "GIVEN_BACK",
         f"{SECOND} gave it back; it waits for another: {FIRST} has 1 of 1",
     )
@@ -177,11 +178,15 @@ def test_who_takes_nothing_at_its_level_is_told(gateway: Gateway) -> None:
     member = gateway.tx(share)
     assert told(gateway, "one", [there(member, able=False)]) == (
         "UNABLE",
-        f"no member that is there takes messages at its level: {FIRST} (level 2)",
+        f"no member that is there takes messages at its level, or has said so: {FIRST} (level 2)",
     )
     assert told(gateway, "one", [there(member, stalled=True)]) == (
         "STALLED",
         f"too much waits already in the outbox of who has room: {FIRST}",
+    )
+    assert told(gateway, "one", [there(member, laden=True)]) == (
+        "LADEN",
+        f"who has room for more items has too many bytes of them: {FIRST}",
     )
     gateway.tx(lambda tx: tx.run("UPDATE queue_items SET until = NULL"))
     assert told(gateway, "held", [])[1].endswith(", which has not taken it yet; delivery 1 of 5")
@@ -192,7 +197,7 @@ def test_for_whom_an_item_waits_is_told(gateway: Gateway) -> None:
     favourite, other = join(gateway, takes=1), join(gateway, SECOND)
     give(gateway, "one", favourite, FIRST)
     gateway.tx(lambda tx: queues.favour(tx, 1, favourite))
-    attending = [there(favourite), there(other, SECOND)]
+    attending = [there(favourite, has=1), there(other, SECOND)]
     assert told(gateway, "two", attending) == (
         "BOUND",
         f"all goes to {WORKER}, which has as many as it takes",
@@ -244,14 +249,20 @@ def test_who_is_there_is_bound_available_and_not_waiting_to_be_resumed(gateway: 
 
 @pytest.mark.parametrize(
     ("level", "takes", "downgrade", "able"),
-    [(0, "", 0, True), (1, "", 0, False), (1, "urn:xmpp:qos", 0, True), (2, None, 1, True)],
+    [
+        (0, "", 0, True),
+        (1, "", 0, False),
+        (1, "urn:xmpp:qos", 0, True),
+        (2, "", 1, True),
+        (2, None, 1, False),
+    ],
 )
 def test_who_takes_its_level_is_known(
     gateway: Gateway, level: int, takes: str | None, downgrade: int, able: bool
 ) -> None:
     gateway.tx(lambda tx: queued.join(tx, queued.share(tx), FIRST, qos=level))
+    gateway.tx(lambda tx: tx.run("UPDATE accounts SET downgrade = ?", (downgrade,)))
     gateway.bind(FIRST)
     gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET qos = ?", (takes,)))
-    gateway.tx(lambda tx: tx.run("UPDATE accounts SET downgrade = ?", (downgrade,)))
     (one,) = gateway.tx(lambda tx: queue_view.attending(tx, 1, 10))
     assert (one.session, one.able) == (FIRST, able)
