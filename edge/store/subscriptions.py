@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 
+BATCH: Final = 64
+"""How many subscriptions end in one unit of work, of those that nobody has come back for."""
+
 _FILTERS: Final = "filters"
 
 
@@ -77,11 +80,9 @@ UPDATE subscriptions SET qos = ?, requests = ?, presence = ?, options = ? WHERE 
 """
 _REMOVE: Final = "DELETE FROM subscriptions WHERE id = ?"
 _GET: Final = f"{_COLUMNS} WHERE s.id = ?"
-_BY_SUBID: Final = f"{_COLUMNS} WHERE s.subid = ?"
 _FIND: Final = f"""{_COLUMNS}
 WHERE s.jid = ? AND s.node IS ? AND s.filter IS ? AND q.share IS ?
 """
-_OF_NODE: Final = f"{_COLUMNS} WHERE s.node = ? AND s.queue IS NULL ORDER BY s.id"
 _ALL_OF_NODE: Final = f"{_COLUMNS} WHERE s.node = ? ORDER BY s.id"
 _LISTENING: Final = f"""{_COLUMNS}
 WHERE s.node = ? AND s.queue IS NULL AND a.revoked IS NULL ORDER BY s.id
@@ -92,10 +93,16 @@ WHERE s.filter IS NOT NULL AND s.queue IS NULL AND a.revoked IS NULL ORDER BY s.
 _SHARES: Final = "SELECT id, filter FROM queues WHERE share IS NOT NULL ORDER BY id"
 _OF_QUEUE: Final = f"{_COLUMNS} WHERE s.queue = ? ORDER BY s.id"
 _OF_ACCOUNT: Final = f"{_COLUMNS} WHERE a.name = ? ORDER BY s.id"
-_OF_JID: Final = f"{_COLUMNS} WHERE s.jid = ? ORDER BY s.id"
 _ENDING: Final = f"""{_COLUMNS}
 WHERE s.jid = ? AND (s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL)) ORDER BY s.id
 """
+_UNATTENDED: Final = f"""{_COLUMNS}
+WHERE s.presence AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.full = s.jid)
+    AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.bare = s.jid)
+ORDER BY s.id LIMIT ?
+"""  # noqa: S608 - of constants
+_RETURNS: Final = "SELECT due FROM temp.returns"
+_AWAIT: Final = "INSERT OR REPLACE INTO temp.returns VALUES (1, ?)"
 _COUNT: Final = "SELECT count(*) FROM subscriptions"
 _COUNT_OF: Final = """
 SELECT count(*) FROM subscriptions WHERE account = (SELECT id FROM accounts WHERE name = ?)
@@ -163,11 +170,6 @@ def get(tx: Transaction, id: int) -> Subscription | None:
     return _one(tx.row(_GET, (id,)))
 
 
-def by_subid(tx: Transaction, subid: str) -> Subscription | None:
-    """Return a subscription by what names it to its subscriber."""
-    return _one(tx.row(_BY_SUBID, (subid,)))
-
-
 def find(
     tx: Transaction,
     jid: str,
@@ -180,18 +182,14 @@ def find(
     return _one(tx.row(_FIND, (jid, node, filter, share)))
 
 
-def of_node(tx: Transaction, node: int) -> list[Subscription]:
-    """Return the subscriptions to a node, but for members of its queue."""
-    return _all(tx.rows(_OF_NODE, (node,)))
-
-
 def all_of_node(tx: Transaction, node: int) -> list[Subscription]:
     """Return the subscriptions to a node, and the members of its queue."""
     return _all(tx.rows(_ALL_OF_NODE, (node,)))
 
 
 def listening(tx: Transaction, node: int) -> list[Subscription]:
-    """Return those of `of_node` whose accounts are not revoked."""
+    """Return the subscriptions to a node, but for members of its queue and those whose accounts are
+    revoked."""
     return _all(tx.rows(_LISTENING, (node,)))
 
 
@@ -205,11 +203,6 @@ def matching(tx: Transaction, name: str) -> list[Subscription]:
 def shares(tx: Transaction, name: str) -> list[int]:
     """Return the queues, by number, of the shares whose filters match a node's name."""
     return sorted(_known(tx).shares.match(name))
-
-
-def plain_filters(tx: Transaction) -> list[Subscription]:
-    """Return all subscriptions to filters, as `matching` does."""
-    return list(_known(tx).subscriptions.values())
 
 
 def of_queue(tx: Transaction, queue: int) -> list[Subscription]:
@@ -227,15 +220,30 @@ def of_account(tx: Transaction, account: str) -> list[Subscription]:
     return _all(tx.rows(_OF_ACCOUNT, (account,)))
 
 
-def of_session(tx: Transaction, jid: str) -> list[Subscription]:
-    """Return the subscriptions of exactly this JID, which may be a bare one."""
-    return _all(tx.rows(_OF_JID, (jid,)))
-
-
 def ending(tx: Transaction, jid: str) -> list[Subscription]:
     """Return the subscriptions of a JID that end when it is gone: those that were meant to, and the
     members of queue nodes."""
     return _all(tx.rows(_ENDING, (jid,)))
+
+
+def unattended(tx: Transaction) -> list[Subscription]:
+    """Return subscriptions that end with a session and have none, `BATCH` at most."""
+    return _all(tx.rows(_UNATTENDED, (BATCH,)))
+
+
+def awaited(tx: Transaction, patience: float) -> float | None:
+    """Return until which service second sessions of before the start may come back, or `None` when
+    that is over. It is `patience` seconds from the first time that this is asked."""
+    row = tx.row(_RETURNS)
+    if row is None:
+        tx.run(_AWAIT, (tx.now.service + patience,))
+        return tx.now.service + patience
+    return None if row[0] is None else float(row[0])
+
+
+def await_no_more(tx: Transaction) -> None:
+    """Note that who has not come back by now does not."""
+    tx.run(_AWAIT, (None,))
 
 
 def count(tx: Transaction, account: str | None = None) -> int:

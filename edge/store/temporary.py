@@ -65,6 +65,10 @@ CREATE TEMPORARY TABLE commands (
     since REAL NOT NULL -- service seconds
 ) STRICT;
 CREATE INDEX temp.commands_by_session ON commands (generation);
+CREATE TEMPORARY TABLE returns (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    due REAL -- service seconds until which sessions of before may come back; NULL when it is over
+) STRICT;
 CREATE TEMPORARY TABLE queue_members (
     subscription INTEGER NOT NULL,
     generation INTEGER NOT NULL, -- a session that the subscription may be served by

@@ -149,16 +149,14 @@ def test_a_subscription_is_found_by_all_that_names_it(kept: Kept) -> None:
         assert find(tx, full, filter="a/#") == filter
         assert find(tx, full, filter="a/#", share="s") == share
         assert find(tx, jid, filter="a/#") is None
-        assert subscriptions.by_subid(tx, "3") == share
         assert subscriptions.get(tx, filter.id) == filter
-        assert subscriptions.of_node(tx, 7) == subscriptions.listening(tx, 7) == [node]
+        assert subscriptions.listening(tx, 7) == [node]
         assert subscriptions.all_of_node(tx, 7) == [node, worker]
         assert subscriptions.of_queue(tx, queue) == [share]
         assert subscriptions.of_account(tx, "pump") == [node, filter, share, worker]
-        assert subscriptions.of_session(tx, full) == [filter, share, worker]
         assert subscriptions.ending(tx, full) == [filter, worker]
         assert subscriptions.ending(tx, jid) == []
-        assert subscriptions.plain_filters(tx) == [filter]
+        assert subscriptions.matching(tx, "a") == [filter]
         assert (subscriptions.count(tx), subscriptions.count(tx, "pump")) == (4, 4)
         assert subscriptions.count(tx, "nobody") == 0
 

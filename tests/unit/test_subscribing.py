@@ -638,6 +638,50 @@ def test_a_restart_ends_nothing(gateway: Gateway) -> None:
     assert heard(gateway, PUMP) == 2
 
 
+def test_who_does_not_come_back_after_a_restart_is_gone(gateway: Gateway) -> None:
+    for node, jid in ((NODE, PUMP), (NODE, TWIN), ("plant/#", BARE)):
+        full = jid if "/" in jid else PUMP
+        subscribe(gateway, full, node, jid, expire="presence")
+    subscribe(gateway, METER, "meter/#", expire="presence")
+    subscribe(gateway, METER, NODE)
+    gateway.crash()
+    gateway.ring()
+    until = gateway.clock.service + gateway.limits.resume_time
+    assert gateway.due == until
+    gateway.bind(TWIN)
+    gateway.clock.service = until
+    gateway.ring()
+    assert [one["jid"] for one in shown(gateway, TWIN)] == [TWIN, BARE]
+    assert [one["node"] for one in shown(gateway, METER)] == [NODE]
+    gateway.leave(TWIN)
+    gateway.ring()
+    assert shown(gateway, PUMP) == []
+
+
+def test_many_who_do_not_come_back_are_gone_step_by_step(tmp_path: Path) -> None:
+    gateway = _gateway(tmp_path)
+    for number in range(70):
+        subscribe(gateway, PUMP, f"a{number}/#", expire="presence")
+    gateway.crash()
+    for _time in range(3):
+        gateway.ring()
+        gateway.clock.service += gateway.limits.resume_time
+    assert shown(gateway, PUMP) == []
+    gateway.close()
+
+
+def test_a_filter_reaches_what_an_owners_roster_allows(gateway: Gateway) -> None:
+    create(gateway, METER, "plant/close", access_model="presence")
+    subscribe(gateway, PUMP, "plant/#", PUMP)
+    publish(gateway, "plant/close")
+    assert heard(gateway, PUMP) == 0
+    gateway.send(PUMP, f"<presence type='subscribe' to='meter@{DOMAIN}'/>")
+    gateway.send(METER, f"<presence type='subscribed' to='{BARE}'/>")
+    gateway.sends(PUMP)
+    publish(gateway, "plant/close")
+    assert heard(gateway, PUMP) == 1
+
+
 def test_the_service_says_what_it_does(gateway: Gateway) -> None:
     query = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
     reply = gateway.send(PUMP, f"<iq type='get' id='d' to='{SERVICE}'>{query}</iq>")

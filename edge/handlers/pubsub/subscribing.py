@@ -4,7 +4,8 @@ A JID has one subscription to a node, to a filter, or in a share: who subscribes
 the one that there is, with the options that came with the request. A subscription ends when its
 subscriber, an owner, or the loss of a right ends it; a member of a queue node's, and whoever asked
 for that, also when its session goes, or the last one of a bare JID. A restart of the gateway ends
-none. What a subscription is to is read by `targets`; what is in queues is `handlers.queues`'.
+none by itself; but what was asked to end with a session does if nobody comes back for it. What a
+subscription is to is read by `targets`; what is in queues is `handlers.queues`'.
 """
 
 from __future__ import annotations
@@ -296,6 +297,24 @@ def _end_with(house: House, tx: Transaction, sender: Sender, why: Why, *, last: 
             end(house, tx, subscription, why)
 
 
+def due(house: House, tx: Transaction) -> None:
+    """End what was to end with a session of before the start that has not come back: it has as much
+    time as if only its connection were lost."""
+    until = subscriptions.awaited(tx, house.limits.resume_time)
+    if until is None:
+        return
+    found = subscriptions.unattended(tx)
+    if found and tx.now.service < until:
+        tx.wake_at(until)
+        return
+    for subscription in found:
+        end(house, tx, subscription, Why.GONE)
+    if len(found) == subscriptions.BATCH:
+        tx.wake_at(tx.now.service)
+    else:
+        subscriptions.await_no_more(tx)
+
+
 def tend(house: House, tx: Transaction) -> None:
     """End the shares whose members' accounts were removed by another process."""
     for queue in subscriptions.deserted(tx):
@@ -311,6 +330,7 @@ FEATURE = Feature(
     of_pubsub=(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications"),
     away=(away,),
     gone=(gone,),
+    due=(due,),
     changed=(tend,),
     accounts=True,
 )
