@@ -280,51 +280,6 @@ def _least(members: Iterable[Member], avoid: str | None) -> Member | None:
     return min(free, key=lambda member: (member.in_flight, member.turn), default=None)
 
 
-# Why an item does not move
-
-
-class Why(Enum):
-    """The reason why an item is where it is."""
-
-    LOCKED = "a member has it"
-    DELAYED = "its time has not come"
-    DEAD = "it is dead"
-    NO_MEMBER = "the queue has no member"
-    NOBODY_THERE = "no member is there"
-    ALL_BUSY = "all members that are there have as many as they take"
-    BEHIND = "others are before it"
-    OF_ONE = "it is for one member, which has no room or is away"
-    NEXT = "it is the next"
-
-
-class Facts(NamedTuple):
-    """What is known of an item and its queue: `members` are all subscriptions, `there` those with a
-    session that takes items, `free` those with room; `ahead` items are before it."""
-
-    state: str
-    members: int
-    there: int
-    free: int
-    ahead: int
-    choice: Choice = Choice.LEAST_LOADED
-
-
-def why(facts: Facts) -> Why:
-    """Return why an item does not move."""
-    of_state = {"locked": Why.LOCKED, "delayed": Why.DELAYED, "dead": Why.DEAD}
-    if facts.state in of_state:
-        return of_state[facts.state]
-    if not facts.members:
-        return Why.NO_MEMBER
-    if not facts.there:
-        return Why.NOBODY_THERE
-    if not facts.free:
-        return Why.ALL_BUSY
-    if facts.choice is not Choice.LEAST_LOADED:
-        return Why.OF_ONE
-    return Why.BEHIND if facts.ahead else Why.NEXT
-
-
 def diagram(kind: Kind) -> str:
     """Draw what becomes of an item of a kind as a Mermaid state diagram."""
     names = {Fate.READY_FOR_ANOTHER: "ready", Fate.STAYS: "locked"}
@@ -333,5 +288,7 @@ def diagram(kind: Kind) -> str:
         return "\n".join([*lines[:2], "    ready --> [*]: sent"])
     for loss, fate in FATES[kind].items():
         lines.append(f"    locked --> {names.get(fate, fate.value)}: {loss.value}")
-    lines += ["    locked --> dead: it comes back too often", "    locked --> [*]: done"]
+    if not _BACK.isdisjoint(FATES[kind].values()):
+        lines.append("    locked --> dead: it comes back too often")
+    lines.append("    locked --> [*]: done")
     return "\n".join([*lines, "    dead --> ready: requeued"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from edge.rules.queue import Choice, slot
+from edge.rules.queue import MAX_DELIVERIES, Choice, slot
 from edge.rules.quota import Usage
 from edge.store import queue_slots
 
@@ -23,6 +23,10 @@ OVERHEAD: Final = 128
 
 BATCH: Final = 64
 """How many items change by time in one unit of work."""
+
+
+LOCK_TIMEOUT: Final = 60.0
+"""Seconds that an item of a queue node is locked, if the node does not say; shares use none."""
 
 
 class Queue(NamedTuple):
@@ -170,8 +174,8 @@ def add_of_node(
     tx: Transaction,
     node: int,
     policy: str = "least-loaded",
-    lock_timeout: float = 60.0,
-    max_deliveries: int = 5,
+    lock_timeout: float = LOCK_TIMEOUT,
+    max_deliveries: int = MAX_DELIVERIES,
 ) -> Queue:
     """Make the queue of a node, by its number; `lock_timeout` is in seconds."""
     return _added(tx, (node, None, None, policy, lock_timeout, max_deliveries))
@@ -179,7 +183,7 @@ def add_of_node(
 
 def add_share(tx: Transaction, share: str, filter: str, policy: str = "least-loaded") -> Queue:
     """Make the queue of a share."""
-    return _added(tx, (None, share, filter, policy, 60.0, 5))
+    return _added(tx, (None, share, filter, policy, LOCK_TIMEOUT, MAX_DELIVERIES))
 
 
 def _added(tx: Transaction, values: tuple[Any, ...]) -> Queue:

@@ -2,25 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules import queue
 from edge.rules.queue import (
     SLOTS,
     Assignment,
     Choice,
-    Facts,
     Fate,
     Kind,
     Loss,
     Member,
     Waiting,
-    Why,
     assign,
     diagram,
     fate,
     kind,
     open_slots,
     slot,
-    why,
 )
 
 
@@ -171,27 +167,6 @@ def test_slots_are_open_whose_member_has_room() -> None:
     assert slot("p@gw.example/a") == slot("p@gw.example/b")
 
 
-# Why
-
-
-@pytest.mark.parametrize(
-    ("facts", "reason"),
-    [
-        (Facts("locked", 1, 1, 1, 0), Why.LOCKED),
-        (Facts("delayed", 1, 1, 1, 0), Why.DELAYED),
-        (Facts("dead", 1, 1, 1, 0), Why.DEAD),
-        (Facts("ready", 0, 0, 0, 0), Why.NO_MEMBER),
-        (Facts("ready", 2, 0, 0, 0), Why.NOBODY_THERE),
-        (Facts("ready", 2, 1, 0, 0), Why.ALL_BUSY),
-        (Facts("ready", 2, 2, 1, 3), Why.BEHIND),
-        (Facts("ready", 2, 2, 1, 0), Why.NEXT),
-        (Facts("ready", 2, 2, 1, 0, Choice.HASH), Why.OF_ONE),
-    ],
-)
-def test_why_an_item_does_not_move(facts: Facts, reason: Why) -> None:
-    assert why(facts) is reason
-
-
 @pytest.mark.parametrize("of", Kind)
 def test_the_diagram_shows_each_loss(of: Kind) -> None:
     drawn = diagram(of)
@@ -199,4 +174,4 @@ def test_the_diagram_shows_each_loss(of: Kind) -> None:
     shown = [loss for loss in Loss if f": {loss.value}" in drawn]
     assert shown == ([] if of is Kind.SHARE_0 else list(Loss))
     assert ("locked --> ready: it gave it back" in drawn) is (of in (Kind.NODE, Kind.SHARE_1))
-    assert queue.diagram(of) == drawn
+    assert ("it comes back too often" in drawn) is (of in (Kind.NODE, Kind.SHARE_1))
