@@ -29,7 +29,7 @@ PER_ACCOUNT: Final = 100
 IN_ONE: Final = 20_000
 """Items that are written in one transaction."""
 
-FILTERS: Final = ("site{n}/+/temp", "+/boiler{n}/temp", "plant/+/temp{n}/#", "plant/line{n}/#")
+FILTERS: Final = ("site{n}/+/temp", "+/tank{n}/temp", "plant/+/temp{n}/#", "plant/line{n}/#")
 """Filters that the measured node does not fit, in turn: some fit its first levels."""
 
 
