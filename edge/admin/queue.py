@@ -18,7 +18,7 @@ from edge.rules.topic import BadFilter
 from edge.store import meta, queue_care, queue_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from edge.admin.control import There
@@ -30,7 +30,8 @@ PAGE: Final = 100
 """Queues read at once."""
 
 BATCH: Final = 10_000
-"""Items that are requeued in one transaction: the gateway waits meanwhile."""
+"""Items that are requeued or deleted in one transaction: the gateway waits meanwhile, for some
+tenths of a second."""
 
 
 class Shown(NamedTuple):
@@ -116,19 +117,23 @@ def requeue(folder: Path, name: str, items: Sequence[str]) -> int:
 
 def requeue_all(folder: Path, name: str) -> int:
     """Let all dead items of a queue wait again; returns how many."""
-    count = 0
-    while True:
-        with changing(folder) as tx:
-            done = queue_care.requeue_all(tx, find(tx, name), BATCH)
-        count += done
-        if done < BATCH:
-            return count
+    return _in_batches(folder, name, queue_care.requeue_all)
 
 
 def purge(folder: Path, name: str) -> int:
     """Delete the items of a queue, for good; returns how many they were."""
-    with changing(folder) as tx:
-        return queue_care.purge(tx, find(tx, name))
+    return _in_batches(folder, name, queue_care.purge)
+
+
+def _in_batches(folder: Path, name: str, do: Callable[[Transaction, Overview, int], int]) -> int:
+    """Do something to so many items of a queue at a time; returns to how many in all."""
+    count = 0
+    while True:
+        with changing(folder) as tx:
+            done = do(tx, find(tx, name), BATCH)
+        count += done
+        if done < BATCH:
+            return count
 
 
 def overview(folder: Path, name: str) -> Overview:

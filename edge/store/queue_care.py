@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 _UNTIL: Final = """
 UPDATE queue_items SET until = ?, deliveries = min(deliveries, max(1, ? - 1)) WHERE id = ?
 """
-_PURGE: Final = "DELETE FROM queue_items WHERE queue = ? AND (?2 OR state <> 'locked')"
+_PURGE: Final = """
+DELETE FROM queue_items WHERE id IN (
+    SELECT id FROM queue_items WHERE queue = ?1 AND (?2 OR state <> 'locked') LIMIT ?3
+)
+"""
 _SAME: Final = 100
 """Items of one ItemID that are looked at: a share has one of each node, a node's queue one."""
 
@@ -86,14 +90,15 @@ def requeue_all(tx: Transaction, queue: Overview, most: int, by: str | None = No
     return len(dead)
 
 
-def purge(tx: Transaction, queue: Overview, by: str | None = None) -> int:
-    """Delete the items of a queue; returns how many they were.
+def purge(tx: Transaction, queue: Overview, most: int, by: str | None = None) -> int:
+    """Delete the items of a queue, `most` at most; returns how many they were.
 
     Of a node's, also those that are locked: their workers are told so when they delete them. What
     a share has handed to members stays theirs.
     """
-    count = tx.run(_PURGE, (queue.id, queue.node is not None)).rowcount
-    _log(tx, queue, "purged", by, "Warning", count)
+    count = tx.run(_PURGE, (queue.id, queue.node is not None, most)).rowcount
+    if count:
+        _log(tx, queue, "purged", by, "Warning", count)
     return count
 
 

@@ -282,6 +282,16 @@ def test_the_items_of_a_queue_are_deleted(folder: Path) -> None:
     assert (event.value, event.unit, event.level) == (5.0, "items", "Warning")
 
 
+def test_many_items_are_deleted_in_several_steps(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.admin.queue.BATCH", 2)
+    assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
+    assert [event.value for event in logged(folder, "purged")] == [2.0, 2.0, 1.0]
+    assert ok(queue(folder, "purge", "work", "--yes")) == "0 deleted\n"
+    assert len(logged(folder, "purged")) == 3
+
+
 def test_what_members_of_a_share_have_stays_theirs(folder: Path) -> None:
     assert ok(queue(folder, "purge", SHARE, "--yes")) == "4 deleted\n"
     assert states(folder, 2) == {"held": "locked"}

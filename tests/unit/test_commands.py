@@ -429,7 +429,7 @@ def test_the_owner_deletes_all(gateway: Gateway) -> None:
     assert do(gateway, "purge", node="work").error == ("modify", "bad-request")
     assert do(gateway, "purge", node="work", sure="0").error == ("modify", "bad-request")
     assert len(gateway.tx(queued.states)) == 5
-    assert note(do(gateway, "purge", node="work", sure="1")) == ("info", "5 deleted")
+    assert note(do(gateway, "purge", node="work", sure="1")) == ("info", "5 deleted, 0 are left")
     assert gateway.tx(queued.states) == {}
     (event,) = gateway.events("system", "purged")
     assert (event.value, event.level, event.source) == (5.0, "Warning", "olga@gw.example")

@@ -43,15 +43,17 @@ ITEMS: Final = 10
 TABLE_BYTES: Final = 16 * 1024
 """Letters in what is told of items, and of members: an answer has room in any stream."""
 
-REQUEUED: Final = 1000
-"""Dead items that one command lets wait again: a unit of work is short."""
+BATCH: Final = 1000
+"""Items that one command lets wait again, or deletes: a unit of work is short."""
 
 _NODE: Final = Field("node", "text-single", required=True, label="The node")
 _ITEM: Final = Field("item", "text-single", label="The ItemID; none: the first of each state")
 _THE_ITEM: Final = Field("item", "text-single", required=True, label="The ItemID")
 _DEAD: Final = Field("items", "text-multi", label="The ItemIDs, one a line")
-_ALL: Final = Field("all", "boolean", ("0",), label=f"All that are dead, {REQUEUED} at a time")
-_SURE: Final = Field("sure", "boolean", ("0",), required=True, label="Delete all items for good")
+_ALL: Final = Field("all", "boolean", ("0",), label=f"All that are dead, {BATCH} at a time")
+_SURE: Final = Field(
+    "sure", "boolean", ("0",), required=True, label=f"Delete all items for good, {BATCH} at a time"
+)
 
 _COLUMNS: Final = (
     Field("item", "text-single", label="Item"),
@@ -113,7 +115,7 @@ def requeue(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcom
         if items:
             count = queue_care.requeue(tx, queue, items, sender.bare)
         else:
-            count = queue_care.requeue_all(tx, queue, REQUEUED, sender.bare)
+            count = queue_care.requeue_all(tx, queue, BATCH, sender.bare)
     except SetupError as error:
         return Outcome(str(error), failed=True)
     pump(house, tx, queue.id)
@@ -125,9 +127,9 @@ def purge(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
     queue = _queue(house, tx, sender, form)
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "it is not said that it is sure")
-    count = queue_care.purge(tx, queue, sender.bare)
+    count = queue_care.purge(tx, queue, BATCH, sender.bare)
     queue_members.recount(tx, queue.id, house.limits.unacknowledged_bytes)
-    return Outcome(f"{count} deleted")
+    return Outcome(f"{count} deleted, {queue.items - count} are left")
 
 
 def _queue(house: House, tx: Transaction, sender: Sender, form: Form) -> Overview:
