@@ -154,6 +154,8 @@ def test_an_iq_error_with_all_it_may_say() -> None:
     assert str(StanzaError("gone")) == "cancel/gone"
     empty = serialize.iq_error(stanza(b"<iq id='1'/>"), error)
     assert len(tree(empty)) == 1
+    other = StanzaError("gone", echo=True, instead=b"<q xmlns='w'/>")
+    assert tree(serialize.iq_error(request, other))[0].tag == "{w}q"
 
 
 def test_a_message_error() -> None:

@@ -284,9 +284,9 @@ def away(house: House, tx: Transaction, sender: Sender) -> None:
 
 def gone(house: House, tx: Transaction, sender: Sender) -> None:
     """End what ends with a session that is over, while the gateway goes on."""
-    own = [s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation]
-    others = [s for s in sessions.of(tx, sender.bare) if s.generation != sender.generation]
-    shown = any(session.available for session in own)
+    found = sessions.of(tx, sender.bare)
+    others = [session for session in found if session.generation != sender.generation]
+    shown = any(s.available for s in found if s.generation == sender.generation)
     there = any(session.available for session in others) if shown else bool(others)
     _end_with(house, tx, sender, Why.GONE, last=not there)
 
