@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 _LIMITS: Final = WorkLimits()
 _RECONNECT: Final = Reconnect()
 _NOT_ITS_OWN: Final = ("item-not-found", "conflict", "forbidden", "unexpected-request")
+_SESSIONS: Final = 2  # what a lost session left in hand, and what the next was given
 _STREAM: Final = {"allow_resume": False}  # a new session is told what the old one was not
 
 
@@ -237,16 +238,23 @@ class Worker:
         if told.node != self._node or self._jobs is None:
             return
         if told.kind is Kind.PUBLISHED:
-            payload = "" if told.payload is None else messages.write(told.payload)
-            self._drop(told.item)
-            task = asyncio.create_task(self._do(Job(told.item, payload, told.times)))
-            self._at[told.item] = task
+            self._begin(told)
         elif told.kind is Kind.DELETED:
             self._drop(told.item)
             self._guarded(lambda: self.jobs.commit(told.item, self._commit))
         else:
             self._drop(told.item)
             self._guarded(lambda: self.jobs.undo(told.item))
+
+    def _begin(self, told: Told) -> None:
+        """Begin an item, if need be anew; of more than was asked for, each is given back."""
+        self._drop(told.item)
+        if len(self._at) >= _SESSIONS * self._limits.requests:
+            self._aside(self._give_back(told.item))
+            return
+        payload = "" if told.payload is None else messages.write(told.payload)
+        task = asyncio.create_task(self._do(Job(told.item, payload, told.times)))
+        self._at[told.item] = task
 
     async def _do(self, job: Job) -> None:
         """Work on an item, then ask for its deletion, or give it back."""

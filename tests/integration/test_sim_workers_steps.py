@@ -234,6 +234,21 @@ async def test_an_item_that_comes_again_is_begun_anew(
         assert len(at.service.all("retract")) == len(at.work.committed) == 1
 
 
+async def test_of_more_than_it_asked_for_it_gives_back(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    async with working(certificate, tmp_path) as at:
+        at.work.go.clear()
+        for number in range(7):  # it asked for three, and may have three of a lost session
+            at.service.tell(ITEM.replace("j1", f"j{number}"))
+        unlock = await at.service.asked("unlock")
+        assert unlock.payload[0][0].get("id") == "j6"
+        assert at.worker.in_hand == 6
+        at.service.tell(ITEM.replace("j1", "j5"))  # again: that is no more
+        await at.until(lambda: len(at.work.began) == 7)
+        assert len(at.service.all("unlock")) == 1
+
+
 @pytest.mark.parametrize(
     ("kind", "condition", "state"),
     [
