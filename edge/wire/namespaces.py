@@ -45,6 +45,16 @@ DELAY = "urn:xmpp:delay"
 OFFLINE = "msgoffline"
 CHAT_STATES = "http://jabber.org/protocol/chatstates"
 
+# What clients put beside the contents of a message, about the message itself
+ABOUT = (
+    CHAT_STATES,
+    DELAY,
+    "urn:xmpp:sid:0",
+    "urn:xmpp:receipts",
+    "urn:xmpp:chat-markers:0",
+    "urn:xmpp:hints",
+)
+
 # Quality of service: the specification's, and the two that the other known implementation moved to
 QOS = "urn:xmpp:qos"
 QOS_NF = "urn:nf:iot:qos:1.0"

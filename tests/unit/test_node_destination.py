@@ -120,7 +120,20 @@ def test_an_assured_message_is_published_once(gateway: Gateway) -> None:
     assert len(kept(gateway)) == 2
 
 
+@LEVELS
+def test_what_clients_say_of_the_message_itself_is_passed_over(
+    gateway: Gateway, level: int
+) -> None:
+    about = (
+        "<origin-id xmlns='urn:xmpp:sid:0' id='1'/><request xmlns='urn:xmpp:receipts'/>"
+        "<store xmlns='urn:xmpp:hints'/>"
+    )
+    send(gateway, level, about + NAMED)
+    assert kept(gateway) == ["r1"]
+
+
 UNREADABLE = [
+    "<store xmlns='urn:xmpp:hints'/>",
     "",
     reading(1) + reading(2),
     f"<item xmlns='http://jabber.org/protocol/pubsub'>{reading(1) * 2}</item>",

@@ -1,9 +1,9 @@
 """Nodes as the destination of messages: what is sent to `pubsub.DOMAIN/NODE` is published there.
 
 A message has one element, which is the payload; an `<item/>` of publish-subscribe is the item, with
-its ItemID. Without one the ItemID is drawn by chance: that a message in custody is published once
-is the work of custody. The service itself takes no messages. Source: PROTOCOL decisions on custody
-(docs/protocol.md).
+its ItemID. What clients put beside it about the message itself is passed over. Without an ItemID one
+is drawn by chance: that a message in custody is published once is the work of custody. The service
+itself takes no messages. Source: PROTOCOL decisions on custody (docs/protocol.md).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edge.rules.quota import Usage
 from edge.store import dead, space
 from edge.store.dead import Letter
 from edge.wire.errors import FragmentError, StanzaError
-from edge.wire.namespaces import PUBSUB, QOS_ALL, clark, namespace
+from edge.wire.namespaces import ABOUT, PUBSUB, QOS_ALL, clark, namespace
 from edge.wire.nested import opened
 from edge.wire.stanza import anywhere
 
@@ -57,7 +57,7 @@ def read(body: bytes) -> Contents:
         message = opened(body)
         if message.name in _EMBEDDED:
             message = opened(as_stanza(body))
-        found = message.children
+        found = [one for one in message.children if namespace(one.name) not in ABOUT]
     except FragmentError as error:
         return Contents([], str(error))
     if len(found) != 1:
