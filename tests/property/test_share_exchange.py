@@ -47,6 +47,9 @@ class Shares(RuleBasedStateMachine):
         self.held: dict[tuple[str, str], str] = {}
         self.published: list[str] = []
         self.had: Counter[str] = Counter()
+        for user in NAMES:
+            self.come(user)
+            self.join(user)
 
     def teardown(self) -> None:
         self.settle()
@@ -61,13 +64,14 @@ class Shares(RuleBasedStateMachine):
 
     # What happens
 
-    @rule()
-    def publish(self) -> None:
-        number = f"i{len(self.published)}"
-        self.published.append(number)
-        publish(self.gateway, number, full=PUBLISHER)
-        if not self.members:
-            self.had[number] += 1  # nobody shares it
+    @rule(count=st.integers(1, 4))
+    def publish(self, count: int) -> None:
+        for _ in range(count):
+            item = f"i{len(self.published)}"
+            self.published.append(item)
+            publish(self.gateway, item, full=PUBLISHER)
+            if not self.members:
+                self.had[item] += 1  # nobody shares it
 
     @rule(user=WHO)
     def come(self, user: str) -> None:
@@ -86,11 +90,13 @@ class Shares(RuleBasedStateMachine):
             leave(self.gateway, self.full(user))
             self.members.remove(user)
 
-    @rule(user=WHO, arrive=st.integers(0, 3))
-    def cut(self, user: str, arrive: int) -> None:
+    @rule(user=WHO, answered=st.integers(0, 2), arrive=st.integers(0, 3))
+    def cut(self, user: str, answered: int, arrive: int) -> None:
         """End a session; some of what is on its way still arrives, no answer comes back."""
         if not self.there(user):
             return
+        if answered:
+            self.answer(user, answered, "")
         self.look(user)
         for _ in range(min(arrive, len(self.pending[user]))):
             self.take(user)
@@ -222,8 +228,11 @@ class AtLevel2(Shares):
 
 EXAMPLES: Final = 400 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 12
 
+SETTINGS: Final = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+
 TestAtLevel0 = AtLevel0.TestCase
+TestAtLevel0.settings = SETTINGS
 TestAtLevel1 = Shares.TestCase
+TestAtLevel1.settings = SETTINGS
 TestAtLevel2 = AtLevel2.TestCase
-for case in (TestAtLevel0, TestAtLevel1, TestAtLevel2):
-    case.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)
+TestAtLevel2.settings = SETTINGS
