@@ -117,11 +117,13 @@ def publish_and_subscribe(tx: Transaction) -> None:
         tx.run(_ITEM, (node, item, PUMP, size))
     tx.run("INSERT INTO queues (node) VALUES (3)")
     tx.run("INSERT INTO queues (share, filter) VALUES ('pool', 'a/#')")
-    for name, node, filter_, queue in (
+    members: list[tuple[str, int | None, str | None, int | None]] = [
         *(("pump1", 1, None, None), ("pump1", None, "#", None)),
         ("valve", 3, None, 1),
-    ):
-        tx.run(_SUBSCRIPTION, (f"{name}{node}", f"{name}@gw.example", node, filter_, queue, name))
+    ]
+    for name, *what in members:
+        jid = f"{name}@gw.example"
+        tx.run(_SUBSCRIPTION, (f"{name}{what[0]}", jid, *what, name))
     for queue, state, size in ((1, "ready", 5), (1, "dead", 6), (2, "locked", 70)):
         tx.run(_QUEUE_ITEM, (queue, PUMP, state, size))
     tx.run(_NOTIFICATION, (f"{VALVE}/fw", "valve"))
