@@ -27,11 +27,15 @@ from tests.helpers.queues import (
     work,
 )
 from tests.helpers.store import Gateway, new_database, read_element
-from tests.helpers.subscribing import PUBSUB, ask, element, request
+from tests.helpers.subscribing import OWNER as NODES
+from tests.helpers.subscribing import PUBSUB, ask, element, form, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+THREE = "other@gw.example/w"
 
 
 @pytest.fixture
@@ -180,6 +184,84 @@ def test_sessions_of_a_bare_jid_take_turns_and_have_one_capacity(gateway: Gatewa
     work(gateway, ONE, requests=4, jid="one@gw.example")
     publish(gateway, *"abcdef")
     assert [len(given(gateway, full)) for full in (ONE, second)] == [2, 2]
+
+
+def test_by_hash_a_publishers_items_go_to_one_worker(gateway: Gateway) -> None:
+    configure(gateway, queue_policy="hash")
+    for full in (ONE, TWO):
+        work(gateway, full, requests=10)
+    by_publisher = {}
+    for number, by in enumerate((PUBLISHER, OTHER, OWNER, "two@gw.example/p", "x1@gw.example/p")):
+        if not gateway.is_bound(by):
+            gateway.add("x1") if by.startswith("x1") else None
+            gateway.bind(by)
+        publish(gateway, f"{number}a", f"{number}b", by=by)
+        by_publisher[by] = given(gateway, ONE), given(gateway, TWO)
+    assert all(sorted(map(len, found)) == [0, 2] for found in by_publisher.values())
+    assert any(found[0] for found in by_publisher.values())
+    assert any(found[1] for found in by_publisher.values())
+
+
+def test_what_waits_goes_by_hash_when_the_node_is_configured_so(gateway: Gateway) -> None:
+    publish(gateway, "a", "b", "c")
+    publish(gateway, "d", by=OTHER)
+    configure(gateway, queue_policy="hash")
+    work(gateway, ONE, requests=1)
+    assert given(gateway, ONE) == ["a"]
+    work(gateway, TWO, requests=10)
+    held = given(gateway, TWO)
+    assert held in ([], ["d"])  # what has the publisher of one that is in work waits
+    retract(gateway, ONE, "a")
+    configure(gateway, queue_policy="least-loaded")
+    publish(gateway, "e")
+    assert states(gateway)["e"] == "locked"
+
+
+def test_sticky_gives_all_to_one_worker_until_it_goes(gateway: Gateway) -> None:
+    configure(gateway, queue_policy="sticky")
+    work(gateway, ONE, requests=2)
+    work(gateway, TWO, requests=10)
+    publish(gateway, "a", "b", "c")
+    assert (given(gateway, ONE), given(gateway, TWO)) == (["a", "b"], [])
+    gateway.leave(ONE)
+    assert given(gateway, TWO) == ["a", "b", "c"]
+    work(gateway, ONE, requests=2)
+    publish(gateway, "d")
+    assert (given(gateway, ONE), given(gateway, TWO)) == ([], ["d"])
+
+
+def configure(gateway: Gateway, **config: str) -> None:
+    content = element("configure", form("node_config", config), node=NODE)
+    reply = ask(gateway, OWNER, content, ns=NODES)
+    assert reply.type == "result", (reply.error, reply.text)
+
+
+def test_more_than_one_unit_gives_goes_in_the_next(gateway: Gateway) -> None:
+    for full in (ONE, TWO, THREE):
+        gateway.bind(full) if full == THREE else None
+        work(gateway, full, requests=100)
+    gateway.crash()
+    gateway.bind(PUBLISHER)
+    publish(gateway, *(f"i{number}" for number in range(300)))
+    for full in (ONE, TWO, THREE):
+        gateway.bind(full)
+    gateway.ring()
+    assert gateway.due == gateway.clock.service
+    assert 0 < gateway.count("SELECT count(*) FROM queue_items WHERE state = 'locked'") < 300
+    gateway.ring()
+    for full in (ONE, TWO, THREE):
+        assert len(given(gateway, full)) == 100
+
+
+def test_a_purge_leaves_workers_with_room(gateway: Gateway) -> None:
+    work(gateway, ONE, requests=1)
+    publish(gateway, "a", "b")
+    reply = ask(gateway, OWNER, element("purge", node=NODE), ns=NODES)
+    assert reply.type == "result"
+    assert states(gateway) == {}
+    gateway.sends(ONE)
+    publish(gateway, "c")
+    assert given(gateway, ONE) == ["c"]
 
 
 # What is refused
