@@ -14,7 +14,7 @@ import msgspec
 from edge.rules.topic import Trie, parse_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from edge.store.database import Transaction
 
@@ -92,6 +92,7 @@ WHERE s.filter IS NOT NULL AND s.queue IS NULL AND a.revoked IS NULL ORDER BY s.
 """
 _SHARES: Final = "SELECT id, filter FROM queues WHERE share IS NOT NULL ORDER BY id"
 _OF_QUEUE: Final = f"{_COLUMNS} WHERE s.queue = ? ORDER BY s.id"
+_JIDS: Final = "SELECT jid FROM subscriptions WHERE queue = ? ORDER BY id"
 _OF_ACCOUNT: Final = f"{_COLUMNS} WHERE a.name = ? ORDER BY s.id"
 _ENDING: Final = f"""{_COLUMNS}
 WHERE s.jid = ? AND (s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL)) ORDER BY s.id
@@ -208,6 +209,13 @@ def shares(tx: Transaction, name: str) -> list[int]:
 def of_queue(tx: Transaction, queue: int) -> list[Subscription]:
     """Return the members of a queue."""
     return _all(tx.rows(_OF_QUEUE, (queue,)))
+
+
+def members(tx: Transaction, queue: int) -> Iterator[str]:
+    """Name the members of a queue by their bare JIDs, one after another: who has seen enough reads
+    no more of them."""
+    for (jid,) in tx.run(_JIDS, (queue,)):
+        yield jid.partition("/")[0]
 
 
 def has_members(tx: Transaction, queue: int) -> bool:

@@ -58,8 +58,4 @@ def shares(house: House, tx: Transaction, node: Node) -> list[int]:
     if not found:
         return found
     admitted = admits(house, tx, node)
-    return [
-        queue
-        for queue in found
-        if any(admitted(member.bare) for member in subscriptions.of_queue(tx, queue))
-    ]
+    return [q for q in found if any(map(admitted, subscriptions.members(tx, q)))]

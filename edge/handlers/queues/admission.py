@@ -56,8 +56,7 @@ def node_goes(house: House, tx: Transaction, node: Node) -> None:
     not have them."""
     admitted = matching.admits(house, tx, node)
     for queue in subscriptions.shares(tx, node.name):
-        members = subscriptions.of_queue(tx, queue)
-        if all(admitted(member.bare) for member in members):
+        if all(map(admitted, subscriptions.members(tx, queue))):
             continue
         count = queue_gates.bury(tx, queue, node.name, "its node was deleted")
         if count:
