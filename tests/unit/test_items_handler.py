@@ -179,6 +179,7 @@ def test_a_publisher_deletes_its_own_and_an_owner_all(gateway: Gateway) -> None:
     publish(gateway, VALVE, NODE, item("mine"))
     assert refused(retract(gateway, VALVE, NODE, "i0")) == ("auth", "forbidden")
     assert retract(gateway, VALVE, NODE, "mine").type == "result"
+    assert refused(retract(gateway, VALVE, NODE, "mine")) == ("cancel", "item-not-found")
     publish(gateway, VALVE, NODE, item("mine"))
     assert retract(gateway, PUMP, NODE, "mine").type == "result"
 

@@ -172,7 +172,7 @@ def _retract(
 ) -> None:
     """Delete an item; `notify` tells whether to tell of it, `None` to do as the node does."""
     found = items.get(tx, node.id, id)
-    own = found is not None and found.publisher.partition("/")[0] == sender.bare
+    own = found is None or found.publisher.partition("/")[0] == sender.bare
     role = rights.affiliation(tx, node, sender.bare)
     if not affiliation.may_delete_items(role, own=own):
         raise pubsub.refusal("forbidden")
