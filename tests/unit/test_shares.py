@@ -548,6 +548,21 @@ def test_at_level_2_what_was_received_is_in_doubt_when_the_subscription_ends(
     assert states(gateway) == []
 
 
+def test_at_level_2_a_plain_message_on_its_way_is_in_doubt_when_the_subscription_ends(
+    gateway: Gateway,
+) -> None:
+    gateway.tx(lambda tx: accounts.set_downgrade(tx, "valve", downgrade=True))
+    able(gateway, VALVE, qos="")
+    join(gateway, VALVE, qos="2")
+    publish(gateway, "i1")
+    join(gateway, CAM, qos="2")
+    leave(gateway, VALVE)
+    assert given(gateway, CAM) == []
+    assert waiting(gateway) == []
+    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    assert (letter.state, letter.session) == ("in doubt", None)
+
+
 def test_at_level_2_one_in_doubt_that_is_sent_anew_goes_to_the_same_account(
     gateway: Gateway,
 ) -> None:
@@ -679,6 +694,16 @@ def test_by_hash_a_publisher_has_one_member_in_order(gateway: Gateway) -> None:
     assert handed(gateway, CAM if full == VALVE else VALVE) == []
     answer(gateway, full, first)
     assert work(gateway, full) == ids(5)[1:]
+
+
+def test_by_hash_the_order_outlasts_the_loss_of_the_member(gateway: Gateway) -> None:
+    join(gateway, VALVE, queue_policy="hash")
+    publish(gateway, *ids(5))
+    first = handed(gateway, VALVE)
+    answer(gateway, VALVE, first[0])
+    join(gateway, CAM, queue_policy="hash")
+    gateway.leave(VALVE)
+    assert work(gateway, CAM) == ids(5)[1:]
 
 
 def test_by_hash_a_publisher_does_not_wait_for_another(gateway: Gateway) -> None:

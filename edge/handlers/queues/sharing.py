@@ -38,12 +38,16 @@ PLAIN: Final = "share"
 is given more when it has it (`turns`)."""
 
 
+_IN_DOUBT: Final = (State.RELEASED.value, State.PLAIN.value)
+"""From where on nobody knows whether a message at level 2 was delivered, until it is answered."""
+
+
 class Parted(Enum):
     """How far an item had come when it and its member part."""
 
     UNSENT = "its member was never sent it"
     SENT = "its member may have been sent it"
-    IN_DOUBT = "its member has received it: the item is with the dead letters, and in no queue"
+    IN_DOUBT = "its member may have it for good: it is with the dead letters, and in no queue"
 
 
 def give(
@@ -139,7 +143,7 @@ def withdraw(house: House, tx: Transaction, item: Item) -> Parted:
     row = None if item.outbox is None else outbox.get(tx, item.outbox)
     if row is None:
         return Parted.SENT
-    if row.qos == 2 and row.state == State.RELEASED.value:
+    if row.qos == 2 and row.state in _IN_DOUBT:
         error = StanzaError("recipient-unavailable", "the member of the share has gone")
         undelivered.give_up(house, tx, row, State.IN_DOUBT, error)
         queues.delete(tx, item.row)
