@@ -23,6 +23,15 @@ _AGE: Final = (
     "UPDATE main.held SET since = since - ? WHERE since <= ?",
     "UPDATE main.outbox SET since = since - ? WHERE since <= ?",
     "UPDATE main.offline SET since = since - ? WHERE since <= ?",
+    "UPDATE main.notifications SET since = since - ? WHERE since <= ?",
+    """UPDATE main.queue_items SET due = due - ?
+    WHERE state = 'delayed' AND due IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed') AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE state = 'locked' AND expires IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET until = until - ?
+    WHERE state = 'locked' AND until IS NOT NULL AND locked <= ?""",
 )
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -82,10 +91,11 @@ def _count(tx: Transaction, off: Off) -> None:
 
 
 def age(tx: Transaction, before: float, seconds: float) -> None:
-    """Make all messages that were stored until service second `before` older by `seconds`.
+    """Make all messages and items of queues that were stored until service second `before` older by
+    `seconds`, and the locks of items.
 
-    Those are what waits for days. Retries, windows of refusals and events that wait to be sealed
-    have an hour at most, and get no older.
+    Those are what waits for days, or whose time runs on. Retries, windows of refusals and events
+    that wait to be sealed have an hour at most, and get no older.
     """
     for statement in _AGE:
         tx.run(statement, (seconds, before))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge.limits import Limits
+from edge.store import service
 from tests.helpers.queues import (
     NODE,
     ONE,
@@ -375,6 +376,7 @@ def test_a_dead_item_makes_way_for_a_new_one(gateway: Gateway) -> None:
     assert states(gateway) == {"a": "dead"}
     publish(gateway, "b", "a")
     assert states(gateway) == {"b": "ready", "a": "ready"}
+    assert gateway.count("SELECT count(*) FROM queue_items") == 2
 
 
 # Time
@@ -541,6 +543,19 @@ def test_after_a_restart_locks_are_the_same_sessions_and_their_time_runs_on(
     gateway.crash()
     wait(gateway, 61)
     assert states(gateway) == {"b": "ready"}
+
+
+def test_a_time_off_that_is_known_counts_for_items_and_locks(gateway: Gateway) -> None:
+    work(gateway, ONE, requests=1)
+    publish(gateway, "held", queue_ttl="100")
+    publish(gateway, "late", queue_delay="100")
+    publish(gateway, "old", queue_ttl="100")
+    gateway.crash()
+    gateway.tx(lambda tx: service.age(tx, tx.now.service, 50))
+    wait(gateway, 11)
+    assert states(gateway) == {"held": "ready", "late": "delayed", "old": "ready"}
+    wait(gateway, 39)
+    assert states(gateway) == {"held": "dead", "late": "ready", "old": "dead"}
 
 
 def test_a_gateway_that_stops_takes_nothing_from_workers(gateway: Gateway) -> None:

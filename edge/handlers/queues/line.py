@@ -211,7 +211,7 @@ def joined(house: House, tx: Transaction, subscription: Subscription) -> None:
 def left(house: House, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
     """Take back what a member has, whose subscription is about to be removed."""
     queue_members.leave(tx, subscription.id)
-    if loss in (Loss.CONNECTION, Loss.UNAVAILABLE):  # its sessions get nothing for others either
+    if loss is Loss.CONNECTION:  # its sessions are over: they get nothing for others either
         queue_members.go_all(tx, subscription.jid)
     for item in queues.held_by(tx, subscription.jid):
         if item.subscription == subscription.id:

@@ -52,6 +52,12 @@ def gone(house: House, tx: Transaction, sender: Sender) -> None:
     _part(house, tx, sender, Loss.CONNECTION)
 
 
+def stops(_house: House, tx: Transaction, _sender: Sender) -> None:
+    """Give nothing to anybody any more, since all sessions end: what one had would go through the
+    hands of all the others."""
+    queue_members.none_is_there(tx)
+
+
 def away(house: House, tx: Transaction, sender: Sender) -> None:
     """Take back what a session has that says that it goes."""
     _part(house, tx, sender, Loss.UNAVAILABLE)
@@ -59,7 +65,8 @@ def away(house: House, tx: Transaction, sender: Sender) -> None:
 
 def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
     touched = queue_members.queues_of(tx, sender.generation)  # what waits for it waits no more
-    queue_members.go(tx, sender.generation)
+    if loss is Loss.CONNECTION:
+        queue_members.go(tx, sender.generation)
     for item in queues.held_by(tx, sender.full):
         if item.until is not None:
             line.lose(house, tx, item, loss)
@@ -76,7 +83,7 @@ def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequenc
     """Give a session more of shares at level 0, since it has what it was sent."""
     if sender is not None:
         queue_members.arrived(tx, sender.generation)
-        resumes(house, tx, sender)
+        _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
 
 
 def due(house: House, tx: Transaction) -> None:
@@ -124,6 +131,7 @@ FEATURE = Feature(
     detaches=(detaches,),
     resumes=(resumes,),
     gone=(gone,),
+    stops=(stops,),
     away=(away,),
     settled={sharing.PLAIN: arrived},
     due=(due,),
