@@ -142,7 +142,8 @@ class Feature(NamedTuple):
     `takes` is done when a session may take messages for its account, or may do so again; `known`
     when it is known whether one that may not takes quality of service; `detaches` when it has lost
     its connection and may be resumed, `resumes` when it has one again, `away` when it has told all
-    that it is unavailable, `leaves` when it ends, and `gone` before that if the gateway goes on.
+    that it is unavailable, `leaves` when it ends; before that, `gone` if the gateway goes on, and
+    `stops` if it does not.
     `due` does what has fallen due, and asks for the alarm for what comes next; `changed` looks at
     what another process has changed.
     `destinations` are what takes messages, with quality of service, at kinds of addresses.
@@ -171,6 +172,7 @@ class Feature(NamedTuple):
     resumes: tuple[Turn, ...] = ()
     leaves: tuple[Turn, ...] = ()
     gone: tuple[Turn, ...] = ()
+    stops: tuple[Turn, ...] = ()
     away: tuple[Turn, ...] = ()
     due: tuple[Chore, ...] = ()
     changed: tuple[Chore, ...] = ()

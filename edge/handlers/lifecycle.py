@@ -31,6 +31,7 @@ class Lifecycle:
         self._detaches = [turn for feature in router.features for turn in feature.detaches]
         self._leaves = [turn for feature in router.features for turn in feature.leaves]
         self._gone = [turn for feature in router.features for turn in feature.gone]
+        self._stops = [turn for feature in router.features for turn in feature.stops]
         self._resumes = [turn for feature in router.features for turn in feature.resumes]
         self._settled: dict[str, Confirm] = {}
         self._lost: dict[str, Confirm] = {}
@@ -40,7 +41,7 @@ class Lifecycle:
 
     def stop(self) -> None:
         """From now on, sessions end since the gateway does: what they have stays theirs."""
-        self._gone = []
+        self._gone = self._stops
 
     def enter(
         self,

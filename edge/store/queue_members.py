@@ -54,6 +54,11 @@ UPDATE temp.queue_members
 SET in_flight = ?, bytes = ?, free = ? < capacity AND ? < ?, stalled = 0 WHERE subscription = ?
 """
 _MINE: Final = "UPDATE temp.queue_members SET mine = ? WHERE subscription = ? AND full = ?"
+_COUNTED_NONE: Final = """
+UPDATE temp.queue_members
+SET in_flight = 0, bytes = 0, mine = 0, free = capacity > 0, stalled = 0
+WHERE subscription = ? AND locks = 1
+"""
 _RATE: Final = """
 UPDATE temp.queue_members SET free = in_flight < capacity AND bytes < ?, stalled = 0
 WHERE subscription = ?
@@ -89,24 +94,27 @@ WHERE m.queue = ? AND s.detached = 0
 _FREE: Final = f"{_THERE} AND m.free = 1 ORDER BY m.in_flight, m.mine, m.turn LIMIT ?"
 _LEAVE: Final = "DELETE FROM temp.queue_members WHERE subscription = ?"
 _GO: Final = "DELETE FROM temp.queue_members WHERE generation = ?"
-_GO_JID: Final = """
-DELETE FROM temp.queue_members WHERE generation IN (
-    SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1
-)
-"""
+_GO_ALL: Final = "DELETE FROM temp.queue_members"
+_OF_JID: Final = "SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1"
 _QUEUES: Final = "SELECT DISTINCT queue FROM temp.queue_members WHERE generation = ?"
 _WAITED_FOR: Final = """
 SELECT DISTINCT m.queue FROM temp.queue_members AS m
 WHERE m.free = 1
     AND EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = m.queue AND i.state = 'ready')
 """
-_ARRIVED: Final = """
-UPDATE temp.queue_members
-SET (in_flight, mine, free) = (
-    SELECT count(*), count(*), count(*) < capacity FROM temp.under_way
-    WHERE generation = ?1 AND kind = 'share'
-), bytes = 0
-WHERE generation = ?1 AND locks = 0
+_COUNTED_PLAIN: Final = """
+UPDATE temp.queue_members AS m
+SET in_flight = n.sent, free = n.sent < capacity, bytes = 0, mine = (
+    SELECT count(*) FROM temp.under_way AS u WHERE u.generation = m.generation AND kind = 'share'
+) FROM (
+    SELECT count(*) AS sent FROM temp.queue_members AS o CROSS JOIN temp.under_way AS u
+        ON u.generation = o.generation
+    WHERE o.subscription = ?1 AND u.kind = 'share'
+) AS n
+WHERE m.subscription = ?1 AND m.locks = 0
+"""
+_SENT_PLAINLY: Final = """
+SELECT subscription FROM temp.queue_members WHERE generation = ? AND locks = 0
 """
 _GONE: Final = """
 DELETE FROM temp.queue_members WHERE NOT EXISTS (
@@ -135,10 +143,11 @@ def come(tx: Transaction, generation: int, full: str, room: int) -> bool:
 
 
 def _recount(tx: Transaction, subscription: int, room: int) -> None:
-    """Count what a member has locked; what is not locked is counted as it goes."""
+    """Count what a member has locked; or, of a share at level 0, what is on its way to it."""
     held = tx.rows(_HELD, (subscription,))
     if not held:
-        tx.run(_RATE, (room, subscription))
+        tx.run(_COUNTED_NONE, (subscription,))
+        tx.run(_COUNTED_PLAIN, (subscription,))
         return
     size = sum(bytes for _holder, bytes in held)
     tx.run(_COUNTED, (len(held), size, len(held), size, room, subscription))
@@ -159,8 +168,10 @@ def took(tx: Transaction, subscription: int, holder: str, size: int, room: int) 
 
 
 def arrived(tx: Transaction, generation: int) -> None:
-    """Count anew what a session has not got yet of what it was sent without a lock."""
-    tx.run(_ARRIVED, (generation,))
+    """Count anew what members have not got yet of what they were sent without a lock: those that a
+    session serves."""
+    for (subscription,) in tx.rows(_SENT_PLAINLY, (generation,)):
+        tx.run(_COUNTED_PLAIN, (subscription,))
 
 
 def stall(tx: Transaction, subscription: int) -> None:
@@ -195,13 +206,22 @@ def leave(tx: Transaction, subscription: int) -> None:
 
 
 def go(tx: Transaction, generation: int) -> None:
-    """Forget a session."""
+    """Forget a session; what it was sent without a lock is nobody's any more."""
+    plain = tx.rows(_SENT_PLAINLY, (generation,))
     tx.run(_GO, (generation,))
+    for (subscription,) in plain:
+        tx.run(_COUNTED_PLAIN, (subscription,))
 
 
 def go_all(tx: Transaction, jid: str) -> None:
     """Forget the session of a full JID, or all of a bare one."""
-    tx.run(_GO_JID, (jid,))
+    for (generation,) in tx.rows(_OF_JID, (jid,)):
+        go(tx, generation)
+
+
+def none_is_there(tx: Transaction) -> None:
+    """Forget all sessions."""
+    tx.run(_GO_ALL)
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:

@@ -1,0 +1,113 @@
+"""Queues and shares under attack: what must not stick, drift, or cost the earth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.helpers import shares
+from tests.helpers.people import PUMP, appear
+from tests.helpers.shares import NODE, POOL, join, publish, told
+from tests.helpers.store import DOMAIN, Gateway, new_database
+from tests.helpers.subscribing import create, subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FIRST: Final = f"alpha@{DOMAIN}/1"
+SECOND: Final = f"alpha@{DOMAIN}/2"
+MEMBERS: Final = [f"m{number}@{DOMAIN}/w" for number in range(7)]
+
+_ABLE: Final = "UPDATE temp.sessions SET qos = 'urn:xmpp:qos'"
+_SENT_TO: Final = """
+SELECT s.full FROM temp.under_way AS u JOIN temp.sessions AS s USING (generation)
+WHERE u.kind = 'share'
+"""
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    gateway = Gateway(new_database(tmp_path))
+    for full in (PUMP, FIRST, *MEMBERS):
+        gateway.add(full.partition("@")[0])
+    gateway.bind(PUMP)
+    create(gateway, PUMP, NODE)
+    yield gateway
+    gateway.close()
+
+
+def _able(gateway: Gateway, *sessions: str) -> None:
+    for full in sessions:
+        appear(gateway, full)
+    gateway.tx(lambda tx: tx.run(_ABLE))
+
+
+# What members have is counted rightly
+
+
+def test_what_one_session_has_had_at_level_0_does_not_count_for_another(gateway: Gateway) -> None:
+    appear(gateway, FIRST)
+    appear(gateway, SECOND)
+    join(gateway, FIRST, qos="0", queue_requests="1")
+    for name in "abcd":
+        publish(gateway, name)
+        assert told(gateway, FIRST) + told(gateway, SECOND) == [name]
+    gateway.leave(FIRST)
+    publish(gateway, "e")
+    assert told(gateway, SECOND) == ["e"]
+
+
+@pytest.mark.parametrize("jid", [None, FIRST])
+def test_what_a_session_ended_without_at_level_0_does_not_count_for_another(
+    gateway: Gateway, jid: str | None
+) -> None:
+    """By a full JID, one is unsubscribed with its session."""
+    appear(gateway, FIRST)
+    appear(gateway, SECOND)
+    join(gateway, FIRST, qos="0", queue_requests="1")
+    if jid is not None:
+        join(gateway, FIRST, "$share:pool:other", jid, qos="0", expire="presence")
+    publish(gateway, "a")
+    has_it = gateway.count(_SENT_TO)
+    gateway.leave(has_it)
+    publish(gateway, "b")
+    assert told(gateway, SECOND if has_it == FIRST else FIRST) == ["b"]
+
+
+def test_what_is_on_its_way_at_level_0_does_not_count_at_level_1(gateway: Gateway) -> None:
+    _able(gateway, FIRST)
+    join(gateway, FIRST, qos="0", queue_requests="2")
+    publish(gateway, "a", "b")
+    subscribe(gateway, FIRST, POOL, None, qos="1", queue_requests="2")
+    assert told(gateway, FIRST) == ["a", "b"]
+    publish(gateway, "c")
+    assert shares.work(gateway, FIRST) == ["c"]
+
+
+def test_what_is_locked_at_level_1_does_not_count_for_ever_at_level_0(gateway: Gateway) -> None:
+    _able(gateway, FIRST)
+    join(gateway, FIRST, qos="1", queue_requests="1")
+    publish(gateway, "a")
+    subscribe(gateway, FIRST, POOL, None, qos="0", queue_requests="1")
+    assert shares.work(gateway, FIRST) == ["a"]
+    for name in "bcd":
+        publish(gateway, name)
+        assert told(gateway, FIRST) == [name]
+
+
+# Sessions end
+
+
+def test_a_stop_does_not_hand_an_item_from_one_member_to_the_next(gateway: Gateway) -> None:
+    """Else it came back from each, and were dead."""
+    _able(gateway, *MEMBERS)
+    for full in MEMBERS:
+        join(gateway, full, qos="1")
+    publish(gateway, "a")
+    gateway.lifecycle.stop()
+    for full in MEMBERS:
+        gateway.leave(full)
+    assert shares.waiting(gateway) == [("a", "ready")]
+    assert gateway.count("SELECT deliveries FROM queue_items") == 1
