@@ -20,7 +20,7 @@ WHERE queue = ? AND slot = ? AND state = 'ready' AND (expires IS NULL OR expires
 ORDER BY priority DESC, id LIMIT ?
 """
 _BOUND: Final = """
-SELECT slot, subscription FROM main.queue_items
+SELECT slot, subscription FROM main.queue_items INDEXED BY queue_items_in_line
 WHERE queue = ? AND state = 'locked' AND slot IS NOT NULL
 """
 _NO_SLOTS: Final = "UPDATE main.queue_items SET slot = NULL WHERE queue = ? AND slot IS NOT NULL"

@@ -96,10 +96,11 @@ def _choose(tx: Transaction, queue: Queue, free: Sequence[There], size: int) -> 
         items = _heads_by_hash(tx, queue.id, [one.member for one in there], bound)
         return _Page(items, there, _assign(queue, items, there, bound))
     items = queues.heads(tx, queue.id, min(size, _room_of(free)))
-    plain = choice is Choice.LEAST_LOADED and not any(item.holder for item in items)
+    given_back = any(item.holder for item in items)
+    plain = choice is Choice.LEAST_LOADED and not given_back
     there = list(free) if plain else queue_members.there(tx, queue.id)
     found = _assign(queue, items, there)
-    if len(found) == len(items):
+    if len(found) == len(items) or not given_back:
         return _Page(items, there, found)
     items = queues.heads(tx, queue.id, LOOK)  # some wait for others: what comes behind need not
     found = _assign(queue, items, there)[:size]
