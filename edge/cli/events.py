@@ -52,7 +52,7 @@ def _text(logged: Logged) -> str:
     moment = datetime.datetime.fromtimestamp(event.time / 1000, datetime.UTC)
     value = None if event.value is None else f"{event.value:g} {event.unit or ''}".strip()
     tags = " ".join(f"{key}={text}" for key, text in event.tags.items())
-    fields = (event.source, event.name, value, event.level, event.text, tags)
+    fields = (event.source, event.topic, event.name, value, event.level, event.text, tags)
     rest = "  ".join(str(field) for field in fields if field)
     stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     mark = "" if event.clock else "?"

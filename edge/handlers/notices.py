@@ -111,7 +111,7 @@ def _content(house: House, event: NewEvent, wall: int) -> bytes:
         "id": event.name,
         "type": event.level or INFORMATIONAL,
         "level": LEVELS[event.level or INFORMATIONAL],
-        "object": target or source,
+        "object": target or event.topic or source,
         "subject": source if event.kind in _BY_SOURCE else house.domain,
         "facility": FACILITY,
         "module": event.kind,
@@ -128,12 +128,15 @@ def _content(house: House, event: NewEvent, wall: int) -> bytes:
 
 def _text(event: NewEvent, source: str, target: str) -> str:
     """Say in words what happened."""
-    told = f"{event.name} at {source}"
-    if event.kind == "message":
-        told = f"{event.name}: a message from {source}" + (f" to {target}" if target else "")
-    elif event.kind == "limit":
+    told, item = f"{event.name} at {source}", (event.tags or {}).get("item")
+    if event.kind == "limit":
         told = f"{event.name} refused {event.value or 1:.0f} from {source}"
-    elif event.value is not None:
+    elif event.kind == "message" and event.topic is None:
+        told = f"{event.name}: a message from {source}" + (f" to {target}" if target else "")
+    elif event.topic is not None:  # a node, or what a share has of several
+        told = event.name + (f" of {item}" if item else "") + f" at {event.topic}"
+        told += f", from {event.source}" if event.source else ""
+    if event.kind != "limit" and event.value is not None:
         told += f": {event.value:g} {event.unit or ''}".rstrip()
     return f"{told} ({event.text})" if event.text else told
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from edge import __version__, credentials
 from edge.__main__ import main
 from edge.admin import moment
+from edge.admin.transactions import changing
 from edge.store import accounts, database, events, meta, segments
 from edge.store.database import Transaction
 from edge.store.events import NewEvent
@@ -165,6 +166,14 @@ def test_events_as_text(folder: Path) -> None:
     place = "readings/1  reading  pump1@gw.example/fw  temperature"
     assert rest == f"{place}  21.5 °C  Warning  hot  node=n"
     assert system.endswith("  system/1  system  start")
+
+
+def test_events_of_a_node_name_it(folder: Path) -> None:
+    with changing(folder) as tx:
+        event = NewEvent("queue", topic="work", name="purged", value=8.0, unit="items")
+        events.append(tx, events.SYSTEM, event)
+    (line,) = call("events", "--dir", folder).output.splitlines()
+    assert line.endswith("  system/1  queue  work  purged  8 items")
 
 
 def test_the_help_tells_what_the_mark_behind_a_time_means() -> None:

@@ -139,6 +139,24 @@ def test_a_message_that_names_no_destination_is_about_who_sent_it(telling: Telli
     assert log[0].text == f"expired: a message from {PUMP} (too late)"
 
 
+def test_what_happens_in_a_queue_or_to_a_node_names_it(telling: Telling) -> None:
+    telling.note(
+        NewEvent(
+            "message", PUMP, "work", "queue_dead", level="Warning", text="expired",
+            tags={"item": "job-7", "deliveries": "5"},
+        ),
+        NewEvent(
+            "queue", topic="work", name="purged", value=8.0, unit="items", level="Warning",
+            text="by the operator",
+        ),
+    )  # fmt: skip
+    dead, purged = telling.told()
+    assert (dead.get("object"), dead.get("subject")) == ("work", PUMP)
+    assert dead[0].text == f"queue_dead of job-7 at work, from {PUMP} (expired)"
+    assert (purged.get("object"), purged.get("subject")) == ("work", DOMAIN)
+    assert purged[0].text == "purged at work: 8 items (by the operator)"
+
+
 def test_a_figure_is_told_with_its_unit(telling: Telling) -> None:
     telling.note(NewEvent("system", name="heat", value=61.5, unit="°C", level="Warning"))
     (log,) = telling.told()
