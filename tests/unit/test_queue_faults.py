@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.helpers import shares
+from edge.store import accounts
+from tests.helpers import queues, shares
 from tests.helpers.people import PUMP, appear
 from tests.helpers.shares import NODE, POOL, join, publish, told
 from tests.helpers.store import DOMAIN, Gateway, new_database
@@ -111,3 +112,13 @@ def test_a_stop_does_not_hand_an_item_from_one_member_to_the_next(gateway: Gatew
         gateway.leave(full)
     assert shares.waiting(gateway) == [("a", "ready")]
     assert gateway.count("SELECT deliveries FROM queue_items") == 1
+
+
+def test_all_that_a_removed_account_had_is_given_to_others_at_once(gateway: Gateway) -> None:
+    queues.prepare(gateway)
+    queues.work(gateway, queues.ONE, requests=100)
+    queues.publish(gateway, *(f"i{number}" for number in range(100)))
+    queues.work(gateway, queues.TWO, requests=100)
+    gateway.tx(lambda tx: accounts.remove(tx, "one"))
+    gateway.tx(gateway.router.changed)
+    assert len(queues.given(gateway, queues.TWO)) == 100

@@ -7,7 +7,7 @@ items of shares that are on their way is `shared`'s. Source: XEP-0254, "Implemen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature
 from edge.handlers.queues import line, sharing, words
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from edge.handlers.feature import House
     from edge.rules.access import Sender
     from edge.store.database import Transaction
+
+ORPHANS: Final = 160
+"""How many such batches are taken at once from accounts that are removed: as much as one has."""
 
 
 def comes(house: House, tx: Transaction, sender: Sender) -> None:
@@ -108,8 +111,12 @@ def due(house: House, tx: Transaction) -> None:
 
 def changed(house: House, tx: Transaction) -> None:
     """See to what another process has unlocked, requeued or removed."""
-    for item in queue_times.orphans(tx):
-        line.part(house, tx, item, Loss.UNSUBSCRIBED)
+    for _each in range(ORPHANS):
+        found = queue_times.orphans(tx)
+        for item in found:
+            line.part(house, tx, item, Loss.UNSUBSCRIBED)
+        if len(found) < BATCH:
+            break
     queue_members.tidy(tx, _room(house))
     due(house, tx)
 
