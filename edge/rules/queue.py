@@ -198,10 +198,12 @@ def slot(publisher: str) -> int:
     return crc32(publisher.partition("/")[0].encode()) % SLOTS
 
 
-def open_slots(members: Sequence[Member], bound: Mapping[int, int]) -> list[int]:
-    """Return the slots whose member has room, as far as that is told by the slot alone."""
+def open_slots(
+    slots: Iterable[int], members: Sequence[Member], bound: Mapping[int, int]
+) -> list[int]:
+    """Return those of `slots` whose member has room, as far as that is told by the slot alone."""
     there = _There(members, Choice.HASH, None, bound)
-    return [number for number in range(SLOTS) if there.of_slot(number, None) is not None]
+    return [number for number in slots if there.of_slot(number, None) is not None]
 
 
 class _There:
@@ -262,7 +264,7 @@ class _There:
                 self._members[index] = member._replace(in_flight=member.in_flight + 1, turn=turn)
 
 
-@lru_cache(maxsize=16 * SLOTS)
+@lru_cache(maxsize=128 * SLOTS)
 def _weight(number: int, subscription: int) -> bytes:
     """Return how much a slot is a subscription's: who has most has it (rendezvous hashing)."""
     return blake2b(b"%d %d" % (number, subscription), digest_size=8).digest()

@@ -158,12 +158,13 @@ def test_by_hash_nothing_overtakes_what_waits_for_its_member() -> None:
 
 def test_slots_are_open_whose_member_has_room() -> None:
     full, free = member(1, in_flight=2), member(2)
-    everything = set(range(SLOTS))
-    assert set(open_slots([free], {})) == everything
-    assert open_slots([full], {}) == []
-    some = set(open_slots([full, free], {}))
-    assert some < everything
-    assert set(open_slots([full, free], dict.fromkeys(range(SLOTS), 2))) == everything
+    everything = list(range(SLOTS))
+    assert open_slots(everything, [free], {}) == everything
+    assert open_slots(everything, [full], {}) == []
+    some = open_slots(everything, [full, free], {})
+    assert set(some) < set(everything)
+    assert open_slots(some[:2], [full, free], {}) == some[:2]
+    assert open_slots(everything, [full, free], dict.fromkeys(range(SLOTS), 2)) == everything
     assert slot("p@gw.example/a") == slot("p@gw.example/b")
 
 

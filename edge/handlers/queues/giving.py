@@ -131,11 +131,11 @@ def _heads_by_hash(
     tx: Transaction, queue: int, members: Sequence[Member], bound: Mapping[int, int]
 ) -> list[Item]:
     """Return the first that wait of those slots whose members have room."""
-    rows = []
-    for number in rules.open_slots(members, bound):
-        rows += queue_slots.heads(tx, queue, number, OF_A_SLOT)
-    found = [item for row in rows if (item := queues.at(tx, row)) is not None]
-    return sorted(found, key=lambda item: (-item.priority, item.row))[:PAGE]
+    heads = []
+    for number in rules.open_slots(queue_slots.waiting(tx, queue), members, bound):
+        heads += queue_slots.heads(tx, queue, number, OF_A_SLOT)
+    found = (queues.at(tx, row) for _order, row in sorted(heads)[:PAGE])
+    return [item for item in found if item is not None]
 
 
 def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
@@ -153,6 +153,9 @@ def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple
             continue
         named = sessions[member.subscription, member.session]
         one, aside = admission.choose(house, tx, queue, by_row[row], named)
+        if one is None and not aside and queue.policy == Choice.LEAST_LOADED.value:
+            behind = _give_behind(house, tx, queue)
+            return given + behind, behind > 0
         if one is None:
             again = again or aside
             continue
@@ -163,11 +166,36 @@ def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple
         else:
             again = True
             spent.add(one.member.subscription)
-            queue_members.stall(tx, one.member.subscription)
-            tx.wake_at(tx.now.service + STALLED)
+            _stall(tx, one)
         if one is not named:  # who has how much is not as it was when the page was decided
             return given, True
     return given, again
+
+
+def _give_behind(house: House, tx: Transaction, queue: Queue) -> int:
+    """Give what is behind items that only members without room may have, since others need not wait
+    for them; returns how many items. What was given back waits for who it is for."""
+    busy: set[str] = set()  # nodes whose items nobody has room for
+    given = 0
+    for item in queues.heads(tx, queue.id, LOOK):
+        if item.node in busy or item.holder is not None:
+            continue
+        there = queue_members.free(tx, queue.id, 1)
+        one = admission.choose(house, tx, queue, item, there[0]).one if there else None
+        if one is None:
+            busy.add(item.node)
+        elif _send(house, tx, queue, item, one):
+            given += 1
+            _count(house, tx, queue, item, one)
+        else:
+            _stall(tx, one)
+    return given
+
+
+def _stall(tx: Transaction, one: There) -> None:
+    """Try a member again later, in whose outbox there was no room."""
+    queue_members.stall(tx, one.member.subscription)
+    tx.wake_at(tx.now.service + STALLED)
 
 
 def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:
