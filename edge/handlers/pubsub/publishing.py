@@ -109,7 +109,7 @@ def publish(
     """
     if options != NO_OPTIONS and not node.config.queueing:
         raise _unmet("the node is no queue")
-    over, shares = room(house, tx, sender, node, item)
+    over, lines = room(house, tx, sender, node, item)
     if not node.config.queueing:  # a line looks for that itself, and so does that of each share
         over = over or space.refuses(tx, _charge(sender, item), house.limits)
     if over is not None:
@@ -117,14 +117,14 @@ def publish(
         if over.rule == ITEM_LOCKED:
             raise pubsub.refusal("conflict", text="somebody is working on the item of this ItemID")
         raise pubsub.refusal("resource-constraint", text=f"{over.rule} is {over.figure}")
-    put(house, tx, sender, node, item, options, shares)
+    put(house, tx, sender, node, item, options, lines)
 
 
 class Room(NamedTuple):
-    """Which limit an item would exceed, if it would; and the queues of the shares that get it."""
+    """Which limit an item would exceed, if it would; and the queues that get it."""
 
     over: Over | None
-    shares: Sequence[Queue] = ()
+    lines: Sequence[Queue]
 
 
 def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Room:
@@ -132,16 +132,20 @@ def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewIte
 
     A share that is full holds back who publishes: so nothing is lost that it was promised.
     """
+    lines = _lines(house, tx, node)
     if node.config.queueing:
-        return Room(_room_in_line(house, tx, sender, node, item))
+        return Room(_room_in_line(house, tx, sender, item, lines), lines)
     over = _room_to_keep(house, tx, sender, node, item) if node.config.persist_items else None
     over = over or _room_to_tell(house, tx, node, item)
-    shares = _shares(house, tx, node)
-    return Room(over or _room_in_shares(house, tx, sender, item, shares), shares)
+    return Room(over or _room_in_shares(house, tx, sender, item, lines), lines)
 
 
-def _shares(house: House, tx: Transaction, node: Node) -> list[Queue]:
-    found = (queues.get(tx, share) for share in matching.shares(house, tx, node))
+def _lines(house: House, tx: Transaction, node: Node) -> list[Queue]:
+    """Return the queues that get what is published to a node: its own, or those of shares."""
+    if node.config.queueing:
+        found = [queues.of_node(tx, node.id)]
+    else:
+        found = [queues.get(tx, share) for share in matching.shares(house, tx, node)]
     return [queue for queue in found if queue is not None]
 
 
@@ -150,12 +154,12 @@ def _charge(sender: Sender, item: NewItem) -> int:
 
 
 def _room_in_line(
-    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem
+    house: House, tx: Transaction, sender: Sender, item: NewItem, lines: Sequence[Queue]
 ) -> Over | None:
     size = queues.charge(item.id, sender.full, item.body)
-    queue = queues.of_node(tx, node.id)
-    if queue is None:  # it is made with the node
+    if not lines:  # it is made with the node
         return _over_all(house, tx, NOT_MADE, 1, size)
+    (queue,) = lines
     there = queues.find(tx, queue.id, item.id)
     if there is not None and there.state == "locked":
         return Over(ITEM_LOCKED, 1)
@@ -224,43 +228,24 @@ def put(
     node: Node,
     item: NewItem,
     options: Options = NO_OPTIONS,
-    shares: Sequence[Queue] | None = None,
+    lines: Sequence[Queue] | None = None,
 ) -> None:
-    """Do what `publish` does, for what there is room for; `shares` are those that `room` told."""
+    """Do what `publish` does, for what there is room for; `lines` are those that `room` told."""
     if node.id == NOT_MADE:
-        node, shares = nodes.create(house, tx, node.name, sender.bare, node.config), None
-    if node.config.queueing:
-        _stand_in_line(house, tx, sender, node, item, options)
-        return
-    keeps = node.config.persist_items
-    if keeps:
-        _keep(house, tx, sender, node, item)
-    named = item.id if keeps or node.config.deliver_payloads else None
-    content = notifying.published(node, named, item.body)
-    notifying.announce(house, tx, node, content)
-    body = item.body if node.config.deliver_payloads else b""
-    for queue in _shares(house, tx, node) if shares is None else shares:
-        line.enqueue(house, tx, queue, node.name, item.id, sender.full, body)
-
-
-def _stand_in_line(
-    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem, options: Options
-) -> None:
-    queue = queues.of_node(tx, node.id)
-    if queue is None:
-        return
-    line.enqueue(
-        house,
-        tx,
-        queue,
-        node.name,
-        item.id,
-        sender.full,
-        item.body,
-        priority=options.priority,
-        delay=options.delay,
-        ttl=options.ttl,
-    )
+        node, lines = nodes.create(house, tx, node.name, sender.bare, node.config), None
+    config, body = node.config, item.body
+    if not config.queueing:
+        if config.persist_items:
+            _keep(house, tx, sender, node, item)
+        named = item.id if config.persist_items or config.deliver_payloads else None
+        notifying.announce(house, tx, node, notifying.published(node, named, body))
+        body = body if config.deliver_payloads else b""
+    priority, delay, ttl = options.priority, options.delay, options.ttl
+    for queue in _lines(house, tx, node) if lines is None else lines:
+        line.enqueue(
+            house, tx, queue, node.name, item.id, sender.full, body,
+            priority=priority, delay=delay, ttl=ttl,
+        )  # fmt: skip
 
 
 def _keep(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
