@@ -188,7 +188,7 @@ class _Teller:
             text += f", whose time for it ends {self._at(item.until)}"
         elif self._queue.node is None:
             text += ", which has not taken it yet"
-        return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries}"
+        return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
 
     def _not_known(self, _item: Item) -> str:
         seats = self._seated.seats

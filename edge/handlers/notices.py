@@ -134,7 +134,8 @@ def _text(event: NewEvent, source: str, target: str) -> str:
     elif event.kind == "message" and event.topic is None:
         told = f"{event.name}: a message from {source}" + (f" to {target}" if target else "")
     elif event.topic is not None:  # a node, or what a share has of several
-        told = event.name + (f" of {item}" if item else "") + f" at {event.topic}"
+        told = f"{event.name} of {item}" if item else f"{event.name}"
+        told += f" at {event.topic}"
         told += f", from {event.source}" if event.source else ""
     if event.kind != "limit" and event.value is not None:
         told += f": {event.value:g} {event.unit or ''}".rstrip()

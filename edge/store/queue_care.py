@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edge.store.queues import Item
 
 _UNTIL: Final = """
-UPDATE queue_items SET until = ?, deliveries = min(deliveries, max(1, ? - 1)) WHERE id = ?
+UPDATE queue_items SET until = ?, spared = max(spared, deliveries - max(1, ? - 1)) WHERE id = ?
 """
 _PURGE: Final = """
 DELETE FROM queue_items WHERE id IN (

@@ -48,7 +48,8 @@ class Queue(NamedTuple):
 class Item(NamedTuple):
     """An item: its place, its queue, the name of the node that it was published to, its ItemID, its
     publisher (full JID), and how far it has come. `wall` is in ms since 1970, other times are
-    service seconds. `holder` has it, or is not to have it at once; `outbox` is a share's row there.
+    service seconds. Of its `deliveries`, `spared` do not bring it nearer to its end. `holder` has
+    it, or is not to have it at once; `outbox` is a share's row there.
     """
 
     row: int
@@ -63,6 +64,7 @@ class Item(NamedTuple):
     due: float | None
     expires: float | None
     deliveries: int
+    spared: int
     subscription: int | None
     holder: str | None
     locked: float | None
@@ -97,7 +99,7 @@ LEFT JOIN main.queues AS q ON q.id = ?
 
 ITEM: Final = """
 SELECT id, queue, node, item, publisher, state, priority, wall, since, due, expires, deliveries,
-    subscription, holder, locked, until, outbox, reason, bytes
+    spared, subscription, holder, locked, until, outbox, reason, bytes
 FROM main.queue_items AS i
 """
 """Selects items."""
@@ -143,7 +145,7 @@ WHERE id = ?
 """
 _REQUEUE: Final = """
 UPDATE main.queue_items
-SET state = 'ready', reason = NULL, deliveries = 0, subscription = NULL, holder = NULL,
+SET state = 'ready', reason = NULL, spared = deliveries, subscription = NULL, holder = NULL,
     locked = NULL, since = ?
 WHERE id = ? AND state = 'dead'
 """

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = """
 SELECT i.id, i.queue, i.node, i.item, i.publisher, i.state, i.priority, i.wall, i.since, i.due,
-    i.expires, i.deliveries, i.subscription, i.holder, i.locked, i.until, i.outbox, i.reason,
-    i.bytes
+    i.expires, i.deliveries, i.spared, i.subscription, i.holder, i.locked, i.until, i.outbox,
+    i.reason, i.bytes
 """
 _OF_SESSION: Final = f"""{_COLUMNS}
 FROM main.queue_items AS i JOIN main.outbox AS o ON o.id = i.outbox

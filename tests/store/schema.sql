@@ -282,6 +282,7 @@ CREATE TABLE queue_items (
     due REAL,
     expires REAL,
     deliveries INTEGER NOT NULL DEFAULT 0,
+    spared INTEGER NOT NULL DEFAULT 0,
     slot INTEGER,
     subscription INTEGER,
     holder TEXT,

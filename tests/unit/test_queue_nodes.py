@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from edge.limits import Limits
-from edge.store import service
+from edge.store import queue_care, queue_view, service
 from tests.helpers.queues import (
     NODE,
     ONE,
@@ -34,6 +34,8 @@ from tests.helpers.subscribing import PUBSUB, ask, element, form, request
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from edge.store.database import Transaction
 
 
 THREE = "other@gw.example/w"
@@ -417,6 +419,28 @@ def test_after_so_many_deliveries_an_item_is_dead_and_logged(gateway: Gateway) -
         PUBLISHER, NODE, {"item": "a", "deliveries": "5"},
     )  # fmt: skip
     assert retract(gateway, OWNER, "a").type == "result"
+
+
+def test_a_requeued_item_says_how_often_it_was_given_and_has_all_its_deliveries_anew(
+    gateway: Gateway,
+) -> None:
+    work(gateway, ONE)
+    publish(gateway, "a")
+    for _time in range(5):
+        wait(gateway, 60)
+    told(gateway, ONE)
+
+    def requeue(tx: Transaction) -> None:
+        (queue,) = queue_view.page(tx, 0, 1)
+        queue_care.requeue(tx, queue, ["a"])
+
+    gateway.tx(requeue)
+    gateway.tx(gateway.router.changed)
+    for _time in range(5):
+        assert states(gateway) == {"a": "locked"}
+        wait(gateway, 60)
+    assert states(gateway) == {"a": "dead"}
+    assert [word.times for word in told(gateway, ONE) if word.what == "item"] == [5, 6, 7, 8, 9]
 
 
 def test_a_delayed_item_waits_for_its_time(gateway: Gateway) -> None:

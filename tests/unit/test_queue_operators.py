@@ -91,7 +91,7 @@ def test_dead_items_wait_again_and_go_to_who_is_there(gateway: Gateway, tmp_path
     told(gateway, ONE)
     assert admin.requeue(tmp_path, NODE, ["a", "b"]) == 2
     look(gateway)
-    assert told(gateway, ONE) == [Word("item", "a")]
+    assert told(gateway, ONE) == [Word("item", "a", 1)]
     assert states(gateway) == {"a": "locked", "b": "ready"}
 
 

@@ -164,7 +164,7 @@ def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None 
     if queue is None:
         return False
     kind = _kind(tx, queue, item) if qos is None else rules.kind(qos)
-    fate = rules.fate(kind, loss, item.deliveries, queue.max_deliveries)
+    fate = rules.fate(kind, loss, item.deliveries - item.spared, queue.max_deliveries)
     if fate is Fate.STAYS:
         return False
     if fate is Fate.DEAD:

@@ -111,6 +111,7 @@ CREATE TABLE queue_items (
     due REAL, -- delayed: when it is ready
     expires REAL,
     deliveries INTEGER NOT NULL DEFAULT 0,
+    spared INTEGER NOT NULL DEFAULT 0, -- how many of those an operator lets pass
     slot INTEGER, -- by hash: that of its publisher
     subscription INTEGER, -- locked: the member
     holder TEXT, -- and its full JID; ready: who gave it back, and is not to have it at once
