@@ -45,6 +45,7 @@ class Shares(RuleBasedStateMachine):
         self.members: set[str] = set()
         self.pending: dict[str, deque[Handed]] = {user: deque() for user in NAMES}
         self.held: dict[tuple[str, str], str] = {}
+        self.bound: dict[str, str] = {}
         self.published: list[str] = []
         self.had: Counter[str] = Counter()
         for user in NAMES:
@@ -135,9 +136,19 @@ class Shares(RuleBasedStateMachine):
 
     def look(self, user: str) -> None:
         if self.level:
-            self.pending[user] += handed(self.gateway, self.full(user))
+            found = handed(self.gateway, self.full(user))
+            self.pending[user] += found
+            if self.level == 2:
+                self.bind(user, found)
         else:
             self.had.update(item or "" for item in told(self.gateway, self.full(user)))
+
+    def bind(self, user: str, found: list[Handed]) -> None:
+        """What was offered to a member at level 2 is offered to no other."""
+        for one in found:
+            if one.step == "assured":
+                item = name(one.message) or ""
+                assert self.bound.setdefault(item, user) == user, item
 
     def take(self, user: str) -> str:
         """Let what is first on its way arrive; returns the answer."""
@@ -167,10 +178,10 @@ class Shares(RuleBasedStateMachine):
     def nothing_waits_while_a_member_has_room(self) -> None:
         if self.level == 0:
             return  # where what was sent has no lock
-        ready = any(state == "ready" for _item, state in waiting(self.gateway))
         in_flight = self.in_flight()
-        for user in self.members:
-            if ready and self.there(user):
+        sql = "SELECT count(*) FROM queue_items WHERE state = 'ready' AND holder IS NOT ?"
+        for user in self.members:  # but for what it gave back, which waits for another
+            if self.there(user) and self.gateway.count(sql, self.full(user)):
                 assert in_flight[f"{user}@{DOMAIN}"] == CAPACITY
 
     def in_flight(self) -> Counter[str]:

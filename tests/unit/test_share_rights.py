@@ -128,6 +128,17 @@ def test_who_has_no_room_is_waited_for_and_holds_up_nobody(gateway: Gateway) -> 
     assert found == ["a", "b", "c"]
 
 
+def test_a_long_line_for_who_has_no_room_holds_up_nobody(gateway: Gateway) -> None:
+    subscribe(gateway, IN, SHARE, IN, qos="0", queue_requests="1")
+    subscribe(gateway, OUT, SHARE, OUT, qos="0", queue_requests="1")
+    ids = [f"c{number}" for number in range(12)]
+    _publish(gateway, CLOSED, *ids)
+    _publish(gateway, OPEN, "d", "e")
+    assert _got(gateway, OUT) == ["d"]
+    assert _got(gateway, OUT) == ["e"]
+    assert [id for _each in ids for id in _got(gateway, IN)] == ids
+
+
 def test_what_waits_of_a_closed_node_dies_with_it(gateway: Gateway) -> None:
     _join(gateway, OUT, IN)
     gateway.leave(IN)
