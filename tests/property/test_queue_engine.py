@@ -209,6 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.a_publisher_has_one_member(rows)
         elif self.policy is Choice.LEAST_LOADED:
             self.nothing_waits_for_who_is_there(rows)
+        self.somebody_works_if_somebody_is_there(rows)
         self.before = {row.item: row for row in rows}
 
     def nothing_is_lost_or_twice(self, rows: list[Row]) -> None:
@@ -270,6 +271,11 @@ class QueueMachine(RuleBasedStateMachine):
             if row.state == "ready" and room:
                 assert room == {row.holder}, (row.item, room)
                 assert len({full for full, _room in there}) > 1
+
+    def somebody_works_if_somebody_is_there(self, rows: list[Row]) -> None:
+        """Whomever a policy chooses: who has nothing in hand is not left without while items wait."""
+        found = {row.state for row in rows}
+        assert "ready" not in found or "locked" in found or not self.there()
 
     def there(self) -> list[tuple[str, bool]]:
         """Tell which sessions are there, as the specification counts them, and whether they have
