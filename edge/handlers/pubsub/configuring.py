@@ -11,7 +11,7 @@ from edge.handlers.feature import Feature
 from edge.handlers.pubsub import notifying, rights, subscribing
 from edge.handlers.pubsub.notifying import Kind
 from edge.handlers.pubsub.requests import answering
-from edge.handlers.queues import line
+from edge.handlers.queues.giving import pump
 from edge.rules import node as rules
 from edge.rules.node import Config, Unacceptable
 from edge.store import events, items, nodes, queues, subscriptions
@@ -131,7 +131,7 @@ def _tend_queue(house: House, tx: Transaction, node: Node) -> None:
     elif config.queueing:
         make_queue(tx, node, queue)
     if queue is not None and config.queueing:
-        line.pump(house, tx, queue.id)
+        pump(house, tx, queue.id)
 
 
 def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:

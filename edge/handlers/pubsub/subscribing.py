@@ -20,6 +20,7 @@ from edge.handlers.pubsub import matching, notifying, options, rights, sending, 
 from edge.handlers.pubsub.options import OPTIONS, Of, Settings
 from edge.handlers.pubsub.requests import answering
 from edge.handlers.queues import line
+from edge.handlers.queues.giving import pump
 from edge.rules.queue import Choice, Loss
 from edge.store import queue_gates, queues, sessions, subscriptions
 from edge.wire import pubsub, serialize
@@ -270,7 +271,7 @@ def recheck(house: House, tx: Transaction, node: Node) -> None:
             end(house, tx, subscription, Why.RIGHTS)
     for queue in subscriptions.shares(tx, node.name):
         if queue_gates.bring_back(tx, queue):
-            line.pump(house, tx, queue)
+            pump(house, tx, queue)
 
 
 # Sessions that go

@@ -68,6 +68,12 @@ def pump(
     tx.wake_at(tx.now.service)
 
 
+def pump_all(house: House, tx: Transaction, found: Iterable[int]) -> None:
+    """Do that for several queues, each once."""
+    for queue in dict.fromkeys(found):
+        pump(house, tx, queue)
+
+
 def _give_page(house: House, tx: Transaction, queue: Queue, size: int) -> bool:
     """Give a page of so many items away; false if there is no more to give."""
     there = queue_members.free(tx, queue.id, size + 1)

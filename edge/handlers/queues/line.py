@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from edge.store.queues import Item, Queue
     from edge.store.subscriptions import Subscription
 
-__all__ = ["pump"]
-
-
 # Items come
 
 
@@ -105,12 +102,10 @@ def enqueue(
 # Items are done with, or come back
 
 
-def done(house: House, tx: Transaction, row: int) -> None:
+def done(house: House, tx: Transaction, item: Item) -> None:
     """Remove an item that its member has dealt with, and give it the next."""
-    item = queues.at(tx, row)
-    if item is not None:
-        delete(house, tx, item)
-        pump(house, tx, item.queue)
+    delete(house, tx, item)
+    pump(house, tx, item.queue)
 
 
 def delete(house: House, tx: Transaction, item: Item) -> None:
@@ -126,25 +121,22 @@ def _free(house: House, tx: Transaction, item: Item) -> None:
         queue_members.took(tx, item.subscription, holder, item.bytes, most)
 
 
-def give_back(house: House, tx: Transaction, row: int, loss: Loss, qos: int | None = None) -> None:
-    """Take an item from the member that has it; one of a share has left the outbox, and `qos` is
-    the level at which it was sent."""
-    item = queues.at(tx, row)
-    if item is not None and item.state == "locked":
+def give_back(house: House, tx: Transaction, item: Item, loss: Loss, qos: int) -> None:
+    """Take an item of a share from the member that has it; it has left the outbox, and `qos` is the
+    level at which it was sent."""
+    if item.state == "locked":
         lose(house, tx, item, loss, qos)
         pump(house, tx, item.queue)
 
 
-def bury(house: House, tx: Transaction, row: int, reason: str) -> None:
-    """Keep an item as dead: for people to look at, and requeue."""
-    item = queues.at(tx, row)
-    if item is not None and item.state != "dead":
-        bury_item(house, tx, item, reason)
-        pump(house, tx, item.queue)
+def bury(house: House, tx: Transaction, item: Item, reason: str) -> None:
+    """Keep an item as dead, for people to look at, and requeue; and give its member the next."""
+    bury_item(house, tx, item, reason)
+    pump(house, tx, item.queue)
 
 
 def bury_item(house: House, tx: Transaction, item: Item, reason: str) -> None:
-    """Do that, and give nothing away yet."""
+    """Keep an item as dead, and give nothing away yet."""
     queues.bury(tx, item.row, reason)
     _free(house, tx, item)
     tags = {"item": item.item, "deliveries": str(item.deliveries)}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from edge.handlers import undelivered
 from edge.handlers.feature import Feature
 from edge.handlers.queues import line
-from edge.handlers.queues.giving import pump
+from edge.handlers.queues.giving import pump_all
 from edge.handlers.queues.sharing import PLAIN
 from edge.rules.qos_sender import OVER, Input, State
 from edge.rules.queue import Loss
@@ -21,7 +21,7 @@ from edge.store import events, outbox, queue_members, queues, share_items
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from edge.handlers.feature import House
     from edge.rules.access import Sender
@@ -52,16 +52,16 @@ def handed(
         outbox.remove(tx, row)
     elif state is State.DONE:
         outbox.remove(tx, row)
-        line.done(house, tx, item.row)
+        line.done(house, tx, item)
     elif row.qos == 1:
         outbox.remove(tx, row)
-        line.give_back(house, tx, item.row, _LOSSES.get(event, Loss.TIMEOUT), row.qos)
+        line.give_back(house, tx, item, _LOSSES.get(event, Loss.TIMEOUT), row.qos)
     elif state is State.IN_DOUBT:
         undelivered.give_up(house, tx, row, state, error)
-        line.done(house, tx, item.row)
+        line.done(house, tx, item)
     elif state in OVER:
         outbox.remove(tx, row)
-        line.bury(house, tx, item.row, str(error))
+        line.bury(house, tx, item, str(error))
 
 
 def lost(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
@@ -94,12 +94,7 @@ def _take_back(house: House, tx: Transaction, items: Sequence[Item], loss: Loss)
         if row is not None:
             outbox.remove(tx, row)
         line.lose(house, tx, item, loss, qos=1)
-    _pump_all(house, tx, (item.queue for item in items))
-
-
-def _pump_all(house: House, tx: Transaction, found: Iterable[int]) -> None:
-    for queue in dict.fromkeys(found):
-        pump(house, tx, queue)
+    pump_all(house, tx, (item.queue for item in items))
 
 
 def due(house: House, tx: Transaction) -> None:

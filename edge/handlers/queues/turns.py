@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature
 from edge.handlers.queues import line, sharing, words
-from edge.handlers.queues.giving import STALLED, pump
+from edge.handlers.queues.giving import STALLED, pump_all
 from edge.rules.queue import Loss
 from edge.store import notifications, queue_gates, queue_members, queue_times, queues
 from edge.store.queues import BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from edge.handlers.feature import House
     from edge.rules.access import Sender
@@ -47,7 +47,7 @@ def resumes(house: House, tx: Transaction, sender: Sender) -> None:
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
         queue_gates.bring_back(tx, queue)
-    _pump_all(house, tx, found)
+    pump_all(house, tx, found)
 
 
 def gone(house: House, tx: Transaction, sender: Sender) -> None:
@@ -74,19 +74,19 @@ def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
         if item.until is not None:
             line.lose(house, tx, item, loss)
             touched.append(item.queue)
-    _pump_all(house, tx, touched)
+    pump_all(house, tx, touched)
 
 
 def detaches(house: House, tx: Transaction, sender: Sender) -> None:
     """Give others what waits for a session that has lost its connection; what it has stays."""
-    _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+    pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
 
 
 def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
     """Give a session more of shares at level 0, since it has what it was sent."""
     if sender is not None:
         queue_members.arrived(tx, sender.generation)
-        _pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+        pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
 
 
 def due(house: House, tx: Transaction) -> None:
@@ -99,7 +99,7 @@ def due(house: House, tx: Transaction) -> None:
         line.bury_item(house, tx, item, "expired")
     ripe = queue_times.ripe(tx)
     queue_members.unstall(tx, _room(house))
-    _pump_all(house, tx, queue_members.waited_for(tx))
+    pump_all(house, tx, queue_members.waited_for(tx))
     if BATCH in (len(timed_out), len(expired), len(ripe)):
         tx.wake_at(tx.now.service)
     first = queue_times.first_due(tx)
@@ -119,11 +119,6 @@ def changed(house: House, tx: Transaction) -> None:
             break
     queue_members.tidy(tx, _room(house))
     due(house, tx)
-
-
-def _pump_all(house: House, tx: Transaction, found: Iterable[int]) -> None:
-    for queue in dict.fromkeys(found):
-        pump(house, tx, queue)
 
 
 def _room(house: House) -> int:

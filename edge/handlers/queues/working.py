@@ -12,6 +12,7 @@ from edge.handlers.feature import Feature
 from edge.handlers.pubsub import rights
 from edge.handlers.pubsub.requests import answering
 from edge.handlers.queues import line, words
+from edge.handlers.queues.giving import pump
 from edge.rules import locks
 from edge.rules.affiliation import Affiliation
 from edge.rules.locks import Lock, Role, Verdict
@@ -48,7 +49,7 @@ def retract(house: House, tx: Transaction, sender: Sender, node: Node, item_id: 
     if _allowed(tx, sender, node, item, locks.may_delete) is Verdict.DONE_AND_TOLD:
         words.deleted(house, tx, item, sender.full)
     line.delete(house, tx, item)
-    line.pump(house, tx, queue.id, queue)
+    pump(house, tx, queue.id, queue)
     return b""
 
 
@@ -69,7 +70,7 @@ def unlock(house: House, stanza: Stanza) -> Work:
         queue, item = _item(tx, node, ids[0])
         if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
             line.lose(house, tx, item, Loss.UNLOCKED)
-            line.pump(house, tx, queue.id, queue)
+            pump(house, tx, queue.id, queue)
         return b""
 
     return answering(house, stanza, act)
