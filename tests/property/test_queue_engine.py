@@ -273,7 +273,7 @@ class QueueMachine(RuleBasedStateMachine):
                 assert len({full for full, _room in there}) > 1
 
     def somebody_works_if_somebody_is_there(self, rows: list[Row]) -> None:
-        """Whomever a policy chooses: who has nothing in hand is not left without while items wait."""
+        """Whomever a policy chooses: nobody stands by while items wait and nothing is worked on."""
         found = {row.state for row in rows}
         assert "ready" not in found or "locked" in found or not self.there()
 
