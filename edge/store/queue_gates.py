@@ -15,7 +15,8 @@ _ASIDE: Final = """
 UPDATE queue_items SET state = 'delayed' WHERE queue = ? AND state = 'ready' AND node = ?
 """
 _BACK: Final = """
-UPDATE queue_items SET state = 'ready' WHERE queue = ? AND state = 'delayed' AND due IS NULL
+UPDATE queue_items INDEXED BY queue_items_due SET state = 'ready'
+WHERE queue = ? AND state = 'delayed' AND due IS NULL
 """
 _BURY: Final = """
 UPDATE queue_items SET state = 'dead', reason = ?, expires = NULL
