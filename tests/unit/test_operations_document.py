@@ -13,6 +13,7 @@ from edge.__main__ import main
 from edge.admin import devices, setup
 from edge.admin.transactions import changing
 from edge.limits import Limits
+from edge.rules.explaining import Why
 from edge.store import queues
 from tests.helpers import queued, waiting
 
@@ -90,6 +91,14 @@ def test_the_guide_names_each_command() -> None:
         assert f"`fieldpost {name}" in told
         for part in command.commands if isinstance(command, click.Group) else ():
             assert re.search(rf"`(fieldpost {name} )?{part}\b", told), f"{name} {part}"
+
+
+def test_the_guide_says_what_to_do_about_each_reason_why_an_item_waits() -> None:
+    rows = re.findall(
+        r"^\| [a-z]* ?\| `([a-z_]+)` \| .+ \| .+ \|$", SECTIONS["Queues"], re.MULTILINE
+    )
+    assert rows == list(dict.fromkeys(rows))
+    assert set(rows) == {why.name.lower() for why in Why}
 
 
 def test_the_limits_that_the_guide_names_are_options() -> None:
