@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edge.handlers.destinations import PUBSUB
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.feature import Feature, Slow
 from edge.handlers.pubsub.requests import answering
 from edge.store import commands as store
@@ -133,7 +133,7 @@ def _form(request: Element) -> dict[str, list[str]] | None:
 
 
 def _items(house: House) -> bytes:
-    service = f"{PUBSUB}.{house.domain}"
+    service = pubsub_service(house.domain)
     return b"".join(
         serialize.tag("item", {"jid": service, "node": command.node, "name": command.name})
         for command in house.commands.values()

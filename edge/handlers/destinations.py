@@ -26,6 +26,11 @@ PUBSUB: Final = "pubsub"
 """What stands before the gateway's domain in the address of the publish-subscribe service."""
 
 
+def pubsub_service(domain: str) -> str:
+    """Return the address of the publish-subscribe service of a gateway's domain."""
+    return f"{PUBSUB}.{domain}"
+
+
 class Place(Enum):
     """Whose address it is."""
 
@@ -183,7 +188,7 @@ def place(domain: str, to: str | None, own: str) -> Place:
 
 
 def _whose(domain: str, address: Jid) -> Place:
-    if address.domain == f"{PUBSUB}.{domain}" and not address.local:
+    if address.domain == pubsub_service(domain) and not address.local:
         return Place.NODE if address.resource else Place.SERVICE
     if address.domain != domain:
         raise StanzaError("remote-server-not-found", "this gateway serves its own domain alone")

@@ -69,7 +69,7 @@ def info(house: House, stanza: Stanza) -> Work:
 def items(house: House, stanza: Stanza) -> Work:
     """Answer disco#items: the publish-subscribe service stands below the gateway."""
     _check_node(stanza)
-    service = {"jid": f"{destinations.PUBSUB}.{house.domain}", "name": "Publish-Subscribe"}
+    service = {"jid": destinations.pubsub_service(house.domain), "name": "Publish-Subscribe"}
     content = serialize.tag("item", service) if house.accounts else b""
     return answer(stanza, DISCO_ITEMS, content)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import asking
-from edge.handlers.destinations import PUBSUB
+from edge.handlers.destinations import pubsub_service
 from edge.rules.qos_sender import Input, State
 from edge.store import meta, outbox
 from edge.wire import serialize
@@ -55,7 +55,7 @@ def kind(row: Row) -> str | None:
 def author(house: House, row: Row) -> str:
     """Return whom a message is from on the wire: the full JID of its sender; where that is a node,
     the publish-subscribe service (XEP-0060, section 7.1.2)."""
-    service = f"{PUBSUB}.{house.domain}"
+    service = pubsub_service(house.domain)
     return service if row.sender.startswith(f"{service}/") else row.sender
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from edge.handlers import asking, capabilities, handing_on, relay, takers, undelivered
-from edge.handlers.destinations import PUBSUB
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
@@ -168,7 +168,7 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
     """Take the answer of a session to what it was handed; any other is passed on."""
     asked = asking.parse(stanza.attrs.get("id", ""))
     other = relay.answer(house, stanza)
-    of_service = stanza.attrs.get("to", "").lower() == f"{PUBSUB}.{house.domain}"
+    of_service = stanza.attrs.get("to", "").lower() == pubsub_service(house.domain)
     if asked is None or (isinstance(other, bytes) and not of_service):
         return b""
     to = jid.parse(stanza.attrs["to"]).full

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers import commands, disco
-from edge.handlers.destinations import PUBSUB as SERVICE
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.feature import Feature, Slow
 from edge.handlers.pubsub import rights
 from edge.handlers.pubsub.requests import answering
@@ -133,7 +133,7 @@ def _part(page: rsm.Page, asked: rsm.Request | None) -> bytes:
 
 
 def _item(house: House, attrs: dict[str, str | None]) -> bytes:
-    return serialize.tag("item", {"jid": f"{SERVICE}.{house.domain}", **attrs})
+    return serialize.tag("item", {"jid": pubsub_service(house.domain), **attrs})
 
 
 def _meta_data(tx: Transaction, node: Node) -> bytes:

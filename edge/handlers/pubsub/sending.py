@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge.handlers import outbox as handing
-from edge.handlers.destinations import PUBSUB
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.post import NOBODY_THERE, Letter, post
 from edge.handlers.refusals import log_source
 from edge.rules import quota, routing
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from edge.handlers.feature import House
     from edge.store.database import Transaction
     from edge.store.subscriptions import Subscription
-
-
-def address(house: House) -> str:
-    """Return the JID of the service: what notifications are from."""
-    return f"{PUBSUB}.{house.domain}"
 
 
 def notify(
@@ -63,7 +58,7 @@ def notify(
         log_source(house, tx, subscription.jid, over.rule, over.figure)
         return
     only = subscription.jid if "/" in subscription.jid else None
-    line, sender = _line(house, subscription), f"{address(house)}/{node}"
+    line, sender = _line(house, subscription), f"{pubsub_service(house.domain)}/{node}"
     outbox.add(tx, account, line, sender, None, subscription.qos, body, size, only=only)
     tx.wake_at(tx.now.service + house.limits.outbox_ttl)
     handing.pump(house, tx, account)
@@ -73,7 +68,7 @@ def _tell(
     house: House, tx: Transaction, subscription: Subscription, content: bytes, kind: str | None
 ) -> None:
     """Send a plain message: to the session of a full JID, or as any message for a bare one."""
-    source, to = address(house), subscription.jid
+    source, to = pubsub_service(house.domain), subscription.jid
     stanza = serialize.message(kind, source, to, content)
     if "/" in to:
         session = sessions.at(tx, to)
@@ -110,7 +105,7 @@ def room(house: House, tx: Transaction, account: str, size: int) -> Over | None:
 
 def _line(house: House, subscription: Subscription) -> str:
     """Name the line of a subscription: what waits in another holds nothing up in it."""
-    return f"{address(house)}/{subscription.subid}"
+    return f"{pubsub_service(house.domain)}/{subscription.subid}"
 
 
 def ended(house: House, tx: Transaction, subscription: Subscription) -> None:

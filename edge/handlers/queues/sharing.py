@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from edge.handlers import capabilities, undelivered
 from edge.handlers import outbox as handing
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.pubsub import notifying, sending
+from edge.handlers.queues import words
 from edge.rules.qos_sender import State
 from edge.rules.queue import Choice
 from edge.store import custody, outbox, queues, sessions, share_items, under_way
 from edge.store.database import Receipt
-from edge.wire import pubsub, serialize
+from edge.wire import serialize
 from edge.wire.errors import StanzaError
-from edge.wire.namespaces import REDELIVERED
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House
@@ -76,7 +77,7 @@ def give(
     account, size = subscription.account, custody.charge("", body)
     if sending.room(house, tx, account, size) is not None:
         return False
-    service, full = sending.address(house), "/" in subscription.jid
+    service, full = pubsub_service(house.domain), "/" in subscription.jid
     row = outbox.add(
         tx,
         account,
@@ -107,13 +108,8 @@ def _line(queue: Queue, item: Item) -> str:
 
 
 def _content(tx: Transaction, item: Item, subscription: Subscription) -> bytes:
-    """Make the contents of the message: the item, how often it was given to members before, and by
-    which subscription it comes."""
-    entry = serialize.tag("item", {"id": item.item}, queues.body(tx, item.row))
-    event = pubsub.event(serialize.tag("items", {"node": item.node}, entry))
-    if item.deliveries:
-        event += serialize.tag("redelivered", {"times": str(item.deliveries)}, xmlns=REDELIVERED)
-    return event + notifying.subid(subscription)
+    """Make the contents of the message: the item, and by which subscription it comes."""
+    return words.content(tx, item) + notifying.subid(subscription)
 
 
 def _send_plainly(
@@ -122,7 +118,7 @@ def _send_plainly(
     session, content = sessions.at(tx, member.session), _content(tx, item, subscription)
     queues.delete(tx, item.row)
     if session is not None:
-        stanza = serialize.message(None, sending.address(house), session.full, content)
+        stanza = serialize.message(None, pubsub_service(house.domain), session.full, content)
         receipt = Receipt(PLAIN, item.row)
         under_way.begin(tx, receipt, session.generation)
         tx.send(session.generation, stanza, receipt)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.handlers.destinations import PUBSUB
+from edge.handlers.destinations import pubsub_service
 from edge.handlers.feature import Feature
 from edge.store import events, notifications, queues, sessions, under_way
 from edge.store.database import STAYS, Receipt
@@ -29,13 +29,19 @@ if TYPE_CHECKING:
 
 
 def give(house: House, tx: Transaction, item: Item, there: There) -> None:
-    """Send an item to the session that was given it, and how often it was given before."""
+    """Send an item to the session that was given it."""
+    id, service = f"item-{item.row}-{item.deliveries}", pubsub_service(house.domain)
+    stanza = serialize.message(None, service, there.member.session, content(tx, item), id)
+    tx.send(there.generation, stanza, STAYS)
+
+
+def content(tx: Transaction, item: Item) -> bytes:
+    """Make the contents of a message: an item, and how often it was given before."""
     entry = serialize.tag("item", {"id": item.item}, queues.body(tx, item.row))
     event = pubsub.event(serialize.tag("items", {"node": item.node}, entry))
     if item.deliveries:
         event += serialize.tag("redelivered", {"times": str(item.deliveries)}, xmlns=REDELIVERED)
-    id, to = f"item-{item.row}-{item.deliveries}", there.member.session
-    tx.send(there.generation, serialize.message(None, _service(house), to, event, id), STAYS)
+    return event
 
 
 def deleted(house: House, tx: Transaction, item: Item, full: str) -> None:
@@ -55,15 +61,11 @@ def unlocked(house: House, tx: Transaction, item: Item, full: str) -> None:
     )
 
 
-def _service(house: House) -> str:
-    return f"{PUBSUB}.{house.domain}"
-
-
 def _tell(house: House, tx: Transaction, item: Item, full: str, what: str, content: bytes) -> None:
     account = full.partition("@")[0]
     event = pubsub.event(serialize.tag("items", {"node": item.node}, content))
     id = f"{what}-{item.row}-{item.deliveries}"
-    stanza = serialize.message(None, _service(house), full, event, id)
+    stanza = serialize.message(None, pubsub_service(house.domain), full, event, id)
     if notifications.make_room(tx, account, house.limits.notifications_per_account):
         _log_dropped(tx, full, "too many wait")
     row = notifications.add(tx, account, full, stanza)
