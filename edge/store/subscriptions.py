@@ -94,11 +94,10 @@ _SHARES: Final = "SELECT id, filter FROM queues WHERE share IS NOT NULL ORDER BY
 _OF_QUEUE: Final = f"{_COLUMNS} WHERE s.queue = ? ORDER BY s.id"
 _JIDS: Final = "SELECT jid FROM subscriptions WHERE queue = ? ORDER BY id"
 _OF_ACCOUNT: Final = f"{_COLUMNS} WHERE a.name = ? ORDER BY s.id"
-_ENDING: Final = f"""{_COLUMNS}
-WHERE s.jid = ? AND (s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL)) ORDER BY s.id
-"""
+_ENDS: Final = "(s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL))"
+_ENDING: Final = f"{_COLUMNS} WHERE s.jid = ? AND {_ENDS} ORDER BY s.id"
 _UNATTENDED: Final = f"""{_COLUMNS}
-WHERE s.presence AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.full = s.jid)
+WHERE {_ENDS} AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.full = s.jid)
     AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.bare = s.jid)
 ORDER BY s.id LIMIT ?
 """  # noqa: S608 - of constants

@@ -122,3 +122,42 @@ def test_all_that_a_removed_account_had_is_given_to_others_at_once(gateway: Gate
     gateway.tx(lambda tx: accounts.remove(tx, "one"))
     gateway.tx(gateway.router.changed)
     assert len(queues.given(gateway, queues.TWO)) == 100
+
+
+# After a restart
+
+
+def _restart(gateway: Gateway, *there: str) -> None:
+    gateway.crash()
+    gateway.sent.clear()
+    for full in there:
+        gateway.bind(full)
+    gateway.tx(gateway.router.changed)
+    gateway.ring()
+
+
+def test_a_worker_that_never_comes_back_after_a_restart_is_unsubscribed(gateway: Gateway) -> None:
+    """Else one that names itself anew each time would have no subscription left to make."""
+    queues.prepare(gateway, queue_lock_timeout="86400")
+    queues.work(gateway, queues.ONE)
+    queues.work(gateway, queues.TWO, requests=1)
+    queues.publish(gateway, "a", "b")
+    _restart(gateway, queues.PUBLISHER, queues.TWO)
+    queues.wait(gateway, gateway.limits.resume_time - 1)
+    assert gateway.count("SELECT count(*) FROM subscriptions") == 2
+    queues.wait(gateway, 2)
+    assert gateway.count("SELECT group_concat(jid) FROM subscriptions") == queues.TWO
+    queues.retract(gateway, queues.TWO, "b")
+    assert queues.given(gateway, queues.TWO) == ["a"]
+
+
+# Time
+
+
+def test_an_item_that_is_published_anew_when_it_was_too_late_is_given(gateway: Gateway) -> None:
+    queues.prepare(gateway)
+    queues.publish(gateway, "a", queue_ttl="5")
+    gateway.clock.service += 6
+    queues.work(gateway, queues.ONE)
+    queues.publish(gateway, "a", queue_ttl="50")
+    assert queues.given(gateway, queues.ONE) == ["a"]

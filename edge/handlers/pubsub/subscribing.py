@@ -4,7 +4,7 @@ A JID has one subscription to a node, to a filter, or in a share: who subscribes
 the one that there is, with the options that came with the request. A subscription ends when its
 subscriber, an owner, or the loss of a right ends it; a member of a queue node's, and whoever asked
 for that, also when its session goes, or the last one of a bare JID. A restart of the gateway ends
-none by itself; but what was asked to end with a session does if nobody comes back for it. What a
+none by itself; but what ends with a session does if nobody comes back for it. What a
 subscription is to is read by `targets`; what is in queues is `handlers.queues`'.
 """
 

@@ -89,6 +89,7 @@ def enqueue(
             raise pubsub.refusal("conflict", text="a subscriber is working on this item")
         if old.state != "dead":
             queues.replace(tx, queue, old, publisher_full, body, expires)
+            pump(house, tx, queue.id, queue)  # it may have been too late for it before
             return
         queues.delete(tx, old.row)
     queues.enqueue(
