@@ -98,9 +98,12 @@ _GO_ALL: Final = "DELETE FROM temp.queue_members"
 _OF_JID: Final = "SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1"
 _QUEUES: Final = "SELECT DISTINCT queue FROM temp.queue_members WHERE generation = ?"
 _WAITED_FOR: Final = """
-SELECT DISTINCT m.queue FROM temp.queue_members AS m
-WHERE m.free = 1
-    AND EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = m.queue AND i.state = 'ready')
+SELECT id FROM main.queues AS q
+WHERE EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = q.id AND i.state = 'ready')
+    AND EXISTS (
+        SELECT 1 FROM temp.queue_members AS m INDEXED BY queue_members_free
+        WHERE m.queue = q.id AND m.free = 1
+    )
 """
 _COUNTED_PLAIN: Final = """
 UPDATE temp.queue_members AS m

@@ -32,11 +32,12 @@ WHERE o.queue_item IS NOT NULL AND (o.qos = 1 OR o.state = 'queued')
 ORDER BY i.id LIMIT ?
 """  # noqa: S608 - of constants
 _UNKNOWN: Final = """
-SELECT DISTINCT s.full FROM temp.queue_members AS m CROSS JOIN temp.sessions AS s
-    ON s.generation = m.generation
-WHERE m.queue = ? AND m.needs = 1 AND s.qos IS NULL AND s.detached = 0
+SELECT DISTINCT s.full
+FROM (SELECT 1 FROM main.queue_items WHERE queue = ?1 AND state = 'ready' LIMIT 1)
+    CROSS JOIN temp.queue_members AS m
+    CROSS JOIN temp.sessions AS s ON s.generation = m.generation
+WHERE m.queue = ?1 AND m.needs = 1 AND s.qos IS NULL AND s.detached = 0
     AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
-    AND EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = m.queue AND i.state = 'ready')
 """
 _LOOKED: Final = "SELECT 1 FROM temp.share_items"
 _LOOK_NO_MORE: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
