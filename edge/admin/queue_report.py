@@ -52,12 +52,14 @@ class Told(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A queue as it stands; `attending` is `None` where it is not known who is there."""
+    """A queue as it stands at a moment; `attending` is `None` where it is not known who is
+    there."""
 
     queue: Overview
     members: list[Member]
     attending: list[Attendance] | None
     items: list[Told]
+    moment: Moment
 
     def sessions(self, member: Member) -> list[str] | None:
         """Return the sessions by which a member is there, `None` if that is not known."""
@@ -92,7 +94,7 @@ def made(
     for found, ahead in _items(tx, queue, item, most):
         before = queue_view.before(tx, found) if ahead is None else ahead
         told.append(teller.tell(found, before))
-    return Report(queue, members, attending, told)
+    return Report(queue, members, attending, told, moment)
 
 
 def _items(

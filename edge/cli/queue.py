@@ -155,6 +155,7 @@ def _object(report: Report) -> dict[str, object]:
     members = [member._asdict() | {"there": report.sessions(member)} for member in report.members]
     return {
         **report.queue._asdict(),
+        "service": report.moment.service,
         "members": members,
         "items_shown": [_item(told) for told in report.items],
     }

@@ -138,6 +138,7 @@ def test_a_share_is_shown_in_either_way_of_writing_it(folder: Path) -> None:
 def test_a_queue_is_shown_to_programs(folder: Path) -> None:
     found = shown(folder, "work")
     assert (found["name"], found["ready"], found["max_deliveries"]) == ("work", 2, 5)
+    assert found["service"] == found["items_shown"][0]["locked"], "the moment that it is told of"
     (member,) = found["members"]
     assert (member["jid"], member["requests"], member["there"]) == (WORKER, 3, None)
     assert [(item["item"], item["why"], item["before"]) for item in found["items_shown"]] == [
