@@ -24,7 +24,6 @@ OVERHEAD: Final = 128
 BATCH: Final = 64
 """How many items change by time in one unit of work."""
 
-
 LOCK_TIMEOUT: Final = 60.0
 """Seconds that an item of a queue node is locked, if the node does not say; shares use none."""
 
@@ -48,9 +47,8 @@ class Queue(NamedTuple):
 class Item(NamedTuple):
     """An item: its place, its queue, the name of the node that it was published to, its ItemID, its
     publisher (full JID), and how far it has come. `wall` is in ms since 1970, other times are
-    service seconds. Of its `deliveries`, `spared` do not bring it nearer to its end. `holder` has
-    it, or is not to have it at once; `outbox` is a share's row there.
-    """
+    service seconds. `spared` of its `deliveries` do not bring it nearer to its end. `holder` has
+    it, or is not to have it at once; `outbox` is a share's row there."""
 
     row: int
     queue: int
@@ -97,11 +95,10 @@ SELECT q.items, q.bytes, t.items, t.bytes FROM main.queues_total AS t
 LEFT JOIN main.queues AS q ON q.id = ?
 """
 
-ITEM: Final = """
-SELECT id, queue, node, item, publisher, state, priority, wall, since, due, expires, deliveries,
-    spared, subscription, holder, locked, until, outbox, reason, bytes
-FROM main.queue_items AS i
-"""
+COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
+"""The columns of items, where `i` are those."""
+
+ITEM: Final = f"SELECT {COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
 """Selects items."""
 
 _AT: Final = f"{ITEM} WHERE id = ?"
@@ -135,7 +132,8 @@ _HAS_RECEIVED: Final = "SELECT 1 FROM main.queue_receivers WHERE item = ? AND ji
 _SENT_BY: Final = "UPDATE main.queue_items SET outbox = ? WHERE id = ?"
 _UNLOCK: Final = """
 UPDATE main.queue_items
-SET state = 'ready', subscription = NULL, holder = ?, locked = NULL, until = NULL, outbox = NULL
+SET state = 'ready', subscription = NULL, holder = ?, locked = NULL, until = NULL, outbox = NULL,
+    deliveries = deliveries - ?
 WHERE id = ?
 """
 _BURY: Final = """
@@ -312,9 +310,10 @@ def has_received(tx: Transaction, row: int, full: str) -> bool:
     return tx.row(_HAS_RECEIVED, (row, full)) is not None
 
 
-def unlock(tx: Transaction, row: int, avoid: str | None = None) -> None:
-    """Let an item wait again; `avoid` is not to have it at once, if another is there."""
-    tx.run(_UNLOCK, (avoid, row))
+def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
+    """Let an item wait again; `avoid` is not to have it at once, if another is there. Where it was
+    never `delivered` to who had it, that does not count."""
+    tx.run(_UNLOCK, (avoid, not delivered, row))
 
 
 def bury(tx: Transaction, row: int, reason: str) -> None:

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from edge.store.queues import BATCH, Item
+from edge.store.queues import BATCH, COLUMNS, ITEM, Item
 
 if TYPE_CHECKING:
     from edge.store.database import Transaction
 
-_COLUMNS: Final = """
-SELECT i.id, i.queue, i.node, i.item, i.publisher, i.state, i.priority, i.wall, i.since, i.due,
-    i.expires, i.deliveries, i.spared, i.subscription, i.holder, i.locked, i.until, i.outbox,
-    i.reason, i.bytes
-"""
-_OF_SESSION: Final = f"""{_COLUMNS}
-FROM main.queue_items AS i JOIN main.outbox AS o ON o.id = i.outbox
+_OF_SESSION: Final = f"""{ITEM} JOIN main.outbox AS o ON o.id = i.outbox
 WHERE i.state = 'locked' AND i.holder = ? AND (o.qos = 1 OR o.state = 'queued')
 ORDER BY i.id
 """
-_LEFT: Final = f"""{_COLUMNS}
+_LEFT: Final = f"""
+SELECT {COLUMNS}
 FROM main.outbox AS o CROSS JOIN main.queue_items AS i -- there are far more of these
     ON i.id = o.queue_item
 WHERE o.queue_item IS NOT NULL AND (o.qos = 1 OR o.state = 'queued')

@@ -170,7 +170,7 @@ def _check_empty(tx: Transaction, node: Node) -> None:
     """Raise `StanzaError` if a node cannot begin or cease to be a queue: what it has was published,
     and subscribed to, as the other kind."""
     queue = queues.of_node(tx, node.id)
-    if node.items or (queue is not None and queue.items) or subscriptions.all_of_node(tx, node.id):
+    if node.items or (queue is not None and queue.items) or nodes.subscribers(tx, node.id):
         raise pubsub.refusal(
             "not-acceptable", text="pubsub#queueing: the node has items or subscribers"
         )
