@@ -645,7 +645,7 @@ def test_with_its_last_member_a_share_ends_and_what_waits_is_deleted_and_told(
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM queues") == 0
     (event,) = gateway.events(name="share_ended")
-    assert (event.value, event.level) == (3.0, "Warning")
+    assert (event.value, event.unit, event.level) == (3.0, "items", "Warning")
     publish(gateway, "later")
     join(gateway, CAM)
     assert given(gateway, CAM) == []

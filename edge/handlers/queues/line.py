@@ -242,6 +242,7 @@ def end_share(house: House, tx: Transaction, queue_id: int) -> None:
         topic=queue.filter,
         name="share_ended",
         value=float(count),
+        unit="items",
         level="Warning" if count else "Notice",
         text="the last member of a share has gone, and what waited in it is deleted",
         tags={"share": queue.share or ""},
