@@ -8,6 +8,7 @@ event log of the gateway's own, the outbox of an account's. Where none has, ther
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from edge.rules import access
@@ -26,6 +27,7 @@ PUBSUB: Final = "pubsub"
 """What stands before the gateway's domain in the address of the publish-subscribe service."""
 
 
+@lru_cache(maxsize=4)
 def pubsub_service(domain: str) -> str:
     """Return the address of the publish-subscribe service of a gateway's domain."""
     return f"{PUBSUB}.{domain}"

@@ -26,19 +26,13 @@ _BOUND: Final = frozenset(state.value for state in BOUND)
 
 class Takers(NamedTuple):
     """The sessions of an account: those that are bound, and those that take something new; `plain`
-    tells whether they take plain messages where they have no quality of service."""
+    tells whether they take plain messages where they have no quality of service, and `turn` how
+    messages go that are for no session in particular."""
 
     there: Sequence[Session]
     able: Sequence[Session]
     plain: bool
-
-    @property
-    def turn(self) -> Input | None:
-        """How messages go that are for no session in particular: as plain ones if all agree."""
-        if any(session.qos for session in self.able):
-            return Input.TURN
-        known = all(session.qos is not None for session in self.able)
-        return Input.PLAIN_TURN if self.able and known and self.plain else None
+    turn: Input | None
 
     def unknown(self, rows: Iterable[Row]) -> list[Session]:
         """Return the sessions of which it has to be known what they take: all, if nobody is known
@@ -82,7 +76,15 @@ def find(house: House, tx: Transaction, account: str) -> Takers:
     there = sessions.of(tx, f"{account}@{house.domain}")
     able = [session for session in there if is_able(session)]
     plain = any(not session.qos for session in there) and outbox.downgrades(tx, account)
-    return Takers(there, able, plain)
+    return Takers(there, able, plain, _turn(able, plain))
+
+
+def _turn(able: Sequence[Session], plain: bool) -> Input | None:
+    """Return how messages go that are for no session in particular: as plain ones if all agree."""
+    if any(session.qos for session in able):
+        return Input.TURN
+    known = all(session.qos is not None for session in able)
+    return Input.PLAIN_TURN if able and known and plain else None
 
 
 def is_able(session: Session) -> bool:
