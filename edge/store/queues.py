@@ -311,8 +311,7 @@ def has_received(tx: Transaction, row: int, full: str) -> bool:
 
 
 def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
-    """Let an item wait again; `avoid` is not to have it at once, if another is there. Where it was
-    never `delivered` to who had it, that does not count."""
+    """Let an item wait again, not for `avoid` if others are there; was it ever `delivered`?"""
     tx.run(_UNLOCK, (avoid, not delivered, row))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from edge.rules.queue import MAX_DELIVERIES
 from edge.store import accounts
 from tests.helpers import queues, shares
 from tests.helpers.people import PUMP, appear
@@ -122,6 +124,21 @@ def test_all_that_a_removed_account_had_is_given_to_others_at_once(gateway: Gate
     gateway.tx(lambda tx: accounts.remove(tx, "one"))
     gateway.tx(gateway.router.changed)
     assert len(queues.given(gateway, queues.TWO)) == 100
+
+
+def test_what_a_member_was_never_sent_does_not_die_of_its_sessions(gateway: Gateway) -> None:
+    """So much is on its way to an account at a time; the rest of what it has waits for its turn."""
+    sent = gateway.limits.outbox_window
+    _able(gateway, FIRST)
+    join(gateway, FIRST, qos="1", queue_requests="50")
+    publish(gateway, *(f"i{number}" for number in range(40)))
+    for _each in range(MAX_DELIVERIES):
+        gateway.leave(FIRST)
+        _able(gateway, FIRST)
+        gateway.ring()
+    states = Counter(state for _item, state in shares.waiting(gateway))
+    assert states == {"dead": sent, "locked": 40 - sent}
+    assert shares.work(gateway, FIRST) == [f"i{number}" for number in range(sent, 40)]
 
 
 # After a restart

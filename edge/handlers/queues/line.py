@@ -170,6 +170,12 @@ def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None 
     return True
 
 
+def unsent(house: House, tx: Transaction, item: Item) -> None:
+    """Let an item of a share wait again that its member was never sent: that was no delivery."""
+    queues.unlock(tx, item.row, delivered=False)
+    _free(house, tx, item)
+
+
 def _unlock(house: House, tx: Transaction, item: Item, avoid: str | None) -> None:
     queues.unlock(tx, item.row, avoid)
     _free(house, tx, item)
@@ -224,7 +230,7 @@ def part(house: House, tx: Transaction, item: Item, loss: Loss) -> None:
     if parted is Parted.IN_DOUBT:
         _free(house, tx, item)
     elif parted is Parted.UNSENT:
-        _unlock(house, tx, item, None)
+        unsent(house, tx, item)
     else:  # whatever its session's end means, its subscription's is this
         qos = None if sent is None else sent.qos
         lose(house, tx, item, Loss.UNSUBSCRIBED, qos)
@@ -235,7 +241,7 @@ def end_share(house: House, tx: Transaction, queue_id: int) -> None:
     queue = queues.get(tx, queue_id)
     if queue is None:
         return
-    count = queues.usage(tx, queue_id)[0].messages
+    count = queue.items
     queues.remove(tx, queue_id)
     event = NewEvent(
         "message",

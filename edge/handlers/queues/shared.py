@@ -93,7 +93,10 @@ def _take_back(house: House, tx: Transaction, items: Sequence[Item], loss: Loss)
         row = outbox.get(tx, item.outbox or 0)
         if row is not None:
             outbox.remove(tx, row)
-        line.lose(house, tx, item, loss, qos=1)
+        if row is not None and row.state == State.QUEUED.value and not row.attempts:
+            line.unsent(house, tx, item)
+        else:
+            line.lose(house, tx, item, loss, qos=1)
     pump_all(house, tx, (item.queue for item in items))
 
 
