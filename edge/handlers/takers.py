@@ -37,13 +37,15 @@ class Takers(NamedTuple):
     def unknown(self, rows: Iterable[Row]) -> list[Session]:
         """Return the sessions of which it has to be known what they take: all, if nobody is known
         to take these messages, and those that alone may have one."""
+        unknown = [session for session in self.there if session.qos is None]
+        if not unknown:
+            return unknown
         named = {row.only for row in rows}
         nobody = self.turn is None
         return [
             session
-            for session in self.there
-            if session.qos is None
-            and ((nobody and is_able(session)) or (session.full in named and not session.detached))
+            for session in unknown
+            if (nobody and is_able(session)) or (session.full in named and not session.detached)
         ]
 
     def goal(self, row: Row) -> Session | None:
