@@ -20,6 +20,7 @@ from edge.limits import Limits
 from edge.rules.queue import Choice, slot
 from edge.store import queues
 from tests.helpers import queues as helper
+from tests.helpers import subscribing
 from tests.helpers.queues import NODE, OWNER, Word
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import ask, element
@@ -67,7 +68,7 @@ class QueueMachine(RuleBasedStateMachine):
         config = {"queue_policy": policy.value, "queue_max_deliveries": str(deliveries)}
         for full in (OWNER, *PUBLISHERS):
             self.gateway.bind(full)
-        helper.create(
+        subscribing.create(
             self.gateway, OWNER, NODE, queueing="1", publish_model="open",
             queue_lock_timeout="60", **config,
         )  # fmt: skip
@@ -154,9 +155,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def resume(self) -> None:
         for full in sorted(self.detached):
-            generation = self.gateway.generation(full)
-            self.gateway.tx(lambda tx, g=generation: self.gateway.lifecycle.resume(tx, g))
+            self._resume(self.gateway.generation(full))
         self.detached.clear()
+
+    def _resume(self, generation: int) -> None:
+        self.gateway.tx(lambda tx: self.gateway.lifecycle.resume(tx, generation))
 
     @rule(full=st.sampled_from(WORKERS))
     def say_goodbye(self, full: str) -> None:

@@ -694,7 +694,7 @@ def test_notifications_of_an_account_are_bounded(tmp_path: Path) -> None:
 def test_what_finds_no_room_is_refused_and_logged(
     tmp_path: Path, rule: str, limits: dict[str, int]
 ) -> None:
-    gateway = Gateway(new_database(tmp_path), Limits(**limits))  # type: ignore[arg-type]
+    gateway = Gateway(new_database(tmp_path), Limits(**limits))
     prepare(gateway)
     publish(gateway, "a", "b")
     assert offer(gateway, "c").error == ("wait", "resource-constraint")
