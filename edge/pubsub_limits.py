@@ -37,7 +37,12 @@ class PubsubLimits(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         int, option("Of those, of one node: what `max_items` may be at most.", "items", ge=1)
     ] = 10_000
     queue_items: Annotated[
-        int, option("Items that wait in queues, or are worked on, or dead.", "items", ge=1)
+        int,
+        option(
+            "Items that wait in queues, or are worked on, or dead; shares take no more than half.",
+            "items",
+            ge=2,
+        ),
     ] = 200_000
     queue_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=64 * KIB)] = 256 * MIB
     items_per_queue: Annotated[int, option("Of those, in one queue.", "items", ge=1)] = 100_000

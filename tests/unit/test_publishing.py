@@ -349,7 +349,7 @@ def test_a_node_at_its_most_goes_on_where_all_nodes_are_full(
 
 
 def test_all_shares_of_an_item_count_together(build: Callable[..., Gateway]) -> None:
-    gateway = build(queue_items=2)
+    gateway = build(queue_items=4)
     create(gateway, PUMP, NODE)
     gateway.leave(VALVE)
     gateway.bind(VALVE)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from edge.limits import Limits
 from edge.rules.queue import MAX_DELIVERIES
 from edge.store import accounts
 from tests.helpers import queues, shares
 from tests.helpers.people import PUMP, appear
 from tests.helpers.shares import NODE, POOL, join, publish, told
 from tests.helpers.store import DOMAIN, Gateway, new_database
-from tests.helpers.subscribing import create, subscribe
+from tests.helpers.subscribing import ask, create, element, subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,3 +179,23 @@ def test_an_item_that_is_published_anew_when_it_was_too_late_is_given(gateway: G
     queues.work(gateway, queues.ONE)
     queues.publish(gateway, "a", queue_ttl="50")
     assert queues.given(gateway, queues.ONE) == ["a"]
+
+
+# Nobody is shut out
+
+
+def test_shares_that_nobody_serves_leave_room_to_queue_nodes(tmp_path: Path) -> None:
+    limits = Limits(queue_items=4, items_per_queue=4)
+    gateway = Gateway(new_database(tmp_path), limits)
+    queues.prepare(gateway)
+    create(gateway, queues.OWNER, NODE)
+    gateway.add("idle")
+    appear(gateway, f"idle@{DOMAIN}/1", priority=-1)
+    join(gateway, f"idle@{DOMAIN}/1", jid=f"idle@{DOMAIN}")
+    publish(gateway, "a", "b", full=queues.OWNER)
+    item = element("item", "<v xmlns='urn:v'/>", id="c")
+    refused = ask(gateway, queues.OWNER, element("publish", item, node=NODE))
+    assert refused.error == ("wait", "resource-constraint")
+    queues.publish(gateway, "d", "e")
+    assert queues.offer(gateway, "f").error == ("wait", "resource-constraint")
+    gateway.close()

@@ -177,16 +177,23 @@ def _room_in_shares(
         if over is not None:
             return over
     more = len(shares)
-    return _over_all(house, tx, shares[0].id, more, more * size) if more > 1 else None
+    if more < 2:
+        return None
+    return _over_all(house, tx, shares[0].id, more, more * size, line.SHARES_PART)
 
 
-def _over_all(house: House, tx: Transaction, queue: int, more: int, size: int) -> Over | None:
-    """Tell which limit of all queues together so many items more would exceed."""
+def _over_all(
+    house: House, tx: Transaction, queue: int, more: int, size: int, part: int = 1
+) -> Over | None:
+    """Tell which limit of all queues together so many items more would exceed; they may have one
+    `part` of it."""
     limits, (_here, total) = house.limits, queues.usage(tx, queue)
-    if total.messages + more > limits.queue_items:
-        return Over("queue_items", limits.queue_items)
-    if total.bytes + size > limits.queue_bytes:
-        return Over("queue_bytes", limits.queue_bytes)
+    for used, most, rule in (
+        (total.messages + more, limits.queue_items // part, "queue_items"),
+        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
+    ):
+        if used > most:
+            return Over(rule, most)
     return None
 
 

@@ -8,7 +8,7 @@ XEP-0254; MQTT-234, as the project's protocol decisions complete them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers.queues import sharing, words
 from edge.handlers.queues.giving import pump
@@ -26,19 +26,23 @@ if TYPE_CHECKING:
     from edge.store.queues import Item, Queue
     from edge.store.subscriptions import Subscription
 
+SHARES_PART: Final = 2
+"""Shares take one part in so many of what all queues may have: whoever may subscribe can make a
+share that nobody serves, and must not fill up what is queue nodes'."""
+
 # Items come
 
 
 def room(house: House, tx: Transaction, queue: Queue, size: int, count: int = 1) -> Over | None:
     """Tell which limit one more item of `size` bytes (`queues.charge`) would exceed; `count` is 0
     where it takes the place of another, and `size` is what it has more."""
-    limits = house.limits
+    limits, part = house.limits, 1 if queue.share is None else SHARES_PART
     here, total = queues.usage(tx, queue.id)
     for used, most, rule in (
         (here.messages + count, limits.items_per_queue, "items_per_queue"),
         (here.bytes + size, limits.queue_bytes_per_queue, "queue_bytes_per_queue"),
-        (total.messages + count, limits.queue_items, "queue_items"),
-        (total.bytes + size, limits.queue_bytes, "queue_bytes"),
+        (total.messages + count, limits.queue_items // part, "queue_items"),
+        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
     ):
         if used > most:
             return Over(rule, most)
