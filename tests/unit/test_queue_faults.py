@@ -167,6 +167,9 @@ def test_a_worker_that_never_comes_back_after_a_restart_is_unsubscribed(gateway:
     assert gateway.count("SELECT group_concat(jid) FROM subscriptions") == queues.TWO
     queues.retract(gateway, queues.TWO, "b")
     assert queues.given(gateway, queues.TWO) == ["a"]
+    gateway.bind(queues.ONE)
+    gateway.ring()
+    assert [(word.what, word.id) for word in queues.told(gateway, queues.ONE)] == [("unlock", "a")]
 
 
 # Time

@@ -50,9 +50,14 @@ class Why(Enum):
     RIGHTS = "its subscriber may not subscribe any more"
     AWAY = "its session is unavailable"
     GONE = "its session is over"
+    NOT_BACK = "its session did not come back after a restart"
 
 
-_LOSSES: Final = {Why.AWAY: Loss.UNAVAILABLE, Why.GONE: Loss.CONNECTION}
+_LOSSES: Final = {
+    Why.AWAY: Loss.UNAVAILABLE,
+    Why.GONE: Loss.CONNECTION,
+    Why.NOT_BACK: Loss.UNAVAILABLE,  # it may still believe to have items: it is told when it comes
+}
 _TOLD: Final = (Why.OWNER, Why.RIGHTS)
 """When its subscriber is told of the end."""
 
@@ -309,7 +314,7 @@ def due(house: House, tx: Transaction) -> None:
         tx.wake_at(until)
         return
     for subscription in found:
-        end(house, tx, subscription, Why.GONE)
+        end(house, tx, subscription, Why.NOT_BACK)
     if len(found) == subscriptions.BATCH:
         tx.wake_at(tx.now.service)
     else:
