@@ -6,18 +6,15 @@ The next publication begins when all have heard of the one before. Raw sockets a
 
 from __future__ import annotations
 
-import argparse
-import json
 import secrets
 import select
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks import machine, payload, peer, queue_payload, usage
+from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
-from benchmarks.load import DRAIN_TIME, PERCENT, LoadError, Measured, run_apart
+from benchmarks.load import DRAIN_TIME, LoadError, Measured, command, run_apart, timed
 from benchmarks.queue_load import Party, check
 from benchmarks.queue_payload import ITEM, TOPIC
 
@@ -62,6 +59,11 @@ class Load:
             subscriber.send(PRESENCE + queue_payload.subscribe(b"sub", jid, TOPIC))
         self._until(lambda: self._subscribed == len(self._subscribers))
 
+    @property
+    def done(self) -> int:
+        """How often that was timed."""
+        return len(self.times)
+
     def run(self, seconds: float) -> None:
         """Publish for a time, one after the other."""
         end = time.perf_counter() + seconds
@@ -102,21 +104,11 @@ def measure(plan: Plan) -> Measured:
     try:
         load = Load(connections)
         load.subscribe()
-        load.run(plan.warm_up)
-        load.times.clear()
-        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
-        began = time.perf_counter()
-        load.run(plan.seconds)
-        seconds, own = time.perf_counter() - began, time.process_time() - own
-        used = usage.processor(plan.server).since(before)
-        everything = machine.busy() - everything
-        times = load.times[:]
+        found = timed(load, plan)
     finally:
         for connection in connections:
             connection.close()
-    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
-    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
-    return Measured(len(times), seconds, 0, *used, own, everything, median, slow)
+    return found
 
 
 def run(plan: Plan) -> Measured:
@@ -124,13 +116,5 @@ def run(plan: Plan) -> Measured:
     return run_apart("benchmarks.fan_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
-def main() -> None:
-    """Read a plan from the command line and print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fan_load")
-    parser.add_argument("plan", help="a JSON object with the fields of Plan")
-    plan = Plan(**json.loads(parser.parse_args().plan))
-    print(json.dumps(asdict(measure(plan))))
-
-
 if __name__ == "__main__":
-    main()
+    command(Plan, measure)

@@ -18,11 +18,16 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from benchmarks import machine, payload, peer, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = TypeVar("P")
 
 DRAIN_TIME: Final = 20.0
 """Seconds for the exchanges that are in flight at the end; on a slow disk a group takes long."""
@@ -155,7 +160,7 @@ class Load:
             self._poll.register(number, select.EPOLLIN)
         self._busy = 0
         self._going = True
-        self.exchanges = 0
+        self.done = 0
         self.errors = 0
         self.times: list[float] = []
 
@@ -194,7 +199,7 @@ class Load:
 
     def _ended(self, client: Client, right: bool) -> None:
         if right:
-            self.exchanges += 1
+            self.done += 1
             self.times.append(time.perf_counter() - client.began)
         else:
             self.errors += 1
@@ -210,23 +215,49 @@ def measure(plan: Plan) -> Measured:
     try:
         load = Load(clients)
         load.start()
-        load.run(plan.warm_up)
-        load.exchanges = load.errors = 0
-        load.times.clear()
-        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
-        began = time.perf_counter()
-        load.run(plan.seconds)
-        seconds, own = time.perf_counter() - began, time.process_time() - own
-        used = usage.processor(plan.server).since(before)
-        everything = machine.busy() - everything
-        exchanges, times = load.exchanges, load.times[:]
+        found = timed(load, plan)
         load.drain()
     finally:
         for client in clients:
             client.close()
-    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
+    return replace(found, errors=load.errors)
+
+
+class Span(Protocol):
+    """What the plan of every load generator has: see `Plan`."""
+
+    @property
+    def warm_up(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def server(self) -> int: ...
+
+
+class Going(Protocol):
+    """A load generator that has begun: `times` are those of what it has `done`, in seconds."""
+
+    times: list[float]
+
+    @property
+    def done(self) -> int: ...
+    def run(self, seconds: float) -> None: ...
+
+
+def timed(load: Going, span: Span) -> Measured:
+    """Let a load generator warm up, and measure it and its server."""
+    load.run(span.warm_up)
+    load.times.clear()
+    done = load.done
+    everything, before, own = machine.busy(), usage.processor(span.server), time.process_time()
+    began = time.perf_counter()
+    load.run(span.seconds)
+    seconds, own = time.perf_counter() - began, time.process_time() - own
+    used = usage.processor(span.server).since(before)
+    everything = machine.busy() - everything
+    cuts = statistics.quantiles(load.times, n=PERCENT) if len(load.times) > 1 else [0.0] * PERCENT
     median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
-    return Measured(exchanges, seconds, load.errors, *used, own, everything, median, slow)
+    return Measured(load.done - done, seconds, 0, *used, own, everything, median, slow)
 
 
 def _clients(plan: Plan) -> list[Client]:
@@ -260,13 +291,12 @@ def run_apart(module: str, plan: dict[str, object], seconds: float) -> Measured:
     return Measured(**json.loads(done.stdout))
 
 
-def main() -> None:
-    """Read a plan from the command line and print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.load")
+def command(plan: type[P], measure: Callable[[P], Measured]) -> None:
+    """Read a plan from the command line, do it, and print what was measured."""
+    parser = argparse.ArgumentParser()
     parser.add_argument("plan", help="a JSON object with the fields of Plan")
-    plan = Plan(**json.loads(parser.parse_args().plan))
-    print(json.dumps(asdict(measure(plan))))
+    print(json.dumps(asdict(measure(plan(**json.loads(parser.parse_args().plan))))))
 
 
 if __name__ == "__main__":
-    main()
+    command(Plan, measure)

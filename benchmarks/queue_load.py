@@ -8,19 +8,16 @@ measures goes to standard output as one JSON object.
 
 from __future__ import annotations
 
-import argparse
-import json
 import secrets
 import select
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from benchmarks import machine, payload, peer, queue_payload, usage
+from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
-from benchmarks.load import DRAIN_TIME, PERCENT, READ_BYTES, LoadError, Measured, run_apart
+from benchmarks.load import DRAIN_TIME, READ_BYTES, LoadError, Measured, command, run_apart, timed
 from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA
 
 if TYPE_CHECKING:
@@ -90,7 +87,7 @@ class Load:
         self._began: dict[bytes, float] = {}
         self.under_way = 0
         self.times: list[float] = []
-        self.deleted = 0
+        self.done = 0
         self._poll = select.epoll()
         self._parties: dict[int, Party] = {}
         workers = connections[: plan.workers]
@@ -148,7 +145,7 @@ class Load:
             worker.send(queue_payload.retract(worker.next_id(), NODE, item[1]))
 
     def _deleted(self, item: bytes) -> None:
-        self.deleted += 1
+        self.done += 1
         self.under_way -= 1
         if (began := self._began.pop(item, None)) is not None:
             self.times.append(time.perf_counter() - began)
@@ -192,25 +189,14 @@ def measure(plan: Plan) -> Measured:
         load.subscribe(plan.requests)
         if not plan.backlog:
             load.begin(plan.workers * plan.requests)
-        load.run(plan.warm_up)
-        load.times.clear()
-        before_items = load.deleted
-        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
-        began = time.perf_counter()
-        load.run(plan.seconds)
-        seconds, own = time.perf_counter() - began, time.process_time() - own
-        used = usage.processor(plan.server).since(before)
-        everything = machine.busy() - everything
-        items, times = load.deleted - before_items, load.times[:]
+        found = timed(load, plan)
         if not plan.backlog:
             load.drain()
         load.unsubscribe()
     finally:
         for connection in connections:
             connection.close()
-    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
-    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
-    return Measured(items, seconds, 0, *used, own, everything, median, slow)
+    return found
 
 
 def run(plan: Plan) -> Measured:
@@ -218,13 +204,5 @@ def run(plan: Plan) -> Measured:
     return run_apart("benchmarks.queue_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
-def main() -> None:
-    """Read a plan from the command line and print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.queue_load")
-    parser.add_argument("plan", help="a JSON object with the fields of Plan")
-    plan = Plan(**json.loads(parser.parse_args().plan))
-    print(json.dumps(asdict(measure(plan))))
-
-
 if __name__ == "__main__":
-    main()
+    command(Plan, measure)

@@ -8,18 +8,15 @@ a pair begins when the recipient was told to deliver the one before. Raw sockets
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import secrets
 import select
-import statistics
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import commands, machine, payload, peer, usage
-from benchmarks.load import DRAIN_TIME, PERCENT, READ_BYTES, LoadError, Measured, run_apart
+from benchmarks import commands, payload, peer
+from benchmarks.load import DRAIN_TIME, READ_BYTES, LoadError, Measured, command, run_apart, timed
 
 if TYPE_CHECKING:
     import socket
@@ -117,6 +114,11 @@ class Load:
         for pair in pairs:
             pair.begin()
 
+    @property
+    def done(self) -> int:
+        """How often that was timed."""
+        return len(self.times)
+
     def run(self, seconds: float) -> None:
         """Keep messages going for a time."""
         end = time.perf_counter() + seconds
@@ -153,22 +155,12 @@ def measure(plan: Plan) -> Measured:
             sockets = [peer.login(target, 2 * number + side, None) for side in (0, 1)]
             pairs.append(Pair(number, run, *sockets))
         load = Load(pairs)
-        load.run(plan.warm_up)
-        load.times.clear()
-        everything, before, own = machine.busy(), usage.processor(plan.server), time.process_time()
-        began = time.perf_counter()
-        load.run(plan.seconds)
-        seconds, own = time.perf_counter() - began, time.process_time() - own
-        used = usage.processor(plan.server).since(before)
-        everything = machine.busy() - everything
-        times = load.times[:]
+        found = timed(load, plan)
         load.drain()
     finally:
         for pair in pairs:
             pair.close()
-    cuts = statistics.quantiles(times, n=PERCENT) if len(times) > 1 else [0.0] * PERCENT
-    median, slow = cuts[PERCENT // 2 - 1], cuts[PERCENT - 2]
-    return Measured(len(times), seconds, 0, *used, own, everything, median, slow)
+    return found
 
 
 def run(plan: Plan) -> Measured:
@@ -176,13 +168,5 @@ def run(plan: Plan) -> Measured:
     return run_apart("benchmarks.relay_load", asdict(plan), plan.warm_up + plan.seconds)
 
 
-def main() -> None:
-    """Read a plan from the command line and print what was measured."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.relay_load")
-    parser.add_argument("plan", help="a JSON object with the fields of Plan")
-    plan = Plan(**json.loads(parser.parse_args().plan))
-    print(json.dumps(asdict(measure(plan))))
-
-
 if __name__ == "__main__":
-    main()
+    command(Plan, measure)

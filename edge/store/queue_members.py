@@ -178,7 +178,7 @@ def arrived(tx: Transaction, generation: int) -> None:
 
 
 def stall(tx: Transaction, subscription: int) -> None:
-    """Give a member nothing for now: there is no room for it elsewhere."""
+    """Give a member nothing until it is tried again: there is no room for it elsewhere."""
     tx.run(_STALL, (subscription,))
 
 
