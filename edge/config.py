@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from edge.errors import ConfigError
 from edge.limits import ASIDE_BYTES, Limits
-from edge.options import Gateway, Log, Pubsub, Uplink, Xmpp
+from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
@@ -43,6 +43,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     limits: Limits = Limits()
     log: Log = Log()
     uplink: Uplink = Uplink()
+    flash: Flash = Flash()
+    web: Web = Web()
 
     @property
     def listen(self) -> tuple[Address, ...]:
@@ -83,6 +85,7 @@ def parse(text: bytes) -> Config:
     check_domain(config.gateway.domain)
     _check_fronts(config)
     _check_notify(config)
+    _check_uplink(config)
     limits = config.limits
     for part, whole in _PARTS:
         if getattr(limits, part) > getattr(limits, whole):
@@ -127,6 +130,16 @@ def _check_fronts(config: Config) -> None:
         raise ConfigError("with xmpp.component, xmpp.listen and xmpp.listen_tls are empty")
     for domain in xmpp.trusted_domains:
         check_domain(domain)
+
+
+def _check_uplink(config: Config) -> None:
+    uplink = config.uplink
+    if uplink.folder and uplink.enrolment:
+        raise ConfigError("uplink.folder and uplink.enrolment are two ways: choose one")
+    if uplink.readings_share + uplink.logs_share >= 1:
+        raise ConfigError("uplink.readings_share and uplink.logs_share leave nothing for the rest")
+    if config.web.listen:
+        parse_address(config.web.listen)
 
 
 def _check_notify(config: Config) -> None:
@@ -209,11 +222,10 @@ def render(domain: str, *listen: str) -> str:
 
     With `listen`, direct TLS listens on the same hosts, on the next port (on any free one for 0).
     """
-    given: dict[str, object] = {"domain": domain}
+    given: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
     if listen:
         beside = [str(a._replace(port=_beside(a.port))) for a in map(parse_address, listen)]
-        given["listen"] = _one_or_all(list(listen))
-        given["listen_tls"] = _one_or_all(beside)
+        given["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
     sections: dict[str, type[Struct]] = {
         "gateway": Gateway,
         "xmpp": Xmpp,
@@ -221,8 +233,10 @@ def render(domain: str, *listen: str) -> str:
         "limits": Limits,
         "log": Log,
         "uplink": Uplink,
+        "flash": Flash,
+        "web": Web,
     }
-    return "\n".join(_section(name, kind, given) for name, kind in sections.items())
+    return "\n".join(_section(name, kind, given.get(name, {})) for name, kind in sections.items())
 
 
 def _one_or_all(texts: list[str]) -> object:

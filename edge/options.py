@@ -134,6 +134,52 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             " folder. Empty: segments are kept here and not sent."
         ),
     ] = ""
+    folder: Annotated[
+        str,
+        option(
+            "A folder to write segments to in place of the network: a mounted share, a stick."
+            " `enrolment` stays empty then."
+        ),
+    ] = ""
+    bandwidth: Annotated[
+        int,
+        option("What uploads take of the link at most; 0: all of it.", "bytes a second", ge=0),
+    ] = 0
+    live_share: Annotated[
+        float,
+        option(
+            "While a backlog is shipped, the share of the link for what is newest, so that the"
+            " centre sees the present.",
+            "of 1",
+            ge=0.1,
+            le=0.9,
+        ),
+    ] = 0.5
+    urgent_level: Annotated[
+        Literal["Notice", "Warning", "Error", "Critical", "Alert", "Emergency", "never"],
+        option(
+            "From this level on, an event does not wait for `segment_age` where the link is idle,"
+        ),
+    ] = "Error"
+    urgent_age: Annotated[
+        float,
+        option(
+            "but for this long: its lane is sealed no more often for it.", "seconds", ge=1, le=300
+        ),
+    ] = 10.0
+    readings_share: Annotated[
+        float,
+        option(
+            "The share of `limits.backlog_bytes` that readings keep when it is full,",
+            "of 1",
+            gt=0,
+            lt=1,
+        ),
+    ] = 0.6
+    logs_share: Annotated[
+        float,
+        option("and logs; the rest is for what the gateway says of itself.", "of 1", gt=0, lt=1),
+    ] = 0.2
     segment_events: Annotated[
         int, option("A segment is sealed at this many events,", "events", ge=1, le=65_536)
     ] = 2000
@@ -153,3 +199,42 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             le=60,
         ),
     ] = 60.0
+
+
+class Flash(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The card that all this is written to, and how it is spared."""
+
+    endurance_bytes: Annotated[
+        int,
+        option(
+            "How much can be written to it until it is worn out, as its maker rates it. 0: not"
+            " known, and 500 times its size is assumed.",
+            "bytes",
+            ge=0,
+        ),
+    ] = 0
+    bytes_per_day: Annotated[
+        int,
+        option(
+            "Beyond this, commits wait for each other, so that several share what one costs. 0:"
+            " never.",
+            "bytes",
+            ge=0,
+        ),
+    ] = 4 * 1024 * MIB
+    commit_wait: Annotated[
+        float,
+        option("How long a commit waits for others then, at most.", "seconds", ge=0, le=1),
+    ] = 0.05
+
+
+class Web(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a browser or Prometheus may ask the gateway: its state, never a message."""
+
+    listen: Annotated[
+        str,
+        option(
+            "Address and port of /, /health and /metrics, over HTTP without a password: keep it on"
+            ' this machine or a management network, as "127.0.0.1:9105". Empty: none.'
+        ),
+    ] = ""

@@ -16,7 +16,7 @@ from typing import Final
 from edge import config
 from edge.admin import certificates, moment, pki
 from edge.errors import SetupError
-from edge.store import database, meta
+from edge.store import database, epochs, meta
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -55,7 +55,7 @@ def _fill(folder: Path, domain: str, text: str) -> None:
         closing(database.connect(path)) as connection,
         database.single(connection, now) as tx,
     ):
-        meta.write(tx, meta.EPOCH, new_epoch())
+        epochs.begin(tx, new_epoch(), epochs.CREATED)
         meta.write(tx, meta.DECOY, secrets.token_bytes(32))
         certificates.write_crl(tx, folder, ca)
 

@@ -64,6 +64,7 @@ class Sealed(NamedTuple):
 class Evicted(NamedTuple):
     """A segment that had to go before the centre had it."""
 
+    epoch: str
     lane: str
     first: int
     last: int
@@ -71,7 +72,9 @@ class Evicted(NamedTuple):
 
 
 _CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
-_DROPPED: Final = "SELECT first, last, reason FROM dropped WHERE lane = ? ORDER BY first LIMIT ?"
+_DROPPED: Final = """
+SELECT first, last, reason FROM dropped WHERE epoch = ? AND lane = ? ORDER BY first LIMIT ?
+"""
 _ADVANCE: Final = """
 UPDATE lanes SET
     sealed = :last,
@@ -96,7 +99,7 @@ WHERE state = 'waiting' ORDER BY id LIMIT 1
 """
 _MARK: Final = """
 UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
-RETURNING lane, declares
+RETURNING epoch, lane, declares
 """
 _TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _BY_LANE: Final = """
@@ -106,17 +109,19 @@ GROUP BY lane ORDER BY size DESC LIMIT 1
 _EVICT: Final = """
 DELETE FROM segments WHERE id = (
     SELECT min(id) FROM segments WHERE state = 'waiting' AND lane = ?
-) RETURNING lane, first, last, bytes
+) RETURNING epoch, lane, first, last, bytes
 """
 _FORGET_OLDEST: Final = """
 DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
 """
-_DROP: Final = "INSERT INTO dropped (lane, first, last, reason) VALUES (?, ?, ?, ?)"
+_DROP: Final = "INSERT INTO dropped (epoch, lane, first, last, reason) VALUES (?, ?, ?, ?, ?)"
 _EXTEND: Final = """
-UPDATE dropped SET last = ? WHERE lane = ? AND last = ? AND reason = ?
+UPDATE dropped SET last = ? WHERE epoch = ? AND lane = ? AND last = ? AND reason = ?
 """
-_TOLD: Final = "DELETE FROM dropped WHERE lane = ? AND last <= ?"
-_TOLD_IN_PART: Final = "UPDATE dropped SET first = ?2 + 1 WHERE lane = ?1 AND first <= ?2"
+_TOLD: Final = "DELETE FROM dropped WHERE epoch = ? AND lane = ? AND last <= ?"
+_TOLD_IN_PART: Final = """
+UPDATE dropped SET first = ?3 + 1 WHERE epoch = ?1 AND lane = ?2 AND first <= ?3
+"""
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
 SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
@@ -133,8 +138,9 @@ def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | Non
     found = events.read(tx, lane, sealed, count, max_bytes)
     if not found:
         return None
-    dropped = [Dropped(*row) for row in tx.rows(_DROPPED, (lane, DROPPED_RANGES))]
-    return Draft(meta.read_text(tx, meta.EPOCH), lane, previous, found, dropped)
+    epoch = meta.epoch(tx)
+    dropped = [Dropped(*row) for row in tx.rows(_DROPPED, (epoch, lane, DROPPED_RANGES))]
+    return Draft(epoch, lane, previous, found, dropped)
 
 
 def seal(tx: Transaction, sealed: Sealed) -> bool:
@@ -160,7 +166,7 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
     Of all it has, `recent_bytes` are kept.
     """
     marked = tx.row(_MARK, ("acknowledged", None, digest))
-    if marked is not None and marked[1] is not None:
+    if marked is not None and marked[2] is not None:
         tx.run(_TOLD, marked)
         tx.run(_TOLD_IN_PART, marked)
     _trim(tx, "acknowledged", recent_bytes)
@@ -190,8 +196,9 @@ def evict(tx: Transaction, max_bytes: int, reason: str) -> list[Evicted]:
         evicted = Evicted(*tx.row(_EVICT, (lane,)))
         total -= evicted.bytes
         gone.append(evicted)
-        if tx.run(_EXTEND, (evicted.last, lane, evicted.first - 1, reason)).rowcount == 0:
-            tx.run(_DROP, (lane, evicted.first, evicted.last, reason))
+        epoch, _lane, first, last, _bytes = evicted
+        if tx.run(_EXTEND, (last, epoch, lane, first - 1, reason)).rowcount == 0:
+            tx.run(_DROP, (epoch, lane, first, last, reason))
     return gone
 
 

@@ -122,12 +122,19 @@ CREATE TABLE dead_total (
     bytes INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE dropped (
+CREATE TABLE "dropped" (
+    epoch TEXT NOT NULL,
     lane TEXT NOT NULL,
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     reason TEXT NOT NULL,
-    PRIMARY KEY (lane, first)
+    PRIMARY KEY (epoch, lane, first)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE epochs (
+    epoch TEXT NOT NULL PRIMARY KEY,
+    began INTEGER NOT NULL,
+    reason TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (
@@ -189,7 +196,7 @@ CREATE TABLE lanes (
     previous BLOB NOT NULL DEFAULT (zeroblob(32)),
     bytes INTEGER NOT NULL DEFAULT 0,
     oldest REAL
-) STRICT, WITHOUT ROWID;
+, urgent REAL) STRICT, WITHOUT ROWID;
 
 CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
@@ -386,6 +393,14 @@ CREATE TABLE subscriptions (
     presence INTEGER NOT NULL DEFAULT 0 CHECK (presence IN (0, 1)),
     options TEXT NOT NULL DEFAULT '{}',
     CHECK ((node IS NULL) = (filter IS NOT NULL))
+) STRICT;
+
+CREATE TABLE wear (
+    day INTEGER NOT NULL PRIMARY KEY,
+    seconds REAL NOT NULL,
+    written INTEGER NOT NULL,
+    pages INTEGER NOT NULL,
+    commits INTEGER NOT NULL
 ) STRICT;
 
 CREATE TRIGGER dead_added AFTER INSERT ON dead BEGIN

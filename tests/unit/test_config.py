@@ -16,7 +16,7 @@ from edge import config
 from edge.config import Address, Config
 from edge.errors import ConfigError, FieldpostError
 from edge.limits import Limits
-from edge.options import Gateway, Log, Pubsub, Uplink, Xmpp
+from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -26,6 +26,8 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "limits": Limits,
     "log": Log,
     "uplink": Uplink,
+    "flash": Flash,
+    "web": Web,
 }
 OPTIONS = [
     (section, field.name)
