@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar, TypeVarTuple
 from aiohttp import web
 
 from sync.central.errors import FleetError
+from sync.central.heads import Head, heads
 from sync.central.landing import Outcome
 from sync.central.logs import tell
+from sync.central.refusal import Refusal
 from sync.format import Identity, SegmentError, parse_identity
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from aiohttp.typedefs import Handler
 
+    from sync.central.folders import FleetFolder
     from sync.central.gateways import Gateways
     from sync.central.landing import Incoming, Landed, Landing
     from sync.central.limits import ReceiverLimits
@@ -38,27 +41,8 @@ SHA256_HEADER: Final = "X-Fieldpost-SHA256"
 DIGEST_HEADER: Final = "X-Fieldpost-Digest"
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_PATH: Final = "/v1/segments/{gateway}/{epoch}/{lane}/{numbers}"
-
-
-class Refusal(Exception):
-    """A request that is answered with an error: `reason` for programs, `text` for people."""
-
-    def __init__(self, status: int, reason: str, text: str, retry_after: int | None = None) -> None:
-        super().__init__(reason, text)
-        self.status = status
-        self.reason = reason
-        self.text = text
-        self.retry_after = retry_after
-
-    def response(self) -> web.Response:
-        """The answer: a JSON object, and when to come back."""
-        answer = web.json_response({"error": self.text, "reason": self.reason}, status=self.status)
-        if self.retry_after is not None:
-            answer.headers["Retry-After"] = str(self.retry_after)
-        if self.status == web.HTTPUnauthorized.status_code:
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        return answer
+_SEGMENT: Final = "/v1/segments/{gateway}/{epoch}/{lane}/{numbers}"
+_EPOCH: Final = "/v1/gateways/{gateway}/epochs/{epoch}"
 
 
 async def _sign(request: web.Request, response: web.StreamResponse) -> None:
@@ -68,11 +52,17 @@ async def _sign(request: web.Request, response: web.StreamResponse) -> None:
 
 
 class Receiver:
-    """Answers `PUT` and `HEAD` of segments. Files are touched in the threads of `pool` alone."""
+    """Answers the requests of gateways. Files are touched in the threads of `pool` alone."""
 
     def __init__(
-        self, gateways: Gateways, landing: Landing, limits: ReceiverLimits, pool: Executor
+        self,
+        folder: FleetFolder,
+        gateways: Gateways,
+        landing: Landing,
+        limits: ReceiverLimits,
+        pool: Executor,
     ) -> None:
+        self._folder = folder
         self._gateways = gateways
         self._landing = landing
         self._limits = limits
@@ -85,8 +75,9 @@ class Receiver:
         """The routes, with every refusal turned into its answer."""
         app = web.Application(middlewares=[self._answer_refusals])
         app.on_response_prepare.append(_sign)
-        app.router.add_put(_PATH, self._put)
-        app.router.add_head(_PATH, self._head)
+        app.router.add_put(_SEGMENT, self._put)
+        app.router.add_head(_SEGMENT, self._head)
+        app.router.add_get(_EPOCH, self._heads, allow_head=False)
         return app
 
     async def drain(self) -> None:
@@ -149,8 +140,22 @@ class Receiver:
         headers = {DIGEST_HEADER: found.digest.hex(), "Content-Length": str(found.size)}
         return web.Response(headers=headers)
 
+    async def _heads(self, request: web.Request) -> web.Response:
+        """How far each lane of an epoch has come; counted as a body is, so that it is bounded."""
+        gateway = await self._caller(request)
+        with self._slot(gateway):
+            epoch = request.match_info["epoch"]
+            lanes = await self._in_thread(heads, self._folder, self._landing, gateway, epoch)
+        return web.json_response({"lanes": {lane: _shown(head) for lane, head in lanes.items()}})
+
     async def _authorised(self, request: web.Request) -> Identity:
-        """The segment that the path names, if the token is its gateway's.
+        """The segment that the path names, if the caller is its gateway."""
+        gateway = await self._caller(request)
+        parts = request.match_info
+        return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
+
+    async def _caller(self, request: web.Request) -> str:
+        """The gateway that calls, which is the one that the path names.
 
         An unknown gateway and a wrong token are told alike, so that names cannot be probed.
         """
@@ -160,10 +165,9 @@ class Receiver:
             gateway = await self._in_thread(self._gateways.authenticate, token.strip())
         if gateway is None:
             raise Refusal(401, "token", "no enrolled gateway has this token")
-        parts = request.match_info
-        if gateway != parts["gateway"]:
+        if gateway != request.match_info["gateway"]:
             raise Refusal(403, "gateway", "a gateway writes its own segments alone")
-        return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
+        return gateway
 
     def _announced(self, request: web.Request) -> tuple[int, bytes]:
         """The length and the SHA-256 that the head of the request announces."""
@@ -240,3 +244,7 @@ class Receiver:
     async def _in_thread(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run a blocking call in the pool."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *args)
+
+
+def _shown(head: Head) -> dict[str, int | str]:
+    return {"last": head.last, "digest": head.digest.hex()}

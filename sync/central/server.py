@@ -136,7 +136,7 @@ async def listening(
             tell(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
         for fault in gateways.survey().faults:
             tell(logging.ERROR, "damaged", text=fault)
-        receiver = Receiver(gateways, landing, limits, pool)
+        receiver = Receiver(folder, gateways, landing, limits, pool)
         async with _served(receiver, listen, chain, limits) as address:
             yield address
 
