@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import commands, payload
 from benchmarks.subject import LIMITS, MESSAGES
 from edge.handlers.router import Router, guarded
-from edge.store import accounts, meta, sessions
+from edge.store import accounts, epochs, sessions
 from edge.wire.parser import StreamParser
 from edge.wire.stanza import Stanza
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 SENDER: Final = 10_000
 """Above the generations of other subjects."""
 
-EPOCH: Final = "0" * 26
 """As long as any."""
 
 
@@ -57,7 +56,7 @@ class Relayed:
     """Two devices, of which one sends to the other."""
 
     def __init__(self, tx: Transaction) -> None:
-        meta.write(tx, meta.EPOCH, EPOCH)
+        epochs.begin(tx, epochs.CREATED)
         router = Router(payload.DOMAIN, LIMITS)
         self._from = Device(router, "sender", SENDER)
         self._to = Device(router, "recipient", SENDER + 1)

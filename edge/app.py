@@ -144,7 +144,7 @@ class App:
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
 
-        backlog = StoreBacklog(store, settings)
+        backlog = StoreBacklog(store, settings, self._facts(clock))
         sealer = await self._start_uplink(stack, backlog, clock)
         embedded = settings.component is None
         domain = settings.gateway.domain
@@ -224,15 +224,6 @@ class App:
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
     ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        text = (self._folder / config.FILE_NAME).read_bytes()
-        facts = Facts(
-            self._folder,
-            clock,
-            boot=clock.run.boot,
-            firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
-            software=f"fieldpost {__version__}",
-            config_hash=hashlib.sha256(text).digest(),
-        )
         transport = self._transport()
         uploader = None
         if transport is not None:
@@ -242,7 +233,7 @@ class App:
         sealer = Sealer(
             settings.gateway.domain,
             backlog,
-            facts,
+            backlog.facts,
             BatchLimits(uplink.segment_events, uplink.segment_age, uplink.segment_bytes),
             clock=lambda: clock().service,
             sealed=uploader.wake if uploader else lambda: None,
@@ -250,6 +241,17 @@ class App:
         )
         self._drive(stack, sealer.run(), "sealer")
         return sealer
+
+    def _facts(self, clock: Clock) -> Facts:
+        text = (self._folder / config.FILE_NAME).read_bytes()
+        return Facts(
+            self._folder,
+            clock,
+            boot=clock.run.boot,
+            firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
+            software=f"fieldpost {__version__}",
+            config_hash=hashlib.sha256(text).digest(),
+        )
 
     def _transport(self) -> HttpsTransport | None:
         name = self._settings.uplink.enrolment

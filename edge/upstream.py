@@ -1,6 +1,7 @@
 """The gateway's side of the uplink: the store as the backlog, and a header's facts.
 
-Translates between the store's rows and the records of `sync`; decides nothing.
+Translates between the store's rows and the records of `sync`. Whether a new epoch begins is decided
+elsewhere; what that does is here, since all that was counted before is sealed with it.
 """
 
 from __future__ import annotations
@@ -10,31 +11,47 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from edge.errors import StoreBroken, StoreError
 from edge.limits import ASIDE_BYTES
-from edge.store import events, segments
+from edge.store import epochs, events, meta, segments
 from edge.store.events import NewEvent
-from sync.format import Dropped, Event, Identity
-from sync.uplink import BacklogUnavailable, Draft, GatewayState, LaneState, Notice, Waiting
+from sync.format import Dropped, Event, Identity, digest_of, encode
+from sync.uplink import (
+    BacklogUnavailable,
+    Draft,
+    GatewayState,
+    Head,
+    LaneState,
+    Notice,
+    Order,
+    Waiting,
+    header_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from edge.config import Config
     from edge.rules.clock import Now
     from edge.store.commit import Store
     from edge.store.database import Transaction
+    from sync import uplink
 
 T = TypeVar("T")
 
 EVICTED: Final = "backlog-full"
 """Why a range was dropped, as its lane's next header says it."""
 
+NOT_SEALED: Final = "not-sealed"
+"""Why a range was dropped that no segment can hold when its epoch ends."""
+
 
 class StoreBacklog:
     """The store, as `sync.uplink.Backlog` asks for it."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, facts: uplink.Facts) -> None:
         self._store = store
+        self._config = config
+        self.facts = facts
         self._gateway = config.gateway.domain
         self._limits = config.limits
         self._settled = asyncio.Event()
@@ -45,43 +62,45 @@ class StoreBacklog:
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         """Return the lane's oldest events, as many as fit."""
-        found = await self._read(lambda tx: segments.draft(tx, lane, max_events, max_bytes))
-        if found is None:
-            return None
-        rows = [Event._make(row) for row in found.events]
-        dropped = tuple(Dropped(*entry) for entry in found.dropped)
-        return Draft(found.epoch, lane, found.previous, rows, dropped)
+        return await self._read(lambda tx: _draft(tx, lane, max_events, max_bytes))
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
-        """Put a segment in and take its events out; make room for it in the backlog first."""
-        sealed = segments.Sealed(
-            draft.epoch,
-            draft.lane,
-            draft.events[0].seq,
-            draft.events[-1].seq,
-            digest,
-            data,
-            draft.previous,
-            [segments.Dropped(*entry) for entry in draft.dropped],
-        )
+        """Put a segment in and take its events out, and keep the backlog within its bound."""
 
         def unit(tx: Transaction) -> bool:
-            if not segments.seal(tx, sealed):
+            if not _seal(tx, draft, data, digest):
                 return False
-            for gone in segments.evict(tx, self._limits.backlog_bytes, EVICTED):
-                text = f"{gone.lane} {gone.first}-{gone.last}: the backlog is full"
-                _log(tx, "evicted", "Error", text, float(gone.last - gone.first + 1))
+            make_room(tx, self._limits.backlog_bytes)
             return True
 
         return await self._run(unit)
 
-    async def next_waiting(self) -> Waiting | None:
-        """Return the oldest segment that is to be sent."""
-        found = await self._read(segments.next_waiting)
+    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
+        """Return the oldest segment that is to be sent, or the newest."""
+        newest = order is Order.NEWEST
+        found = await self._read(lambda tx: segments.next_waiting(tx, newest=newest))
         if found is None:
             return None
         identity = Identity(self._gateway, found.epoch, found.lane, found.first, found.last)
         return Waiting(identity, found.digest, found.data)
+
+    async def epoch(self) -> str:
+        """Return the epoch that is counted in now."""
+        return await self._read(meta.epoch)
+
+    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
+        """Return the digest of the segment that ends with a number, as far as it is known."""
+        return await self._read(lambda tx: segments.ending_at(tx, epoch, lane, last))
+
+    async def heads(self) -> dict[str, Head]:
+        """Say how far each lane of the current epoch is sealed."""
+        found = await self._read(segments.heads)
+        return {head.lane: Head(head.sealed, head.digest) for head in found}
+
+    async def begin_epoch(self, reason: str) -> str:
+        """Seal all events in the epoch that they were counted in, and count in a new one."""
+        state = await self.facts.state()
+        return await self._run(lambda tx: begin_epoch(tx, self._config, state, reason))
 
     async def acknowledge(self, digest: bytes) -> None:
         """Note that the centre has it."""
@@ -126,10 +145,93 @@ class StoreBacklog:
             raise BacklogUnavailable(str(error)) from error
 
 
-def _log(tx: Transaction, name: str, level: str, text: str, value: float | None = None) -> None:
-    events.append(
-        tx, events.SYSTEM, NewEvent("uplink", name=name, level=level, text=text, value=value)
+def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: str) -> str:
+    """Seal all that waits in the epoch that it was counted in, and begin a new one; returns it.
+
+    Its first event tells of it. What cannot be sealed is gone then, and told as well.
+    """
+    events.settle(tx)
+    before = meta.epoch(tx)
+    lost = [gone for lane in events.LANES for gone in _seal_all(tx, config, state, lane)]
+    epoch = epochs.begin(tx, reason)
+    tags = {"reason": reason, "before": before}
+    _log(tx, "epoch", "Warning", f"events are counted anew: {reason}", tags=tags)
+    for gone in lost:
+        _tell_gone(tx, gone, NOT_SEALED)
+    make_room(tx, config.limits.backlog_bytes)
+    return epoch
+
+
+def _seal_all(
+    tx: Transaction, config: Config, state: GatewayState, lane: str
+) -> list[segments.Evicted]:
+    """Seal what waits of a lane, and return the range that no segment can hold, if there is one.
+
+    It may be as much as `limits.unsealed_events`.
+    """
+    uplink = config.uplink
+    while draft := _draft(tx, lane, uplink.segment_events, uplink.segment_bytes):
+        header = header_of(config.gateway.domain, draft, state)
+        try:
+            data = encode(header, draft.events)
+        except ValueError:
+            return [segments.drop_unsealed(tx, lane)]
+        _seal(tx, draft, data, digest_of(data))
+    return []
+
+
+def _draft(tx: Transaction, lane: str, max_events: int, max_bytes: int) -> Draft | None:
+    found = segments.draft(tx, lane, max_events, max_bytes)
+    if found is None:
+        return None
+    rows = [Event._make(row) for row in found.events]
+    dropped = tuple(Dropped(*entry) for entry in found.dropped)
+    return Draft(found.epoch, lane, found.previous, rows, dropped)
+
+
+def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
+    sealed = segments.Sealed(
+        draft.epoch,
+        draft.lane,
+        draft.events[0].seq,
+        draft.events[-1].seq,
+        digest,
+        data,
+        draft.previous,
+        [segments.Dropped(*entry) for entry in draft.dropped],
     )
+    return segments.seal(tx, sealed)
+
+
+def make_room(tx: Transaction, max_bytes: int) -> None:
+    """Bring what waits under `max_bytes`, and tell what had to go."""
+    for gone in segments.evict(tx, max_bytes, EVICTED):
+        _tell_gone(tx, gone, EVICTED)
+
+
+def _tell_gone(tx: Transaction, gone: segments.Evicted, reason: str) -> None:
+    count = gone.last - gone.first + 1
+    text = f"{gone.lane} {gone.first}-{gone.last}: {reason}"
+    tags = {
+        "epoch": gone.epoch,
+        "lane": gone.lane,
+        "first": str(gone.first),
+        "last": str(gone.last),
+        "reason": reason,
+    }
+    _log(tx, "evicted", "Error", text, float(count), tags)
+
+
+def _log(
+    tx: Transaction,
+    name: str,
+    level: str,
+    text: str,
+    value: float | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    event = NewEvent("uplink", name=name, level=level, text=text, value=value, tags=tags)
+    events.append(tx, events.SYSTEM, event)
 
 
 class Facts:

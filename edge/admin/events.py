@@ -45,11 +45,7 @@ def read(folder: Path, decode: Callable[[bytes], Sequence[Any]]) -> Iterator[Log
             lanes = segments.lanes(tx)
             lanes += [key for lane in events.LANES if (key := (current, lane)) not in lanes]
         for epoch in dict.fromkeys(epoch for epoch, _ in lanes):
-            pages = [
-                _lane(connection, epoch, lane, epoch == current, decode)
-                for of, lane in lanes
-                if of == epoch
-            ]
+            pages = [_lane(connection, epoch, lane, decode) for of, lane in lanes if of == epoch]
             yield from heapq.merge(*pages, key=_order)
 
 
@@ -61,7 +57,6 @@ def _lane(
     connection: sqlite3.Connection,
     epoch: str,
     lane: str,
-    current: bool,
     decode: Callable[[bytes], Sequence[Any]],
 ) -> Iterator[Logged]:
     """Yield a lane's events by their numbers; no transaction is open while it yields."""
@@ -69,7 +64,7 @@ def _lane(
     while True:
         with _snapshot(connection) as tx:
             data = segments.after(tx, epoch, lane, seq)
-            page = [] if data is not None else _unsealed(tx, current, lane, seq)
+            page = [] if data is not None else _unsealed(tx, epoch, lane, seq)
         if data is not None:  # what was just sealed may have been read before that
             page = [event for event in decode(data) if event.seq > seq]
         if not page:
@@ -82,5 +77,8 @@ def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transact
     return database.single(connection, moment.now(), "BEGIN")
 
 
-def _unsealed(tx: Transaction, current: bool, lane: str, seq: int) -> Sequence[Any]:
-    return events.read(tx, lane, seq, PAGE, PAGE_BYTES) if current else ()
+def _unsealed(tx: Transaction, epoch: str, lane: str, seq: int) -> Sequence[Any]:
+    """Return what is counted in the current epoch; of one before, all is in segments."""
+    if epoch != meta.read_text(tx, meta.EPOCH):
+        return ()
+    return events.read(tx, lane, seq, PAGE, PAGE_BYTES)

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import secrets
 import shutil
-import time
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from edge import config
 from edge.admin import certificates, moment, pki
 from edge.errors import SetupError
 from edge.store import database, epochs, meta
-
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def init(folder: Path, domain: str, *listen: str) -> None:
@@ -55,12 +51,6 @@ def _fill(folder: Path, domain: str, text: str) -> None:
         closing(database.connect(path)) as connection,
         database.single(connection, now) as tx,
     ):
-        epochs.begin(tx, new_epoch(), epochs.CREATED)
+        epochs.begin(tx, epochs.CREATED)
         meta.write(tx, meta.DECOY, secrets.token_bytes(32))
         certificates.write_crl(tx, folder, ca)
-
-
-def new_epoch() -> str:
-    """Make a ULID: 48 bits of milliseconds since 1970 and 80 random bits, in 26 characters."""
-    number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))

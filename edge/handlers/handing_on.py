@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge.handlers import asking
 from edge.handlers.destinations import pubsub_service
 from edge.rules.qos_sender import Input, State
-from edge.store import meta, outbox
+from edge.store import epochs, outbox
 from edge.wire import serialize
 from edge.wire.errors import STANZA_CONDITIONS, STANZA_TYPES, StanzaError
 from edge.wire.namespaces import CLIENT, QOS, QOS_ALL, STANZA_ERRORS, clark
@@ -65,7 +65,7 @@ def _recipient(house: House, row: Row) -> str:
 
 def request(house: House, tx: Transaction, row: Row, full: str, namespace: str) -> bytes:
     """Write the iq of a message's step, for the session `full` that takes this namespace."""
-    epoch, asked, from_ = meta.epoch(tx), kind(row) or DELIVER, author(house, row)
+    epoch, asked, from_ = epochs.of_row(tx, row.row), kind(row) or DELIVER, author(house, row)
     msg_id = f"{epoch}-{row.row}"
     if asked == DELIVER:
         payload = serialize.tag("deliver", {"msgId": msg_id}, xmlns=namespace or QOS)

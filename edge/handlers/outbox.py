@@ -17,7 +17,7 @@ from edge.handlers.feature import Feature
 from edge.rules import backoff, qos_sender
 from edge.rules.qos_sender import BOUND, OVER, Act, Input, Level, Line, State
 from edge.rules.quota import Usage
-from edge.store import meta, outbox, sessions
+from edge.store import epochs, outbox, sessions
 from edge.store.database import STAYS
 from edge.wire import jid
 from edge.wire.errors import StanzaError
@@ -174,9 +174,10 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
     to = jid.parse(stanza.attrs["to"]).full
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        row = outbox.get(tx, asked.row) if asked.epoch == meta.epoch(tx) else None
+        of_us = asked.epoch == epochs.of_row(tx, asked.row)
+        row = outbox.get(tx, asked.row) if of_us else None
         ours = row is None or (row.session, handing_on.author(house, row)) == (sender.full, to)
-        if asked.epoch != meta.epoch(tx) or not ours:
+        if not (of_us and ours):
             return other if isinstance(other, bytes) else other(tx, sender)
         if row is None or handing_on.kind(row) != asked.kind:
             return b""  # it was answered before

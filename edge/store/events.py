@@ -77,6 +77,10 @@ INSERT INTO events (
     tags, bytes, since
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_COUNT_ANEW: Final = """
+UPDATE lanes SET
+    last = 0, sealed = 0, previous = zeroblob(32), bytes = 0, oldest = NULL, urgent = NULL
+"""
 _COUNTERS: Final = "SELECT lane, last, sealed FROM lanes"
 _LANES: Final = "SELECT lane, last - sealed, bytes, oldest FROM lanes ORDER BY lane"
 _READ: Final = """
@@ -136,6 +140,12 @@ def settle(tx: Transaction) -> None:
     for lane, counter in tx.memo.pop("lanes", {}).items():
         if counter.bytes:
             tx.run(_COUNT, (counter.last, counter.bytes, tx.now.service, lane))
+
+
+def count_anew(tx: Transaction) -> None:
+    """Begin each lane with 1; all that was counted before is sealed."""
+    settle(tx)
+    tx.run(_COUNT_ANEW)
 
 
 def _size(event: NewEvent) -> int:

@@ -3,7 +3,8 @@
 A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
 history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
 furthest over its share go, and the segments that follow in the lane declare the range until the
-centre has one that does. What is in the bytes is not known here.
+centre has one that does; a range of an epoch that is over is not declared. What is in the bytes is
+not known here.
 """
 
 from __future__ import annotations
@@ -71,7 +72,21 @@ class Evicted(NamedTuple):
     bytes: int
 
 
+class Head(NamedTuple):
+    """How far a lane of the current epoch is sealed; its digest is of zeros before the first."""
+
+    lane: str
+    sealed: int
+    digest: bytes
+
+
 _CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
+_LAST: Final = "SELECT last FROM lanes WHERE lane = ?"
+_HEADS: Final = "SELECT lane, sealed, previous FROM lanes ORDER BY lane"
+_ENDING: Final = """
+SELECT last, digest FROM segments WHERE epoch = ? AND lane = ? AND first <= ?
+ORDER BY first DESC LIMIT 1
+"""
 _DROPPED: Final = """
 SELECT first, last, reason FROM dropped WHERE epoch = ? AND lane = ? ORDER BY first LIMIT ?
 """
@@ -93,9 +108,13 @@ _PUT_IN: Final = """
 INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
 VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
 """
-_NEXT: Final = """
+_OLDEST: Final = """
 SELECT epoch, lane, first, last, digest, data FROM segments
 WHERE state = 'waiting' ORDER BY id LIMIT 1
+"""
+_NEWEST: Final = """
+SELECT epoch, lane, first, last, digest, data FROM segments
+WHERE state = 'waiting' ORDER BY id DESC LIMIT 1
 """
 _MARK: Final = """
 UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
@@ -122,6 +141,7 @@ _TOLD: Final = "DELETE FROM dropped WHERE epoch = ? AND lane = ? AND last <= ?"
 _TOLD_IN_PART: Final = """
 UPDATE dropped SET first = ?3 + 1 WHERE epoch = ?1 AND lane = ?2 AND first <= ?3
 """
+_OVER: Final = "DELETE FROM dropped WHERE epoch <> ?"
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
 SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
@@ -144,9 +164,12 @@ def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | Non
 
 
 def seal(tx: Transaction, sealed: Sealed) -> bool:
-    """Put a segment in and take its events out; `False` if the chain moved on since the draft."""
+    """Put a segment in and take its events out; `False` if the chain moved on since the draft.
+
+    A new epoch begins a new chain too, with the same numbers.
+    """
     events.settle(tx)
-    if tx.run(_ADVANCE, sealed._asdict()).rowcount != 1:
+    if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, sealed._asdict()).rowcount != 1:
         return False
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
     declares = sealed.dropped[-1].last if sealed.dropped else None
@@ -154,10 +177,27 @@ def seal(tx: Transaction, sealed: Sealed) -> bool:
     return True
 
 
-def next_waiting(tx: Transaction) -> Segment | None:
-    """Return the oldest segment that the centre has not acknowledged, or `None`."""
-    row = tx.row(_NEXT)
+def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
+    """Return the oldest segment that the centre has not acknowledged, or the newest, or `None`."""
+    row = tx.row(_NEWEST if newest else _OLDEST)
     return None if row is None else Segment(*row)
+
+
+def heads(tx: Transaction) -> list[Head]:
+    """Say how far each lane of the current epoch is sealed."""
+    return [Head(*row) for row in tx.rows(_HEADS)]
+
+
+def ending_at(tx: Transaction, epoch: str, lane: str, last: int) -> bytes | None:
+    """Return the digest of the segment that ends with `last`, or `None` if that is not known.
+
+    It is known of the segments that are here, and of the last one of each lane.
+    """
+    sealed, previous = tx.row(_CHAIN, (lane,))
+    if (epoch, last) == (meta.epoch(tx), sealed):
+        return bytes(previous)
+    row = tx.row(_ENDING, (epoch, lane, last))
+    return row[1] if row is not None and row[0] == last else None
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
@@ -197,9 +237,23 @@ def evict(tx: Transaction, max_bytes: int, reason: str) -> list[Evicted]:
         total -= evicted.bytes
         gone.append(evicted)
         epoch, _lane, first, last, _bytes = evicted
+        if epoch != meta.epoch(tx):  # no header of it follows
+            continue
         if tx.run(_EXTEND, (last, epoch, lane, first - 1, reason)).rowcount == 0:
             tx.run(_DROP, (epoch, lane, first, last, reason))
     return gone
+
+
+def drop_unsealed(tx: Transaction, lane: str) -> Evicted:
+    """Drop the events of a lane that are in no segment, at the end of their epoch."""
+    (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
+    tx.run(_TAKE_OUT, (lane, last))
+    return Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)
+
+
+def forget_dropped(tx: Transaction) -> None:
+    """Forget the dropped ranges of epochs that are over."""
+    tx.run(_OVER, (meta.epoch(tx),))
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:

@@ -14,13 +14,15 @@ from sync.uplink.ports import (
     Draft,
     Facts,
     GatewayState,
+    Head,
     LaneState,
     Notice,
+    Order,
     Tell,
     Transport,
     Waiting,
 )
-from sync.uplink.sealer import Sealer
+from sync.uplink.sealer import Sealer, header_of
 from sync.uplink.uploader import Uploader
 
 __all__ = [
@@ -34,12 +36,14 @@ __all__ = [
     "Draft",
     "Facts",
     "GatewayState",
+    "Head",
     "HttpsLimits",
     "HttpsTransport",
     "Landed",
     "LaneState",
     "Later",
     "Notice",
+    "Order",
     "Outcome",
     "Refused",
     "Seal",
@@ -50,4 +54,5 @@ __all__ = [
     "WaitUntil",
     "Waiting",
     "decide",
+    "header_of",
 ]

@@ -6,10 +6,11 @@ Protocols and plain records alone. The gateway implements the first two, `https`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sync.format import Dropped, Event, Identity
     from sync.uplink.outcomes import Outcome
@@ -19,13 +20,14 @@ class LaneState(NamedTuple):
     """What a lane holds that no segment has yet.
 
     `bytes` is about what its payload takes; `oldest` is the service second in which the oldest of
-    its events was written, None if there is none.
+    its events was written, None if there is none; `urgent` is that of the oldest urgent one.
     """
 
     lane: str
     events: int
     bytes: int
     oldest: float | None
+    urgent: float | None = None
 
 
 class Draft(NamedTuple):
@@ -48,6 +50,20 @@ class Waiting(NamedTuple):
     identity: Identity
     digest: bytes
     data: bytes
+
+
+class Head(NamedTuple):
+    """How far a lane of an epoch has come: the last number that is sealed, and its digest."""
+
+    last: int
+    digest: bytes
+
+
+class Order(Enum):
+    """Which of the waiting segments is meant."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
 
 
 class BacklogUnavailable(Exception):
@@ -75,8 +91,27 @@ class Backlog(Protocol):
         """
         ...
 
-    async def next_waiting(self) -> Waiting | None:
-        """Return the oldest segment that is to be sent."""
+    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
+        """Return the oldest segment that is to be sent, or the newest."""
+        ...
+
+    async def epoch(self) -> str:
+        """Return the epoch that is counted in now."""
+        ...
+
+    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
+        """Return the digest of the segment that ends with a number; None if it is not known."""
+        ...
+
+    async def heads(self) -> Mapping[str, Head]:
+        """Say how far each lane of the current epoch is sealed; lanes without a segment too."""
+        ...
+
+    async def begin_epoch(self, reason: str) -> str:
+        """Seal all events in the epoch that they were counted in, and count in a new one.
+
+        One transaction. `reason` is a word; returns the new epoch.
+        """
         ...
 
     async def acknowledge(self, digest: bytes) -> None:
@@ -114,6 +149,13 @@ class Transport(Protocol):
 
     async def put(self, waiting: Waiting) -> Outcome:
         """Offer a segment once, within a bounded time; what goes wrong is an outcome too."""
+        ...
+
+    async def heads(self, gateway: str, epoch: str) -> Mapping[str, Head] | Outcome:
+        """Ask how far the lanes of an epoch are there, within a bounded time.
+
+        An outcome where that cannot be known just now, or ever (`Refused`).
+        """
         ...
 
     async def close(self) -> None:

@@ -25,6 +25,27 @@ _RETRY: Final = 5.0  # seconds before the store is asked again after it could no
 _MOST: Final = 1_000  # segments of one lane made without a pause: two million events
 
 
+def header_of(gateway: str, draft: Draft, state: GatewayState) -> SegmentHeader:
+    """Return the header of a draft that is sealed in this state of the gateway."""
+    return SegmentHeader(
+        gateway=gateway,
+        epoch=draft.epoch,
+        lane=draft.lane,
+        first_seq=draft.events[0].seq,
+        last_seq=draft.events[-1].seq,
+        previous=draft.previous,
+        boot=state.boot[:MAX_NAME],
+        sealed_at=state.sealed_at,
+        service_seconds=state.service_seconds,
+        clock=state.clock,
+        firmware=state.firmware[:MAX_NAME],
+        software=state.software[:MAX_NAME],
+        config_hash=state.config_hash,
+        disk_used=state.disk_used,
+        dropped=draft.dropped,
+    )
+
+
 class Sealer:
     """Seals what is due. `gateway` is its domain, `clock` tells service seconds.
 
@@ -123,7 +144,7 @@ class Sealer:
         draft = await self._backlog.draft(lane, limits.events, limits.bytes)
         if draft is None:
             return False
-        header = self._header(draft, await self._facts.state())
+        header = header_of(self._gateway, draft, await self._facts.state())
         try:
             data = await asyncio.to_thread(encode, header, draft.events)
         except ValueError as error:
@@ -134,25 +155,6 @@ class Sealer:
         self._stuck.pop(lane, None)
         self._sealed()
         return True
-
-    def _header(self, draft: Draft, state: GatewayState) -> SegmentHeader:
-        return SegmentHeader(
-            gateway=self._gateway,
-            epoch=draft.epoch,
-            lane=draft.lane,
-            first_seq=draft.events[0].seq,
-            last_seq=draft.events[-1].seq,
-            previous=draft.previous,
-            boot=state.boot[:MAX_NAME],
-            sealed_at=state.sealed_at,
-            service_seconds=state.service_seconds,
-            clock=state.clock,
-            firmware=state.firmware[:MAX_NAME],
-            software=state.software[:MAX_NAME],
-            config_hash=state.config_hash,
-            disk_used=state.disk_used,
-            dropped=draft.dropped,
-        )
 
     async def _mark_stuck(self, lane: str, text: str) -> None:
         """Leave a lane for a while; its events stay where they are, and people are told once."""

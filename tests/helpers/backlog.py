@@ -10,8 +10,18 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING
 
-from sync.format import LANES, Event, Identity
-from sync.uplink.ports import BacklogUnavailable, Draft, GatewayState, LaneState, Notice, Waiting
+from sync.format import LANES, Event, Identity, digest_of, encode
+from sync.uplink import header_of
+from sync.uplink.ports import (
+    BacklogUnavailable,
+    Draft,
+    GatewayState,
+    Head,
+    LaneState,
+    Notice,
+    Order,
+    Waiting,
+)
 from tests.helpers.segments import EPOCH, START, header
 
 if TYPE_CHECKING:
@@ -21,10 +31,10 @@ if TYPE_CHECKING:
 
 SCHEMA = """
 CREATE TABLE events (lane TEXT, seq INTEGER, since REAL, size INTEGER, event TEXT);
-CREATE TABLE chain (lane TEXT PRIMARY KEY, previous BLOB);
+CREATE TABLE chain (lane TEXT PRIMARY KEY, previous BLOB, sealed INTEGER DEFAULT 0);
 CREATE TABLE segments (
-    id INTEGER PRIMARY KEY, lane TEXT, first INTEGER, last INTEGER, digest BLOB, data BLOB,
-    state TEXT DEFAULT 'waiting', reason TEXT
+    id INTEGER PRIMARY KEY, epoch TEXT, lane TEXT, first INTEGER, last INTEGER, digest BLOB,
+    data BLOB, state TEXT DEFAULT 'waiting', reason TEXT
 );
 """
 
@@ -36,11 +46,13 @@ class SqliteBacklog:
         self.gateway = gateway
         self.full = False
         self.dropped: tuple[Dropped, ...] = ()
+        self.current = EPOCH
+        self.reasons_begun: list[str] = []
         self._changed = asyncio.Event()
         self._rows = sqlite3.connect(":memory:", isolation_level=None)
         self._rows.executescript(SCHEMA)
         for lane in LANES:
-            self._rows.execute("INSERT INTO chain VALUES (?, ?)", (lane, bytes(32)))
+            self._rows.execute("INSERT INTO chain VALUES (?, ?, 0)", (lane, bytes(32)))
 
     def close(self) -> None:
         """Close the database."""
@@ -103,36 +115,75 @@ class SqliteBacklog:
             if events and total > max_bytes:
                 break
             events.append(Event(*json.loads(text)))
-        return Draft(EPOCH, lane, self._previous(lane), events, self.dropped) if events else None
+        if not events:
+            return None
+        return Draft(self.current, lane, self._previous(lane), events, self.dropped)
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
         """See `Backlog`."""
         self._check()
-        if self._previous(draft.lane) != draft.previous:
+        if (self.current, self._previous(draft.lane)) != (draft.epoch, draft.previous):
             return False
         first, last = draft.events[0].seq, draft.events[-1].seq
         self._rows.execute("BEGIN")
         self._rows.execute(
-            "INSERT INTO segments (lane, first, last, digest, data) VALUES (?, ?, ?, ?, ?)",
-            (draft.lane, first, last, digest, data),
+            "INSERT INTO segments (epoch, lane, first, last, digest, data)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (draft.epoch, draft.lane, first, last, digest, data),
         )
         self._rows.execute("DELETE FROM events WHERE lane = ? AND seq <= ?", (draft.lane, last))
-        self._rows.execute("UPDATE chain SET previous = ? WHERE lane = ?", (digest, draft.lane))
+        self._rows.execute(
+            "UPDATE chain SET previous = ?, sealed = ? WHERE lane = ?", (digest, last, draft.lane)
+        )
         self._rows.execute("COMMIT")
         self._changed.set()
         return True
 
-    async def next_waiting(self) -> Waiting | None:
+    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
         """See `Backlog`."""
         self._check()
         row = self._rows.execute(
-            "SELECT lane, first, last, digest, data FROM segments"
-            " WHERE state = 'waiting' ORDER BY id LIMIT 1"
+            "SELECT epoch, lane, first, last, digest, data FROM segments"
+            " WHERE state = 'waiting' ORDER BY id * ? LIMIT 1",
+            (-1 if order is Order.NEWEST else 1,),
         ).fetchone()
         if row is None:
             return None
-        lane, first, last, digest, data = row
-        return Waiting(Identity(self.gateway, EPOCH, lane, first, last), digest, data)
+        *name, digest, data = row
+        return Waiting(Identity(self.gateway, *name), digest, data)
+
+    async def epoch(self) -> str:
+        """See `Backlog`."""
+        self._check()
+        return self.current
+
+    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
+        """See `Backlog`."""
+        self._check()
+        row = self._rows.execute(
+            "SELECT digest FROM segments WHERE (epoch, lane, last) = (?, ?, ?)", (epoch, lane, last)
+        ).fetchone()
+        return None if row is None else row[0]
+
+    async def heads(self) -> dict[str, Head]:
+        """See `Backlog`."""
+        self._check()
+        rows = self._rows.execute("SELECT lane, sealed, previous FROM chain")
+        return {lane: Head(last, digest) for lane, last, digest in rows}
+
+    async def begin_epoch(self, reason: str) -> str:
+        """See `Backlog`; one draft of each lane is sealed, and the new epoch has no first event."""
+        self._check()
+        state = await FixedFacts().state()
+        for lane in LANES:
+            draft = await self.draft(lane, 65_536, 2**30)
+            if draft is not None:
+                data = encode(header_of(self.gateway, draft, state), draft.events)
+                await self.seal(draft, data, digest_of(data))
+        self._rows.execute("UPDATE chain SET previous = zeroblob(32), sealed = 0")
+        self.reasons_begun.append(reason)
+        self.current = f"{EPOCH[:-1]}{len(self.reasons_begun)}"
+        return self.current
 
     async def acknowledge(self, digest: bytes) -> None:
         """See `Backlog`."""

@@ -41,6 +41,7 @@ BOUNDS: Final = Bounds(4096, 8 * 1024 * 1024)
 QOS: Final = "urn:xmpp:qos"
 STANZAS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
+_FIRST_EPOCH: Final = "INSERT INTO epochs VALUES (?, 0, 'created', 0)"
 _OPEN: Final = (
     b"<?xml version='1.0'?><stream:stream xmlns='jabber:client'"
     b" xmlns:stream='http://etherx.jabber.org/streams' version='1.0' to='gw.example'>"
@@ -67,6 +68,7 @@ def new_database(folder: Path) -> Path:
         closing(database.connect(path)) as connection,
         database.single(connection, Clock()()) as tx,
     ):
+        tx.run(_FIRST_EPOCH, (EPOCH,))
         meta.write(tx, meta.EPOCH, EPOCH)
         meta.write(tx, meta.DECOY, bytes(32))
     return path
@@ -78,6 +80,7 @@ def in_memory() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("PRAGMA foreign_keys = ON")
         database.migrate(connection)
+        connection.execute(_FIRST_EPOCH, (EPOCH,))
         connection.execute("INSERT INTO meta VALUES (?, ?)", (meta.EPOCH, EPOCH))
         yield connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
@@ -16,16 +17,25 @@ from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import ASIDE_BYTES, Limits
-from edge.store import database, events, meta, segments
+from edge.options import Uplink
+from edge.store import database, epochs, events, segments
 from edge.store.commit import Store
 from edge.store.database import Transaction
 from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.upstream import EVICTED, Facts, StoreBacklog, disk_used
+from edge.upstream import (
+    EVICTED,
+    NOT_SEALED,
+    Facts,
+    StoreBacklog,
+    begin_epoch,
+    disk_used,
+    make_room,
+)
 from sync.format import Dropped, Event, Segment, decode, digest_of
-from sync.uplink import BacklogUnavailable, BatchLimits, Notice, Sealer
+from sync.uplink import BacklogUnavailable, BatchLimits, Head, Notice, Order, Sealer
+from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 
-NEXT_EPOCH = "01KZ0000000000000000000000"
 CONFIG = config.parse(config.render(DOMAIN).encode())
 
 
@@ -44,10 +54,14 @@ def with_limits(limits: Limits) -> Config:
     return Config(gateway=CONFIG.gateway, limits=limits)
 
 
+def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
+    return StoreBacklog(store, settings, FixedFacts())
+
+
 def sealer(
     tmp_path: Path, store: Store, clock: Clock, settings: Config = CONFIG, count: int = 10
 ) -> Sealer:
-    backlog = StoreBacklog(store, settings)
+    backlog = backlog_of(store, settings)
     facts = Facts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
     return Sealer(
         DOMAIN,
@@ -105,7 +119,7 @@ async def unsealed(store: Store) -> dict[str, list[tuple[Any, ...]]]:
 
 async def shipped(store: Store, settings: Config = CONFIG) -> list[Segment]:
     """Take all that waits, oldest first, as an uploader would."""
-    backlog = StoreBacklog(store, settings)
+    backlog = backlog_of(store, settings)
     found: list[Segment] = []
     while (waiting := await backlog.next_waiting()) is not None:
         segment = decode(waiting.data)
@@ -143,7 +157,7 @@ async def test_every_event_is_in_a_segment_once_and_as_it_was_written(
 async def test_the_lanes_say_what_the_batcher_asks(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
-    backlog = StoreBacklog(store, CONFIG)
+    backlog = backlog_of(store)
     await write(store, clock, [(LOGS, NewEvent("log")), (LOGS, NewEvent("log"))])
     lanes = {state.lane: state for state in await backlog.lanes()}
     assert set(lanes) == set(LANES)
@@ -154,7 +168,7 @@ async def test_the_lanes_say_what_the_batcher_asks(
 
 
 async def test_a_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:
-    backlog = StoreBacklog(store, CONFIG)
+    backlog = backlog_of(store)
     assert await backlog.draft(LOGS, 10, 10_000) is None
     await write(store, clock, [(LOGS, NewEvent("log"))])
     draft = await backlog.draft(LOGS, 10, 10_000)
@@ -208,13 +222,151 @@ async def test_the_next_header_declares_the_range_with_its_reason(
     assert segment.header.first_seq == 5
 
 
+# A new epoch.
+
+
+async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    await write(store, clock, some_events(seed=4, count=60))
+    expected = await unsealed(store)
+    await sealer(tmp_path, store, clock, count=7).flush()
+    more = some_events(seed=6, count=60)
+    await write(store, clock, more)
+    for lane, late in (await unsealed(store)).items():
+        expected[lane] += late
+    settings = Config(gateway=CONFIG.gateway, uplink=Uplink(segment_events=9))
+    backlog = backlog_of(store, settings)
+    following = await backlog.begin_epoch("another-board")
+    assert await backlog.epoch() == following > EPOCH
+    zero = Head(0, bytes(32))
+    assert await backlog.heads() == dict.fromkeys(LANES, zero)
+    rows = await unsealed(store)
+    assert (rows[READINGS], rows[LOGS]) == ([], [])
+    (first,) = rows[SYSTEM]
+    assert (first[0], first[3], first[6], first[9]) == (1, "uplink", "epoch", "Warning")
+    assert first[-1] == {"reason": "another-board", "before": EPOCH}
+    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in LANES}
+    previous = dict.fromkeys(LANES, bytes(32))
+    for header, events_of, digest in await shipped(store):
+        assert (header.epoch, header.previous) == (EPOCH, previous[header.lane])
+        previous[header.lane] = digest
+        found[header.lane] += logged(events_of)
+    assert found == expected
+    latest = await store.read(epochs.latest)
+    assert [(epoch.epoch, epoch.reason) for epoch in latest] == [
+        (following, "another-board"),
+        (EPOCH, "created"),
+    ]
+
+
+async def test_events_of_the_unit_in_which_an_epoch_begins_are_counted_right(
+    store: Store, clock: Clock
+) -> None:
+    state = await FixedFacts().state()
+
+    def unit(tx: Transaction) -> None:
+        events.append(tx, LOGS, NewEvent("log", text="old"))
+        begin_epoch(tx, CONFIG, state, "restored")
+        events.append(tx, LOGS, NewEvent("log", text="new"))
+        events.append(tx, SYSTEM, NewEvent("system", name="start"))
+
+    await store.run(unit)
+    rows = await unsealed(store)
+    assert [(row[0], row[10]) for row in rows[LOGS]] == [(1, "new")]
+    assert [(row[0], row[6]) for row in rows[SYSTEM]] == [(1, "epoch"), (2, "start")]
+    (segment,) = await shipped(store)
+    assert [event.text for event in segment.events] == ["old"]
+
+
+async def test_a_draft_of_the_epoch_before_is_not_sealed_in_the_new_one(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = backlog_of(store)
+    await write(store, clock, [(LOGS, NewEvent("log"))])
+    draft = await backlog.draft(LOGS, 10, 10_000)
+    assert draft is not None
+    await backlog.begin_epoch("restored")
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
+    assert not await backlog.seal(draft, b"data", bytes(32))
+    assert len((await unsealed(store))[LOGS]) == 2
+
+
+async def test_what_cannot_be_sealed_when_its_epoch_ends_is_told(
+    store: Store, clock: Clock
+) -> None:
+    await write(store, clock, [(READINGS, NewEvent("reading", value=math.inf))] * 3)
+    following = await backlog_of(store).begin_epoch("restored")
+    rows = await unsealed(store)
+    assert rows[READINGS] == []
+    assert await shipped(store) == []
+    assert [(row[6], row[7], row[-1]) for row in rows[SYSTEM]] == [
+        ("epoch", None, {"reason": "restored", "before": EPOCH}),
+        (
+            "evicted",
+            3.0,
+            {
+                "epoch": EPOCH,
+                "lane": READINGS,
+                "first": "1",
+                "last": "3",
+                "reason": NOT_SEALED,
+            },
+        ),
+    ]
+    assert following != EPOCH
+
+
+async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_declares_them(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
+    await sealer(tmp_path, store, clock, count=2).flush()
+    await store.run(lambda tx: segments.evict(tx, 1, EVICTED))
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
+    backlog = backlog_of(store)
+    await backlog.begin_epoch("restored")
+    await store.run(lambda tx: make_room(tx, 0))
+    await write(store, clock, [(LOGS, NewEvent("log"))])
+    await sealer(tmp_path, store, clock).flush()
+    told: set[int] = set()
+    for header, found, _digest in await shipped(store):
+        assert header.dropped == ()
+        for event in found:
+            if event.name == "evicted" and event.tags["lane"] == LOGS:
+                assert event.tags["epoch"] == EPOCH
+                told |= set(range(int(event.tags["first"]), int(event.tags["last"]) + 1))
+    assert told == {5, 6}
+
+
+async def test_the_backlog_knows_how_far_it_is_sealed_and_by_which_digests(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = backlog_of(store)
+    await write(store, clock, [(LOGS, NewEvent("log"))] * 5)
+    await sealer(tmp_path, store, clock, count=2).flush()
+    oldest, newest = await backlog.next_waiting(), await backlog.next_waiting(Order.NEWEST)
+    assert oldest is not None
+    assert newest is not None
+    assert (oldest.identity.first_seq, newest.identity.last_seq) == (1, 5)
+    assert (await backlog.heads())[LOGS] == Head(5, newest.digest)
+    known = [await backlog.sealed_at(EPOCH, LOGS, number) for number in range(7)]
+    assert known == [None, None, oldest.digest, None, known[4], newest.digest, None]
+    await shipped(store)
+    await store.run(lambda tx: segments.acknowledge(tx, bytes(32), 0))
+    known = [await backlog.sealed_at(EPOCH, LOGS, number) for number in range(7)]
+    assert known == [None] * 5 + [newest.digest, None]
+    assert await backlog.sealed_at(EPOCH, SYSTEM, 0) == bytes(32)
+    assert await backlog.sealed_at("01JY0000000000000000000000", LOGS, 5) is None
+
+
 # What the centre says.
 
 
 async def test_what_the_centre_refuses_for_good_is_kept_and_told(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
-    backlog = StoreBacklog(store, CONFIG)
+    backlog = backlog_of(store)
     await write(store, clock, [(LOGS, NewEvent("log"))])
     await sealer(tmp_path, store, clock).flush()
     waiting = await backlog.next_waiting()
@@ -231,7 +383,7 @@ async def test_what_the_centre_refuses_for_good_is_kept_and_told(
 async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
-    backlog = StoreBacklog(store, CONFIG)
+    backlog = backlog_of(store)
     await asyncio.wait_for(backlog.empty(), 10)
     await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
     await sealer(tmp_path, store, clock, count=1).flush()
@@ -245,7 +397,7 @@ async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(
 
 
 async def test_notices_become_events(store: Store) -> None:
-    backlog = StoreBacklog(store, CONFIG)
+    backlog = backlog_of(store)
     for name in ("shipping", "lane-stuck"):
         await backlog.tell(Notice(name, f"about {name}"))
     rows = (await unsealed(store))[SYSTEM]
@@ -258,7 +410,7 @@ async def test_notices_become_events(store: Store) -> None:
 async def test_a_store_that_cannot_is_a_backlog_that_is_unavailable(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     async with opened(path) as store:
-        backlog = StoreBacklog(store, CONFIG)
+        backlog = backlog_of(store)
 
         def fail(error: StoreError) -> Any:
             def unit(_tx: Transaction) -> None:
@@ -318,20 +470,31 @@ async def test_the_log_reads_the_same_before_and_after_it_is_sealed(
 async def test_the_log_is_read_over_several_epochs(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
-    def begin_epoch(tx: Transaction) -> None:
-        meta.write(tx, meta.EPOCH, NEXT_EPOCH)
-        tx.run("UPDATE lanes SET last = 0, sealed = 0, previous = zeroblob(32)")
-
     await write(store, clock, [(LOGS, NewEvent("log", text="old"))] * 3)
-    await sealer(tmp_path, store, clock).flush()
-    await store.run(begin_epoch)
+    await sealer(tmp_path, store, clock, count=2).flush()
+    await write(store, clock, [(LOGS, NewEvent("log", text="old"))])
+    following = await backlog_of(store).begin_epoch("restored")
     await write(store, clock, [(LOGS, NewEvent("log", text="new"))] * 2)
     for _ in range(2):
         found = await asyncio.to_thread(read, tmp_path)
-        assert list(found) == [(EPOCH, LOGS), (NEXT_EPOCH, LOGS)]
+        assert list(found) == [(EPOCH, LOGS), (following, SYSTEM), (following, LOGS)]
         texts = {key[0]: [row[10] for row in rows] for key, rows in found.items()}
-        assert texts == {EPOCH: ["old"] * 3, NEXT_EPOCH: ["new"] * 2}
+        assert texts == {EPOCH: ["old"] * 4, following: ["new"] * 2}
         await sealer(tmp_path, store, clock).flush()
+
+
+async def test_an_epoch_that_ends_while_it_is_read_is_read_to_its_end_and_no_further(
+    tmp_path: Path, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "PAGE", 3)
+    await store.run(lambda tx: append(tx, LOGS, 5, NewEvent("log")))
+    reading = admin.read(tmp_path, lambda data: decode(data).events)
+    numbers = [next(reading).event.seq for _ in range(3)]
+    await backlog_of(store).begin_epoch("restored")
+    await store.run(lambda tx: append(tx, LOGS, 9, NewEvent("log")))
+    rest = list(reading)
+    assert {logged.epoch for logged in rest} == {EPOCH}
+    assert numbers + [logged.event.seq for logged in rest] == [1, 2, 3, 4, 5]
 
 
 async def test_what_is_sealed_while_it_is_read_is_neither_skipped_nor_repeated(

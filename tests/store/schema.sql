@@ -134,7 +134,8 @@ CREATE TABLE "dropped" (
 CREATE TABLE epochs (
     epoch TEXT NOT NULL PRIMARY KEY,
     began INTEGER NOT NULL,
-    reason TEXT NOT NULL
+    reason TEXT NOT NULL,
+    outbox INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (

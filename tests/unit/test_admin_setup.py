@@ -102,10 +102,3 @@ def test_what_fails_half_way_leaves_nothing(
     with pytest.raises(StoreFull, match="no room"):
         setup.init(tmp_path / "gw", "gw.example")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_epochs_are_ulids_in_the_order_of_their_making() -> None:
-    made = [setup.new_epoch() for _ in range(50)]
-    assert all(is_epoch(epoch) for epoch in made)
-    assert len(set(made)) == 50
-    assert [epoch[:10] for epoch in made] == sorted(epoch[:10] for epoch in made)

@@ -5,10 +5,12 @@ ALTER TABLE lanes ADD COLUMN urgent REAL;
 CREATE TABLE epochs (
     epoch TEXT NOT NULL PRIMARY KEY,
     began INTEGER NOT NULL, -- ms since 1970 UTC
-    reason TEXT NOT NULL
+    reason TEXT NOT NULL,
+    outbox INTEGER NOT NULL -- the last row that the outbox had had by then
 ) STRICT, WITHOUT ROWID;
 
-INSERT INTO epochs (epoch, began, reason) SELECT value, 0, 'created' FROM meta WHERE key = 'epoch';
+INSERT INTO epochs (epoch, began, reason, outbox)
+SELECT value, 0, 'created', 0 FROM meta WHERE key = 'epoch';
 
 -- A dropped range belongs to its epoch, and so does who acknowledges it.
 CREATE TABLE dropped_of_epoch (
