@@ -8,3 +8,7 @@ from __future__ import annotations
 
 class FleetError(Exception):
     """The centre cannot do what it was asked; the text says why in one line, and what helps."""
+
+
+class LeaseError(FleetError):
+    """Another process is changing the tables; it may be done in a moment."""

@@ -1,31 +1,35 @@
 """What is in the tables: one manifest for each batch, committed whole or not at all.
 
-A file of the tables that no manifest names does not exist for a reader. `Commits` is the interface
-that another kind of storage implements; `LocalCommits` is the one for a disk. Neither reads nor
-writes the tables' own files: those go through Spark.
+A file of the tables that no manifest names does not exist for a reader, nor does one that a later
+manifest replaces: `live` says which are left. `Commits` keeps the manifests in a `Storage`. Neither
+reads nor writes the tables' own files: those go through Spark.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import itertools
 import json
-import os
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sync.central.durable import PRIVATE_FILE, create_whole, fsync_chain, make_folders
 from sync.central.errors import FleetError
+from sync.central.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
+
+    from sync.central.storage import Storage
 
 VERSION: Final = 1
 """Version of the manifest's own layout; one that is newer is refused, not guessed at."""
 
+UPKEEP: Final = "upkeep"
+"""What compaction and retention commit under, for a query's id. Their numbers have no gap."""
+
+_FOLDER: Final = "manifests"
 _MANIFEST: Final = ".json"
 _FILED: Final = ".filed"
 
@@ -50,10 +54,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch of one query added to the tables.
+    """What one batch of one query added to the tables, or one step of their upkeep changed.
 
     `events` maps a day (UTC, `YYYY-MM-DD`) to files, `segments` lists files, each by its path
-    relative to the tables' folder. `committed_at` is ISO 8601 in UTC.
+    relative to the tables' folder. `committed_at` is ISO 8601 in UTC. `replaces` lists files that
+    are in the tables no longer. `retired` maps a day to the number of rows that went with them.
     """
 
     query: str
@@ -63,116 +68,134 @@ class Manifest:
     segments: tuple[str, ...]
     events: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     counts: Counts = Counts()
+    kind: Literal["batch", "compacted", "retired"] = "batch"
+    replaces: tuple[str, ...] = ()
+    retired: Mapping[str, int] = field(default_factory=dict)
 
 
-class Commits(Protocol):
-    """Where manifests are committed: at most one for each (query, batch), by one driver at once."""
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The files that are in the tables: of events by day, in the order of days; of segments."""
+
+    events: Mapping[str, tuple[str, ...]]
+    segments: tuple[str, ...]
+
+
+def live(manifests: Iterable[Manifest]) -> Live:
+    """Tell which files these manifests leave in the tables."""
+    known = list(manifests)
+    gone = {path for each in known for path in each.replaces}
+    days: dict[str, list[str]] = {}
+    for each in known:
+        for day, paths in each.events.items():
+            days.setdefault(day, []).extend(path for path in paths if path not in gone)
+    return Live(
+        {day: tuple(days[day]) for day in sorted(days) if days[day]},
+        tuple(path for each in known for path in each.segments if path not in gone),
+    )
+
+
+def retired(manifests: Iterable[Manifest]) -> dict[str, int]:
+    """Count the rows of each day (`YYYY-MM-DD`) that retention took out of the tables."""
+    rows: dict[str, int] = {}
+    for each in manifests:
+        for day, number in each.retired.items():
+            rows[day] = rows.get(day, 0) + number
+    return rows
+
+
+class Commits:
+    """Manifests in a storage: `manifests/QUERY/BATCH.json`, at most one for each (query, batch).
+
+    A manifest appears whole, and once; before that, the files that it names are made durable.
+    """
+
+    def __init__(self, tables: Storage) -> None:
+        self._tables = tables
 
     def lease(self) -> AbstractContextManager[None]:
-        """Be the one driver for the length of the block; FleetError when there is another."""
-        ...
+        """Be the one driver for the length of the block; LeaseError when there is another."""
+        return self._tables.lease()
 
     def committed(self, query: str, batch: int) -> bool:
         """Tell whether this batch of this query is in the tables."""
-        ...
+        return self._tables.exists(_path(query, batch, _MANIFEST))
 
     def commit(self, manifest: Manifest) -> None:
         """Put the batch into the tables, durably and at once, with the files that it names.
 
-        Raises FleetError when it is in them already, and changes nothing then.
+        Raises FleetError when it is in them already, or the lease is lost, and changes nothing
+        then. Raises OSError when a file is missing or spoiled.
         """
-        ...
-
-    def manifests(self) -> Sequence[Manifest]:
-        """List all that is committed, in the order of (query, batch)."""
-        ...
-
-    def unfiled(self) -> Sequence[Manifest]:
-        """List the manifests whose segments were not all moved out of the landing yet."""
-        ...
-
-    def filed(self, manifest: Manifest) -> None:
-        """Note that the segments of this manifest have left the landing."""
-        ...
-
-
-class LocalCommits:
-    """Manifests on a local disk: `manifests/QUERY/BATCH.json` below the tables' folder.
-
-    A manifest is written beside its name, fsynced and linked to it, so that it appears whole, and
-    once; before that, the files that it names are made durable, which Spark does not do. The lease
-    is a lock of the kernel's, which ends with the process that holds it.
-    """
-
-    def __init__(self, tables: Path) -> None:
-        self._tables = tables
-        self._folder = tables / "manifests"
-
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Hold the lock on `tables/lease`. Raises FleetError at once when another holds it."""
-        descriptor = os.open(
-            self._tables / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE
-        )
+        self._tables.make_durable([*manifest.segments, *itertools.chain(*manifest.events.values())])
+        self._tables.keep_lease()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            msg = f"another ingest is at work on {self._tables}; wait for it to end"
-            raise FleetError(msg) from None
-        try:
-            yield
-        finally:
-            os.close(descriptor)
-
-    def committed(self, query: str, batch: int) -> bool:
-        """Tell whether the manifest is there; see `Commits`."""
-        return self._path(query, batch, _MANIFEST).exists()
-
-    def commit(self, manifest: Manifest) -> None:
-        """Create the manifest; see `Commits`. Raises OSError when a file is missing or spoiled."""
-        self._make_durable([*manifest.segments, *itertools.chain(*manifest.events.values())])
-        path = self._path(manifest.query, manifest.batch, _MANIFEST)
-        make_folders(self._tables, path.parent)
-        try:
-            create_whole(path, _encode(manifest))
+            path = _path(manifest.query, manifest.batch, _MANIFEST)
+            self._tables.create(path, _encode(manifest))
         except FileExistsError:
             msg = f"batch {manifest.batch} of query {manifest.query} is committed already"
             raise FleetError(msg) from None
 
     def manifests(self) -> Sequence[Manifest]:
-        """Read every manifest; see `Commits`. Raises FleetError for one that cannot be read."""
-        return [_decode(path) for path in self._paths()]
+        """List all that is committed, in the order of (query, batch).
+
+        Raises FleetError for one that cannot be read.
+        """
+        return [self._read(path) for path in self._listed()[0]]
 
     def unfiled(self) -> Sequence[Manifest]:
-        """Read the manifests that have no mark beside them; see `Commits`."""
-        return [_decode(path) for path in self._paths() if not path.with_suffix(_FILED).exists()]
+        """List the batches whose segments were not all moved out of the landing yet."""
+        manifests, filed = self._listed()
+        waiting = [path for path in manifests if path.with_suffix(_FILED).as_posix() not in filed]
+        return [self._read(path) for path in waiting if path.parent.name != UPKEEP]
 
     def filed(self, manifest: Manifest) -> None:
-        """Leave a mark beside the manifest; see `Commits`."""
-        with contextlib.suppress(FileExistsError):
-            create_whole(self._path(manifest.query, manifest.batch, _FILED), b"")
+        """Note that the segments of this manifest have left the landing."""
+        try:
+            self._tables.create(_path(manifest.query, manifest.batch, _FILED), b"")
+        except FileExistsError:
+            return
 
-    def _make_durable(self, files: Sequence[str]) -> None:
-        for file in files:
-            _fsync(self._tables / file)
-        for folder in {(self._tables / file).parent for file in files}:
-            fsync_chain(self._tables, folder)
+    def next_upkeep(self) -> int:
+        """Number the next step of upkeep. Call it under the lease."""
+        taken = [int(path.stem) for path in self._listed()[0] if path.parent.name == UPKEEP]
+        return max(taken, default=-1) + 1
 
-    def _path(self, query: str, batch: int, suffix: str) -> Path:
-        return self._folder / query / f"{batch}{suffix}"
+    def _listed(self) -> tuple[list[PurePosixPath], set[str]]:
+        """List manifests in order, and what is marked as filed.
 
-    def _paths(self) -> list[Path]:
-        found = [path for path in self._folder.glob(f"*/*{_MANIFEST}") if path.stem.isdecimal()]
-        return sorted(found, key=lambda path: (path.parent.name, int(path.stem)))
+        A listing is no snapshot: it may show a step of upkeep and not the one before, which it
+        builds upon. As their numbers have no gap, those before the last are there.
+        """
+        names = {file.path for file in self._tables.files(_FOLDER)}
+        found = {PurePosixPath(name) for name in names if name.endswith(_MANIFEST)}
+        found = {path for path in found if path.stem.isdecimal()}
+        steps = [int(path.stem) for path in found if path.parent.name == UPKEEP]
+        found |= {
+            PurePosixPath(_path(UPKEEP, number, _MANIFEST))
+            for number in range(max(steps, default=-1))
+        }
+        ordered = sorted(found, key=lambda path: (path.parent.name, int(path.stem)))
+        return ordered, {name for name in names if name.endswith(_FILED)}
+
+    def _read(self, path: PurePosixPath) -> Manifest:
+        name = path.as_posix()
+        try:
+            return _manifest(json.loads(self._tables.read(name)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            msg = f"{self._tables.uri(name)} is no manifest that this version can read: {error!r}"
+            raise FleetError(msg) from error
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class LocalCommits(Commits):
+    """The manifests of the tables in a folder of a local disk."""
+
+    def __init__(self, tables: Path) -> None:
+        super().__init__(LocalStorage(tables))
+
+
+def _path(query: str, batch: int, suffix: str) -> str:
+    return f"{_FOLDER}/{query}/{batch}{suffix}"
 
 
 def _encode(manifest: Manifest) -> bytes:
@@ -180,20 +203,12 @@ def _encode(manifest: Manifest) -> bytes:
     return text.encode() + b"\n"
 
 
-def _decode(path: Path) -> Manifest:
-    try:
-        document = json.loads(path.read_bytes())
-        return _manifest(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{path} is no manifest that this version can read: {error!r}"
-        raise FleetError(msg) from error
-
-
 def _manifest(document: dict[str, Any]) -> Manifest:
     if document.pop("version") != VERSION:
         msg = "another version"
         raise ValueError(msg)
-    document["segments"] = tuple(document["segments"])
     document["events"] = {day: tuple(paths) for day, paths in document["events"].items()}
     document["counts"] = Counts(**document["counts"])
+    document["segments"] = tuple(document["segments"])
+    document["replaces"] = tuple(document.get("replaces", ()))
     return Manifest(**document)

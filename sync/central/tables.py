@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -27,12 +26,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sync.central.manifest import live
+from sync.central.storage import LocalStorage
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from sync.central.manifest import Manifest
+    from sync.central.storage import Storage
+
+    Paths = tuple[str, ...]
 
 EVENTS: Final = StructType(
     [
@@ -104,63 +109,100 @@ DAY: Final = StructField("day", DateType())
 
 ACCEPTED: Final = "accepted"
 
+ORDER: Final = ("gateway", "lane", "epoch", "seq")
+"""How compacted events lie in their files: most reports look at lanes, many at one gateway."""
+
+_PARQUET: Final = ".parquet"
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """The folder that one try at one batch writes to: no other try has the same.
 
-    `folder` is relative to `tables`, the tables' folder.
+    `folder` is below `tables`.
     """
 
-    tables: Path
-    folder: PurePosixPath
+    tables: Storage
+    folder: str
 
-    def write_events(self, events: DataFrame) -> dict[str, tuple[str, ...]]:
-        """Write rows of `EVENTS` by day; gives the files of each day, relative to `tables`."""
-        target = self._target("events")
+    def write_events(self, events: DataFrame, files: int | None = None) -> dict[str, Paths]:
+        """Write rows of `EVENTS` by day; gives the files of each day.
+
+        With `files`, into at most so many for a day, in an order in which a reader of one
+        gateway's lane can pass over most.
+        """
         day = F.date_format("time", "yyyy-MM-dd").alias(DAY.name)
         rows = events.select(*EVENTS.fieldNames(), day)
-        rows.write.partitionBy(DAY.name).mode("errorifexists").parquet(target)
-        files: dict[str, list[str]] = {}
-        for path in self._written(events.sparkSession, target):
-            files.setdefault(PurePosixPath(path).parent.name.partition("=")[2], []).append(path)
-        return {day: tuple(sorted(paths)) for day, paths in sorted(files.items())}
+        if files is not None:
+            rows = rows.repartitionByRange(files, *ORDER) if files > 1 else rows.coalesce(1)
+            rows = rows.sortWithinPartitions(DAY.name, *ORDER)
+        folder = f"{self.folder}/events"
+        rows.write.partitionBy(DAY.name).mode("errorifexists").parquet(self.tables.uri(folder))
+        found: dict[str, list[str]] = {}
+        for path in self._written(folder):
+            found.setdefault(PurePosixPath(path).parent.name.partition("=")[2], []).append(path)
+        return {day: tuple(paths) for day, paths in sorted(found.items())}
 
-    def write_segments(self, segments: DataFrame) -> tuple[str, ...]:
-        """Write rows of `SEGMENTS` to one file; gives it, relative to `tables`."""
-        target = self._target("segments")
+    def write_segments(self, segments: DataFrame) -> Paths:
+        """Write rows of `SEGMENTS` to one file; gives it."""
         rows = segments.select(*SEGMENTS.fieldNames()).coalesce(1)
-        rows.write.mode("errorifexists").parquet(target)
-        return tuple(sorted(self._written(segments.sparkSession, target)))
+        rows = rows.sortWithinPartitions("gateway", "epoch", "lane", "first_seq")
+        folder = f"{self.folder}/segments"
+        rows.write.mode("errorifexists").parquet(self.tables.uri(folder))
+        return self._written(folder)
 
-    def _target(self, table: str) -> str:
-        return str(self.tables.joinpath(self.folder, table))
-
-    def _written(self, spark: SparkSession, target: str) -> list[str]:
-        """List the files below `target`, by Spark: it knows the file system that they lie in."""
-        root = self.tables.as_posix()
-        files = spark.read.parquet(escape_glob(target)).inputFiles()
-        paths = (PurePosixPath(unquote(urlsplit(uri).path)) for uri in files)
-        return [path.relative_to(root).as_posix() for path in paths]
+    def _written(self, folder: str) -> Paths:
+        return tuple(sorted(file.path for file in self.tables.files(folder, _PARQUET)))
 
 
-def read_events(spark: SparkSession, tables: Path, manifests: Iterable[Manifest]) -> DataFrame:
-    """Read the events that the manifests name: `EVENTS` and `DAY`."""
-    files = [path for each in manifests for paths in each.events.values() for path in paths]
-    rows = _read(spark, tables, files, EVENTS)
-    return rows.withColumn(DAY.name, F.to_date("time"))
+def read_events(
+    spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
+) -> DataFrame:
+    """Read the events that the manifests leave in the tables: `EVENTS` and `DAY`."""
+    found = live(manifests).events
+    return read_event_files(spark, tables, [path for paths in found.values() for path in paths])
 
 
-def read_segments(spark: SparkSession, tables: Path, manifests: Iterable[Manifest]) -> DataFrame:
-    """Read the files' rows that the manifests name: `SEGMENTS`."""
-    return _read(spark, tables, [path for each in manifests for path in each.segments], SEGMENTS)
+def read_event_files(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str]
+) -> DataFrame:
+    """Read the events of some of the files that `live` gives: `EVENTS` and `DAY`."""
+    return _read(spark, tables, files, EVENTS).withColumn(DAY.name, F.to_date("time"))
 
 
-def _read(spark: SparkSession, tables: Path, files: Sequence[str], schema: StructType) -> DataFrame:
+def read_segments(
+    spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
+) -> DataFrame:
+    """Read the files' rows that the manifests leave in the tables: `SEGMENTS`."""
+    return _read(spark, tables, live(manifests).segments, SEGMENTS)
+
+
+def read_segment_files(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str]
+) -> DataFrame:
+    """Read the rows of some of the files that `live` gives: `SEGMENTS`."""
+    return _read(spark, tables, files, SEGMENTS)
+
+
+def refused(segments: DataFrame) -> DataFrame:
+    """Give the rows of `SEGMENTS` of files that are still not taken, each path and content once.
+
+    What was re-admitted from the quarantine and taken then, or came as a duplicate of what was
+    taken, is left out: the same bytes cannot be bad any more.
+    """
+    taken = segments.where(F.col("fate").isin(ACCEPTED, "duplicate")).select("sha256")
+    bad = segments.where(F.col("fate").isin("bad", "fork"))
+    left = bad.join(taken, on="sha256", how="left_anti")
+    return left.select(*SEGMENTS.fieldNames()).dropDuplicates(["path", "sha256"])
+
+
+def _read(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str], schema: StructType
+) -> DataFrame:
     if not files:
         return spark.createDataFrame([], schema)
-    paths = [escape_glob(str(tables.joinpath(each))) for each in files]
-    return spark.read.schema(schema).parquet(*paths)
+    storage = LocalStorage(tables) if isinstance(tables, Path) else tables
+    return spark.read.schema(schema).parquet(*(escape_glob(storage.uri(each)) for each in files))
 
 
 def escape_glob(path: str) -> str:

@@ -6,7 +6,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sync.central import filing
 from sync.central.folders import FleetFolder, segment_path
+from sync.central.storage import LocalStorage
 from sync.format import Dropped, Event, Identity, SegmentHeader, digest_of, encode
 
 if TYPE_CHECKING:
@@ -96,6 +98,11 @@ def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None =
     """Put a segment into the landing, with `at` (seconds since 1970) as its time of arrival."""
     identity, data = sealed
     return put(folder.landing / segment_path(identity), data, at)
+
+
+def waiting(folder: FleetFolder) -> set[str]:
+    """Name the segments that wait to be read, by their paths below the fleet folder."""
+    return set(filing.waiting(LocalStorage(folder.root)))
 
 
 def put(path: Path, data: bytes, at: float | None = None) -> Path:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central.filing import waiting
 from sync.central.ingest import STEPS, run_ingest
 from sync.central.manifest import LocalCommits
 from sync.central.tables import read_events
-from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
+from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,13 +7,20 @@ import pytest
 from pyspark.sql.types import StructType
 
 from sync.central.errors import FleetError
-from sync.central.filing import waiting
 from sync.central.ingest import STEPS, Summary, run_ingest
 from sync.central.ledger import CLAIM, Claim, neighbours
 from sync.central.manifest import Counts, LocalCommits
 from sync.central.tables import SEGMENTS, read_events, read_segments
 from sync.format import Dropped
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events
+from tests.helpers.fleet_tables import (
+    NOON,
+    Lane,
+    fleet_folder,
+    land,
+    put,
+    some_events,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

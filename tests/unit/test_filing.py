@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central.filing import Read, clear_attempts, empty, file_away, waiting
+from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Manifest
+from sync.central.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def test_what_is_in_a_manifest_goes_to_the_same_place_in_the_archive(
 ) -> None:
     put(fleet.landing / NAME, b"one")
     file = read(f"landing/{NAME}", fate, b"one")
-    file_away(fleet, [file])
-    file_away(fleet, [file])
+    file_away(LocalStorage(fleet.root), [file])
+    file_away(LocalStorage(fleet.root), [file])
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert not (fleet.landing / NAME).exists()
     assert list(fleet.quarantine.rglob("*.seg")) == []
@@ -47,7 +48,7 @@ def test_what_was_refused_goes_to_the_quarantine_under_a_name_that_tells_its_byt
 ) -> None:
     for data in (b"one", b"two"):
         put(fleet.landing / NAME, data)
-        file_away(fleet, [read(f"landing/{NAME}", fate, data)])
+        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, data)])
     kept = {path.read_bytes(): path.name for path in fleet.quarantine.rglob("*.seg")}
     assert set(kept) == {b"one", b"two"}
     assert kept[b"one"] == f"1-4.{hashlib.sha256(b'one').hexdigest()[:16]}.seg"
@@ -58,8 +59,8 @@ def test_a_move_that_was_cut_off_between_link_and_unlink_is_ended(fleet: FleetFo
     put(fleet.landing / NAME, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)
     (fleet.archive / NAME).hardlink_to(fleet.landing / NAME)
-    file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
-    assert waiting(fleet) == set()
+    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    assert not waiting(LocalStorage(fleet.root))
     assert (fleet.archive / NAME).read_bytes() == b"one"
 
 
@@ -85,8 +86,8 @@ def test_what_the_receiver_removes_meanwhile_is_filed(
         monkeypatch.setattr(os, "link", removed_before)
     else:
         monkeypatch.setattr(filecmp, "cmp", removed_after)
-    file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
-    assert waiting(fleet) == set()
+    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    assert not waiting(LocalStorage(fleet.root))
     assert (fleet.archive / NAME).read_bytes() == b"one"
     assert list(fleet.quarantine.rglob("*.seg")) == []
 
@@ -101,13 +102,13 @@ def test_a_place_that_cannot_be_made_is_an_error(
 
     monkeypatch.setattr(os, "link", gone)
     with pytest.raises(FileNotFoundError):
-        file_away(fleet, [read(f"landing/{NAME}", "accepted", b"one")])
+        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
 
 
 def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
     put(fleet.archive / NAME, b"first")
     put(fleet.landing / NAME, b"other")
-    file_away(fleet, [read(f"landing/{NAME}", "duplicate", b"other")])
+    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "duplicate", b"other")])
     assert (fleet.archive / NAME).read_bytes() == b"first"
     assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
 
@@ -117,7 +118,7 @@ def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:
     put(fleet.quarantine / f"gw.example/E/logs/1-4.{file.sha256[:16]}.seg", b"something else")
     put(fleet.landing / NAME, b"one")
     with pytest.raises(OSError, match="cannot be moved"):
-        file_away(fleet, [file])
+        file_away(LocalStorage(fleet.root), [file])
     assert (fleet.landing / NAME).read_bytes() == b"one"
 
 
@@ -127,8 +128,8 @@ def test_what_other_tries_at_a_committed_batch_left_is_removed_and_nothing_else(
     for attempt in ("q/0/named", "q/0/cut", "q/0/cut-too", "q/1/on-its-way", "other/0/cut"):
         put(fleet.tables / "data" / attempt / "events" / "day=2025-11-21" / "x.parquet", b"rows")
     manifest = Manifest("q", 0, "named", "2025-11-21T12:00:00.000+00:00", ())
-    clear_attempts(fleet, manifest)
-    clear_attempts(fleet, manifest)
+    clear_attempts(LocalStorage(fleet.tables), manifest)
+    clear_attempts(LocalStorage(fleet.tables), manifest)
     left = {path.parts[-6:-3] for path in fleet.tables.glob("data/**/*.parquet")}
     assert left == {("q", "0", "named"), ("q", "1", "on-its-way"), ("other", "0", "cut")}
 
@@ -139,5 +140,6 @@ def test_waiting_sees_what_the_stream_sees(fleet: FleetFolder) -> None:
     put(fleet.landing / ".hidden/1-4.seg", b"one")
     put(fleet.landing / "gw.example/_1-4.seg", b"one")
     put(fleet.landing / "gw.example/1-4.part", b"one")
-    assert waiting(fleet) == {f"landing/{NAME}", "aside/gw.example/E/logs/1-4.ab.seg"}
-    assert list(empty(fleet)) == ["aside/gw.example/E/logs/1-4.ab.seg"]
+    found = waiting(LocalStorage(fleet.root))
+    sizes = {path: file.size for path, file in found.items()}
+    assert sizes == {f"landing/{NAME}": 3, "aside/gw.example/E/logs/1-4.ab.seg": 0}
