@@ -27,6 +27,15 @@ def table(spark: SparkSession, schema: StructType, rows: Sequence[dict[str, Any]
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], schema)
 
 
+def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
+    """Make a table of events with their day, as what computes a summary takes them."""
+    from pyspark.sql import functions as F
+
+    from sync.central.tables import EVENTS
+
+    return table(spark, EVENTS, rows).withColumn("day", F.to_date("time"))
+
+
 def told(report: DataFrame, *names: str) -> list[tuple[Any, ...]]:
     """Collect the named columns, in the report's own order; times as seconds after `START`."""
     rows = report.select(*names).toArrow().to_pylist()

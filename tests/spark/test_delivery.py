@@ -6,7 +6,7 @@ import pytest
 
 from sync.central.reports import delivery, lag, notices, quarantine, volume
 from sync.central.tables import EVENTS, SEGMENTS
-from tests.helpers.small_tables import at, table, told
+from tests.helpers.small_tables import at, events, table, told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,15 +50,16 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
         dead | {"time": at(2)},
         dead | {"name": "expired"},
         limit | {"value": 40.0, "time": at(1)},
-        limit | {"value": 2.0, "time": at(3)},
+        limit | {"value": 2.0, "time": at(86_400)},
         limit | {"gateway": "other"},
         event(lane="system", kind="system", name="dead"),
         event(kind="limit", name="rate", value=5.0),
     ]
-    report = notices.notices(table(spark, EVENTS, rows))
+    rows += [dead | {"name": "repeated"}]
+    report = notices.notices(notices.DAILY.compute(events(spark, rows)))
     assert report.schema.simpleString() == notices.SCHEMA.simpleString()
     assert told(report, *notices.SCHEMA.fieldNames()) == [
-        ("gw", "limit", "rate", 42, 1, 3),
+        ("gw", "limit", "rate", 42, 1, 86_400),
         ("gw", "message", "dead", 2, 2, 5),
         ("gw", "message", "expired", 1, 0, 0),
         ("other", "limit", "rate", 1, 0, 0),

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from sync.central.reports import notices
 from sync.central.reports.availability import availability, stretches
 from sync.central.reports.completeness import completeness
 from sync.central.reports.delivery import delivery
 from sync.central.reports.lag import lag
-from sync.central.reports.notices import notices
 from sync.central.reports.quarantine import quarantine, quarantined
 from sync.central.reports.volume import activity, step_for, totals
 
@@ -63,7 +63,7 @@ def gather(events: DataFrame, segments: DataFrame, as_of: datetime) -> Findings:
         completeness=rows_of(completeness(events, segments)),
         delivery=rows_of(delivery(events)),
         lag=rows_of(lag(events)),
-        notices=rows_of(notices(events)),
+        notices=rows_of(notices.notices(notices.DAILY.compute(events))),
         totals=rows_of(totals(events)),
         quarantine=rows_of(quarantine(segments)),
         refused={row["fate"]: row["files"] for row in rows_of(quarantined(segments))},

@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from sync.central.reports.common import conform
+from sync.central.reports.given import Report
+from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 SCHEMA: Final = StructType(
     [
@@ -29,12 +31,33 @@ SCHEMA: Final = StructType(
 a `limit` (the rule's name), first and last. An event of kind `limit` stands for as many refusals as
 its value says."""
 
+REPEATED: Final = "repeated"
+"""The event of kind `message` that tells of no loss; the report of duplicates has it."""
 
-def notices(events: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway, kind and name of which there are events."""
+
+def summary(events: DataFrame) -> DataFrame:
+    """Give a row of `SCHEMA` and `day` for each gateway, kind and name of a day."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
+    told = system.where(F.col("name") != REPEATED)
     each = F.when(F.col("kind") == "limit", F.coalesce("value", F.lit(1.0))).otherwise(1.0)
-    rows = system.groupBy("gateway", "kind", "name").agg(
-        F.sum(each).alias("times"), F.min("time").alias("since"), F.max("time").alias("until")
-    )
+    return _sums(told.withColumn("times", each), "day", first="time", last="time")
+
+
+def notices(daily: DataFrame) -> DataFrame:
+    """Give a row of `SCHEMA` for each gateway, kind and name that `DAILY` has rows of."""
+    rows = _sums(daily, first="since", last="until")
     return conform(rows, SCHEMA).orderBy("gateway", "kind", "name")
+
+
+def _sums(rows: DataFrame, *by: str, first: str, last: str) -> DataFrame:
+    sums: list[Column] = [
+        F.sum("times").alias("times"),
+        F.min(first).alias("since"),
+        F.max(last).alias("until"),
+    ]
+    return rows.groupBy(*by, "gateway", "kind", "name").agg(*sums)
+
+
+DAILY: Final = Summary("notices", 1, SCHEMA, summary)
+
+REPORT: Final = Report("notices", SCHEMA, (DAILY,), lambda given: notices(given.daily(DAILY)))

@@ -3,6 +3,7 @@
 A summary is mergeable: that of two days tells all that a report needs of both.
 """
 
+from sync.central.summaries.kept import DayCount, Kept, summarise
 from sync.central.summaries.summary import Summary
 
-__all__ = ["Summary"]
+__all__ = ["DayCount", "Kept", "Summary", "summarise"]

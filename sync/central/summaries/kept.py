@@ -1,0 +1,153 @@
+"""Keeps the summaries of each day as Parquet, and computes those whose day was touched since.
+
+A day's rows are known by what its events were made of (`sync.central.summaries.sources`) and by the
+summary's shape. As long as both are the same they are read; else they are computed from that day's
+events alone, for all summaries together, and written to a folder of their own, which counts once
+its index is there (`sync.central.summaries.index`). A report that is cut off leaves nothing that
+counts; two at once do the same work twice and agree. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sync.central.reports.common import conform
+from sync.central.storage import LocalStorage
+from sync.central.summaries.index import FOLDER, Key, clear, put, read_index
+from sync.central.summaries.sources import sources
+from sync.central.tables import DAY, escape_glob, read_event_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sync.central.manifest import Manifest
+    from sync.central.storage import File, Storage
+    from sync.central.summaries.index import Index
+    from sync.central.summaries.sources import Source
+    from sync.central.summaries.summary import Summary
+
+_OF: Final = "of"
+"""What the rows' files are divided by: the day again, which stays a column of the rows too."""
+
+
+class DayCount(NamedTuple):
+    """How many days were read as they were kept, how many were computed anew, how many are lost.
+
+    Lost to a summary at least are days that retention took before it was computed as it is now.
+    """
+
+    reused: int
+    recomputed: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The summaries as of one moment: `rows` gives those of one as a table, `days` counts."""
+
+    spark: SparkSession
+    tables: Storage
+    days: DayCount
+    _files: Mapping[str, Mapping[str, tuple[str, ...]]]
+
+    def rows(self, summary: Summary, since: date | None = None) -> DataFrame:
+        """Give `summary.schema` and `day` of all days, or of those not before `since` (UTC)."""
+        schema = StructType([*summary.schema.fields, DAY])
+        first = since.isoformat() if since else ""
+        by_day = self._files[summary.name]
+        chosen = [path for day, paths in by_day.items() if day >= first for path in paths]
+        if not chosen:
+            return self.spark.createDataFrame([], schema)
+        paths = [escape_glob(self.tables.uri(path)) for path in chosen]
+        return self.spark.read.schema(schema).parquet(*paths)
+
+
+def summarise(
+    spark: SparkSession,
+    tables: Storage | Path,
+    manifests: Sequence[Manifest],
+    summaries: Sequence[Summary],
+) -> Kept:
+    """Bring `summaries` up to date with the events that `manifests` name, and give them.
+
+    `tables` is where the tables lie. Writes below it, and nothing where no day was touched. Raises
+    OSError when the disk refuses: what was kept before is kept still.
+    """
+    storage = LocalStorage(tables) if isinstance(tables, Path) else tables
+    days = sources(manifests)
+    wanted = {each.name: _wanted(each, days) for each in summaries}
+    index = read_index(storage)
+    stale = {each.name: _stale(wanted[each.name], index) for each in summaries}
+    touched = {key.day for keys in stale.values() for key in keys}
+    if touched:
+        files = sorted(
+            {path for keys in stale.values() for paths in keys.values() for path in paths}
+        )
+        _compute(storage, summaries, stale, read_event_files(spark, storage, files))
+        index = read_index(storage)
+        clear(storage, [key for keys in wanted.values() for key in keys])
+    found = {name: _found(keys, index) for name, keys in wanted.items()}
+    known = {day for by_day in found.values() for day in by_day}
+    lost = {key.day for keys in wanted.values() for key in keys if key not in index}
+    count = DayCount(len(known - touched), len(touched), len(lost))
+    return Kept(spark, storage, count, found)
+
+
+def _wanted(summary: Summary, days: Mapping[str, Sequence[Source]]) -> dict[Key, tuple[str, ...]]:
+    """Name all that makes up this summary, with the files to compute it from."""
+    return {
+        Key(summary.name, summary.shape, day, source.content): source.files
+        for day, parts in days.items()
+        for source in parts
+    }
+
+
+def _stale(wanted: Mapping[Key, tuple[str, ...]], index: Index) -> dict[Key, tuple[str, ...]]:
+    """Choose what is not kept and can be computed."""
+    return {key: files for key, files in wanted.items() if files and key not in index}
+
+
+def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
+    """Give the files of each day that hold rows."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key in wanted:
+        if key in index:
+            found[key.day] = found.get(key.day, ()) + index[key].files
+    return found
+
+
+def _compute(
+    tables: Storage,
+    summaries: Iterable[Summary],
+    stale: Mapping[str, Mapping[Key, tuple[str, ...]]],
+    events: DataFrame,
+) -> None:
+    """Compute and write what is stale of all summaries, and have it count."""
+    attempt = secrets.token_hex(8)
+    written: dict[Key, list[File]] = {}
+    for summary in summaries:
+        keys = {key.day: key for key in stale[summary.name]}
+        if keys:
+            written |= {key: [] for key in keys.values()}
+            chosen = events.where(F.col(DAY.name).cast("string").isin(*keys))
+            for file in _write(tables, f"{FOLDER}/{attempt}/{summary.name}", summary, chosen):
+                day = file.path.split("/")[-2].removeprefix(f"{_OF}=")
+                written[keys[day]].append(file)
+    put(tables, attempt, written)
+
+
+def _write(tables: Storage, folder: str, summary: Summary, events: DataFrame) -> Iterable[File]:
+    """Compute the rows of these events and write them, divided by day."""
+    rows = conform(summary.compute(events), StructType([*summary.schema.fields, DAY]))
+    divided = rows.withColumn(_OF, F.col(DAY.name).cast("string")).repartition(_OF)
+    divided.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
+    return tables.files(folder, ".parquet")
