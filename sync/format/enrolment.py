@@ -1,7 +1,7 @@
 """The enrolment file: all that a gateway needs to ship to its centre, in one JSON object.
 
-The centre writes it, the gateway reads it. The token in it is a secret: it stands in no `repr` and
-in no error's text.
+The centre writes it, the gateway reads it, and writes it anew when its certificate was renewed. The
+token and the key in it are secrets: they stand in no `repr` and in no error's text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _VERSION: Final = 1
 _TOKEN_BYTES: Final = 32  # a secret of 256 bits cannot be guessed
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _MAX_FILE: Final = 65_536  # bytes: a certificate has some 2,000
-_KEYS: Final = {"version", "gateway", "url", "token", "ca"}
+_KEYS: Final = {"version", "gateway", "url", "ca"}
+_SECRETS: Final = {"token", "certificate", "key"}
 
 
 class EnrolmentError(Exception):
@@ -37,13 +38,16 @@ class Enrolment:
 
     `gateway` is its domain, `url` is `https://HOST[:PORT]`, `token` is 32 random bytes in
     base64url, `ca` is the PEM text of the certificates that the centre's certificate is checked
-    against.
+    against. `certificate` and `key`, both PEM, are what the gateway shows in its place or besides:
+    the token may be empty then, and else they are.
     """
 
     gateway: str
     url: str
     token: str = field(repr=False)
     ca: str = field(repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises `EnrolmentError`."""
@@ -51,10 +55,24 @@ class Enrolment:
             raise EnrolmentError("`gateway` is not a domain in lower case")
         if not is_centre_url(self.url):
             raise EnrolmentError("`url` is not https://HOST:PORT")
-        if _TOKEN.fullmatch(self.token) is None:
+        if self.token and _TOKEN.fullmatch(self.token) is None:
             raise EnrolmentError("`token` is not 32 bytes in base64url")
-        if not self.ca.isascii() or "-----BEGIN CERTIFICATE-----" not in self.ca:
+        if not _is_pem(self.ca, "CERTIFICATE"):
             raise EnrolmentError("`ca` is not a certificate in PEM")
+        if self.certificate or self.key:
+            self._check_pair()
+        elif not self.token:
+            raise EnrolmentError("there is neither `token` nor `certificate`")
+
+    def _check_pair(self) -> None:
+        if not _is_pem(self.certificate, "CERTIFICATE"):
+            raise EnrolmentError("`certificate` is not a certificate in PEM")
+        if not _is_pem(self.key, "PRIVATE KEY"):
+            raise EnrolmentError("`key` is not a private key in PEM (PKCS #8, not encrypted)")
+
+
+def _is_pem(text: str, label: str) -> bool:
+    return text.isascii() and f"-----BEGIN {label}-----" in text
 
 
 def is_centre_url(url: str) -> bool:
@@ -87,8 +105,9 @@ def token_digest(token: str) -> str:
 
 
 def format_enrolment(enrolment: Enrolment) -> str:
-    """Return the text of the file, which holds the token."""
-    return json.dumps({"version": _VERSION, **asdict(enrolment)}, indent=2) + "\n"
+    """Return the text of the file, which holds the secrets; what is empty is left out."""
+    fields = {name: text for name, text in asdict(enrolment).items() if text}
+    return json.dumps({"version": _VERSION, **fields}, indent=2) + "\n"
 
 
 def parse_enrolment(text: str) -> Enrolment:
@@ -100,13 +119,13 @@ def parse_enrolment(text: str) -> Enrolment:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):
         raise EnrolmentError("not JSON") from None
-    if not isinstance(fields, dict) or fields.keys() != _KEYS:
-        raise EnrolmentError("not an object of version, gateway, url, token and ca")
+    if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
+        raise EnrolmentError("not an object of version, gateway, url, token, ca, certificate, key")
     if fields.pop("version") != _VERSION:
         raise EnrolmentError(f"`version` is not {_VERSION}")
     if not all(isinstance(value, str) for value in fields.values()):
         raise EnrolmentError("a field is not text")
-    return Enrolment(**fields)
+    return Enrolment(**{"token": "", **fields})
 
 
 def read_enrolment(path: Path) -> Enrolment:

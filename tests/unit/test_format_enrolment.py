@@ -25,6 +25,7 @@ from sync.format import (
 
 TOKEN = "k" * 43
 CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN PRIVATE KEY-----\nkkkk\n-----END PRIVATE KEY-----\n"
 GOOD = Enrolment("gw.example", "https://centre.example:8443", TOKEN, CA)
 
 
@@ -42,6 +43,20 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_enrolment(path, other)
     assert read_enrolment(path) == other
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_a_certificate_may_stand_for_the_token_or_beside_it(tmp_path: Path, token: str) -> None:
+    shown = replace(GOOD, token=token, certificate=CA, key=KEY)
+    path = tmp_path / "gw.json"
+    write_enrolment(path, shown)
+    assert read_enrolment(path) == shown
+    assert ("token" in json.loads(path.read_text())) is bool(token)
+    assert "kkkk" not in repr(shown)
+
+
+def test_without_a_certificate_the_file_is_as_it_was() -> None:
+    assert set(json.loads(format_enrolment(GOOD))) == {"version", "gateway", "url", "token", "ca"}
 
 
 def test_a_write_that_fails_leaves_what_was_there(
@@ -80,6 +95,14 @@ def test_a_write_that_fails_leaves_what_was_there(
         changed(token="k" * 43 + "\n"),
         changed(ca="none"),
         changed(ca=f"{CA}é"),
+        changed(token=...),
+        changed(token=""),
+        changed(token=5, certificate=CA, key=KEY),
+        changed(certificate=CA),
+        changed(key=KEY),
+        changed(certificate="none", key=KEY),
+        changed(certificate=CA, key=CA),
+        changed(certificate=CA, key=KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
     ],
 )
 def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
