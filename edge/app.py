@@ -228,7 +228,7 @@ class App:
         uploader = None
         if transport is not None:
             stack.push_async_callback(transport.close)
-            uploader = Uploader(backlog, transport, tell=backlog.tell)
+            uploader = Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell)
             self._drive(stack, uploader.run(), "uploader")
         sealer = Sealer(
             settings.gateway.domain,

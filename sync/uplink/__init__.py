@@ -6,7 +6,8 @@ What it needs of the store it declares as Protocols (`ports`); it knows no SQL a
 from sync.uplink.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
 from sync.uplink.bell import Bell
-from sync.uplink.https import HttpsLimits, HttpsTransport
+from sync.uplink.client import HttpsLimits
+from sync.uplink.https import HttpsTransport
 from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Outcome, Refused
 from sync.uplink.ports import (
     Backlog,

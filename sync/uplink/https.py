@@ -1,129 +1,167 @@
-"""Segments over HTTPS: one PUT each, over one kept connection.
+"""Segments over HTTPS: one PUT each, and the questions that go with it.
 
-Trusts the enrolment's certificate authority and no other, and follows no redirect and no proxy. The
-token stands in a request's header and nowhere else. aiohttp is imported when the first segment goes
-out.
+A large body whose way was cut is continued where the centre has it, not begun again. How HTTP is
+spoken is `client`'s business, what an answer means is `outcomes`' and `lineage`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import ssl
-from dataclasses import dataclass
+import time
+from collections import deque
 from hashlib import sha256
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from sync.format import EnrolmentError, identity_path
-from sync.uplink.outcomes import Answer, Later, judge, printable
+from sync.format import identity_path
+from sync.uplink.client import Client, HttpsLimits, Request
+from sync.uplink.lineage import parse_heads
+from sync.uplink.outcomes import Answer, Denied, Landed, Later, Refused, judge, judge_other, said
 
 if TYPE_CHECKING:
-    import aiohttp
+    from collections.abc import Awaitable, Callable, Mapping
 
     from sync.format import Enrolment
     from sync.uplink.outcomes import Outcome
-    from sync.uplink.ports import Waiting
+    from sync.uplink.ports import Head, Waiting
 
-_MAX_ANSWER: Final = 4_096  # bytes of an answer's body that are read: its JSON has some 100
-_KEPT: Final = 300.0  # seconds an idle connection is kept: one segment of each lane to the next
+RESUMED: Final = 64 * 1024
+"""Bytes from which on a body is continued after a cut: a smaller one costs less than the question,
+on a link that is worth the name."""
 
+_MOVES: Final = 3
+"""Beginnings that the centre may name in one offer; then the body is sent whole."""
 
-@dataclass(frozen=True, slots=True)
-class HttpsLimits:
-    """How long things may take."""
+_CUTS: Final = 8
+"""Segments of which is remembered that they were cut: the newest and the oldest one take turns, and
+the newest may be another each time."""
 
-    connect: float = 10.0
-    """Seconds for name, connection and TLS: a link that needs more has gone."""
-
-    total: float = 60.0
-    """Seconds for a segment, on top of what its size needs."""
-
-    rate: float = 1_024.0
-    """Bytes a second, below which a link is none."""
-
-    def __post_init__(self) -> None:
-        """Refuse time-outs that are none."""
-        if not (self.connect > 0 and self.total > 0 and self.rate > 0):
-            raise ValueError("every limit is above 0")
-
-    def seconds(self, size: int) -> float:
-        """Return how long a body of `size` bytes may take in all."""
-        return self.total + size / self.rate
+_UNKNOWN: Final = (404, 405, 501)
+"""How a centre answers a question that its software does not know."""
 
 
 class HttpsTransport:
     """Offers segments to the centre of an enrolment."""
 
-    def __init__(self, enrolment: Enrolment, limits: HttpsLimits | None = None) -> None:
-        """Raises `EnrolmentError` if no certificate can be read from the enrolment's `ca`."""
-        self._url = enrolment.url.rstrip("/") + "/v1/segments/"
-        self._limits = limits or HttpsLimits()
-        self._token = enrolment.token
-        self._context = _client_context(enrolment.ca)
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(
+        self,
+        enrolment: Enrolment,
+        limits: HttpsLimits | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Raises `EnrolmentError` if no certificate can be read from the enrolment."""
+        self._client = Client(enrolment, limits, clock=clock, sleep=sleep)
+        self._url = enrolment.url
+        self._gateway = enrolment.gateway
+        self._cut: deque[bytes] = deque(maxlen=_CUTS)
+        self._first = True
 
     def __repr__(self) -> str:
         return f"HttpsTransport({self._url!r})"
 
     async def put(self, waiting: Waiting) -> Outcome:
         """Offer a segment once. Whatever goes wrong on the way is `Later`."""
-        if self._session is None:  # half a second on a small board, which the loop does not have
-            await asyncio.to_thread(import_module, "aiohttp")
-        import aiohttp
+        body_sum = await asyncio.to_thread(sha256, waiting.data)
+        headers = {"X-Fieldpost-SHA256": body_sum.hexdigest()}
+        start: int | Outcome = 0
+        if self._in_doubt(waiting):
+            start = await self._ask(waiting, headers)
+        outcome = await self._send(waiting, headers, start) if isinstance(start, int) else start
+        self._remember(waiting, outcome)
+        return outcome
 
-        try:
-            async with asyncio.timeout(self._limits.seconds(len(waiting.data))):
-                return judge(await self._exchange(waiting))
-        except TimeoutError:
-            return Later("no answer in time")
-        except (aiohttp.ClientError, OSError) as error:
-            return Later(
-                printable(f"{type(error).__name__}: {error}")
-            )  # never its repr: it has headers
+    async def heads(self, gateway: str, epoch: str) -> Mapping[str, Head] | Outcome:
+        """Ask how far the lanes of an epoch are there; `Refused` by a centre that cannot tell."""
+        answer = await self._client.ask(Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}"))
+        if isinstance(answer, Later):
+            return answer
+        if answer.status in _UNKNOWN:
+            return Refused("unknown", f"{answer.status}: the centre does not tell how far it is")
+        if answer.status != 200:
+            return judge_other(answer)
+        heads = parse_heads(said(answer.body))
+        return Later("the centre does not say how far it is") if heads is None else heads
+
+    async def certify(self, request: bytes) -> bytes | Outcome:
+        """Have a certificate made for a request (both PEM)."""
+        path = f"/v1/gateways/{self._gateway}/certificate"
+        headers = {"Content-Type": "application/x-pem-file"}
+        answer = await self._client.ask(Request("POST", path, headers, memoryview(request)))
+        if isinstance(answer, Later):
+            return answer
+        if answer.status in _UNKNOWN:
+            return Refused("unknown", f"{answer.status}: the centre makes no certificates")
+        return answer.body if answer.status == 200 else judge_other(answer)
+
+    def use(self, enrolment: Enrolment) -> None:
+        """Use another enrolment, from the next request on. Raises `EnrolmentError`."""
+        self._client.use(enrolment)
 
     async def close(self) -> None:
         """Close the connection that is kept."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        await self._client.close()
 
-    async def _exchange(self, waiting: Waiting) -> Answer:
-        session = self._session
-        if session is None:
-            session = self._session = self._open()
-        body_sum = await asyncio.to_thread(sha256, waiting.data)
-        async with session.put(
-            self._url + identity_path(waiting.identity),
-            data=io.BytesIO(waiting.data),
-            headers={
-                "Authorization": f"Bearer {self._token}",
-                "Content-Length": str(len(waiting.data)),
-                "Content-Type": "application/octet-stream",
-                "X-Fieldpost-SHA256": body_sum.hexdigest(),
-            },
-            allow_redirects=False,
-        ) as response:
-            body = await response.content.read(_MAX_ANSWER)
-            headers = response.headers
-            return Answer(response.status, headers.get("Retry-After"), headers.get("Date"), body)
+    def _in_doubt(self, waiting: Waiting) -> bool:
+        """Tell whether the centre may have the beginning of a body that is worth continuing.
 
-    def _open(self) -> aiohttp.ClientSession:
-        """Make the session: its one connection is made when it is needed, and kept."""
-        import aiohttp
+        A run before may have been cut in the middle of the first one.
+        """
+        cut = self._first or waiting.digest in self._cut
+        return cut and len(waiting.data) >= RESUMED
 
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1, ssl=self._context, keepalive_timeout=_KEPT),
-            timeout=aiohttp.ClientTimeout(total=None, connect=self._limits.connect),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+    def _remember(self, waiting: Waiting, outcome: Outcome) -> None:
+        if waiting.digest in self._cut:
+            self._cut.remove(waiting.digest)
+        if isinstance(outcome, Later):
+            self._cut.append(waiting.digest)
+        else:
+            self._first = False
+
+    async def _ask(self, waiting: Waiting, headers: Mapping[str, str]) -> int | Outcome:
+        """Return how many bytes of a body are there, or what became of it already."""
+        answer = await self._client.ask(Request("HEAD", _path(waiting), headers))
+        if isinstance(answer, Later):
+            return answer
+        if answer.status == 200:
+            there = answer.digest == waiting.digest.hex()
+            return Landed(waiting.digest, new=False) if there else 0
+        if answer.status == 404:
+            return _offset(answer, len(waiting.data))
+        outcome = judge_other(answer)
+        final = isinstance(outcome, Denied) or outcome.after is not None
+        return outcome if final else 0
+
+    async def _send(self, waiting: Waiting, headers: Mapping[str, str], start: int) -> Outcome:
+        """Send a body from `start` on, and from where the centre says if it has another part."""
+        size = len(waiting.data)
+        for _ in range(_MOVES):
+            answer = await self._put(waiting, headers, start)
+            if isinstance(answer, Later):
+                return answer
+            if answer.status != 416 or not start:
+                return judge(answer)
+            start = _offset(answer, size)
+        answer = await self._put(waiting, headers, 0)
+        return answer if isinstance(answer, Later) else judge(answer)
+
+    async def _put(
+        self, waiting: Waiting, headers: Mapping[str, str], start: int
+    ) -> Answer | Later:
+        size = len(waiting.data)
+        every = {"Content-Type": "application/octet-stream", **headers}
+        if start:
+            every["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+        body = memoryview(waiting.data)[start:]
+        return await self._client.ask(Request("PUT", _path(waiting), every, body))
 
 
-def _client_context(ca: str) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cadata=ca)
-    except ssl.SSLError as error:
-        raise EnrolmentError(f"`ca` is not a certificate in PEM: {error.reason}") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+def _path(waiting: Waiting) -> str:
+    return f"/v1/segments/{identity_path(waiting.identity)}"
+
+
+def _offset(answer: Answer, size: int) -> int:
+    """Return the bytes of a body that the centre says it has: 0 if it has all, or says nonsense."""
+    told = answer.offset or ""
+    offset = int(told) if told.isascii() and told.isdigit() and len(told) <= 9 else 0
+    return offset if offset < size else 0

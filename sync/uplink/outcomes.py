@@ -1,7 +1,7 @@
 """What became of an offer: the centre's answer in HTTP, judged.
 
-Pure: an answer is a status, two headers and the beginning of a body. What never reached the centre,
-or came back from something else in between, is `Later` as well: it is tried again.
+Pure: an answer is a status, some headers and the beginning of a body. What never reached the
+centre, or came back from something else in between, is `Later` as well: it is tried again.
 """
 
 from __future__ import annotations
@@ -56,12 +56,17 @@ Outcome = Landed | Conflict | Refused | Denied | Later
 
 
 class Answer(NamedTuple):
-    """An HTTP answer, as far as it matters; `body` is its beginning."""
+    """An HTTP answer, as far as it matters; `body` is its beginning.
+
+    `digest` and `offset` are the headers X-Fieldpost-Digest and X-Fieldpost-Offset.
+    """
 
     status: int
     retry_after: str | None
     date: str | None
     body: bytes
+    digest: str | None = None
+    offset: str | None = None
 
 
 def judge(answer: Answer) -> Outcome:
@@ -71,7 +76,7 @@ def judge(answer: Answer) -> Outcome:
     error page may say 400 to everything, and takes no segment away.
     """
     status = answer.status
-    told = _object(answer.body)
+    told = said(answer.body)
     if status in (200, 201):
         return _landed(told, new=status == 201)
     reason = told.get("reason")
@@ -82,10 +87,15 @@ def judge(answer: Answer) -> Outcome:
         if reason not in _ON_THE_WAY:
             return Refused(reason, text)
         return Later(text)
-    if status in (401, 403):
-        return Denied(f"{status}: {printable(told.get('error'))}")
-    after = parse_retry_after(answer.retry_after, answer.date)
-    return Later(f"{status}: {printable(told.get('error'))}", after)
+    return judge_other(answer)
+
+
+def judge_other(answer: Answer) -> Denied | Later:
+    """Say what an answer means that is about us, or about this moment, and about no segment."""
+    text = f"{answer.status}: {printable(said(answer.body).get('error'))}"
+    if answer.status in (401, 403):
+        return Denied(text)
+    return Later(text, parse_retry_after(answer.retry_after, answer.date))
 
 
 def _landed(told: dict[str, Any], new: bool) -> Outcome:
@@ -95,7 +105,7 @@ def _landed(told: dict[str, Any], new: bool) -> Outcome:
     return Landed(bytes.fromhex(digest), new)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def said(body: bytes) -> dict[str, Any]:
     """Read a JSON object; anything else is an empty one."""
     try:
         told = json.loads(body)

@@ -1,57 +1,75 @@
-"""The loop that ships segments, the oldest first, until the centre has acknowledged each.
+"""The loop that ships segments until the centre has acknowledged each.
 
-Holds one segment at a time. Knows no HTTP: a transport offers, and says what became of it.
+Before the first one of a run it asks how far the centre is, so that a database that was rolled back
+does not give its numbers out again. Holds one segment at a time. Knows no HTTP: a transport offers,
+and says what became of it.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from sync.format import identity_path
 from sync.uplink.backoff import Backoff
 from sync.uplink.bell import Bell
+from sync.uplink.lineage import Verdict, judge
 from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Refused
 from sync.uplink.ports import BacklogUnavailable
 from sync.uplink.telling import Teller
+from sync.uplink.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sync.uplink.outcomes import Outcome
-    from sync.uplink.ports import Backlog, Tell, Transport, Waiting
+    from sync.uplink.ports import Backlog, Head, Tell, Transport, Waiting
 
 _IDLE: Final = 300.0  # seconds before an empty backlog is looked at again without a ring
 
+_NEW_EPOCH: Final = {
+    Verdict.AHEAD: "the centre has more of this epoch than this gateway: a new one begins",
+    Verdict.DIFFERS: "the centre has another's segments of this epoch: a new one begins",
+}
+
 
 class Uploader:
-    """Ships what waits. `chance` is uniform in [0, 1).
+    """Ships what waits of `gateway`. `chance` is uniform in [0, 1).
 
     `tell` gets a notice when the state changes: `shipping`, `unreachable`, `denied`, `wrong-digest`
-    or `store-unavailable`; and one for each segment that is given up: `conflict` or `refused`.
+    or `store-unavailable`; one for each segment that is given up: `conflict` or `refused`; and one
+    when the centre's copy of the epoch is not ours: `centre-ahead` or `centre-differs`.
     """
 
     def __init__(
         self,
+        gateway: str,
         backlog: Backlog,
         transport: Transport,
         *,
         tell: Tell,
         backoff: Backoff | None = None,
+        turns: Turns | None = None,
         chance: Callable[[], float] = random.random,
         bell: Bell | None = None,
     ) -> None:
+        self._gateway = gateway
         self._backlog = backlog
         self._transport = transport
         self._teller = Teller(tell)
         self._backoff = backoff or Backoff()
+        self._turns = turns or Turns()
         self._chance = chance
         self._bell = bell or Bell()
         self._failures = 0
         self._state = "shipping"
+        self._compared = False
+        self._contradicted: set[str] = set()  # lanes
 
     def wake(self) -> None:
         """Say that a segment was sealed. A wait after a failure is not cut short by it."""
+        self._turns.sealed()
         self._bell.ring()
 
     async def run(self) -> None:
@@ -67,13 +85,43 @@ class Uploader:
         """Offer one segment; return seconds to wait then, None if there was none."""
         try:
             await self._teller.catch_up()
-            waiting = await self._backlog.next_waiting()
+            if not self._compared:
+                return await self._compare()
+            order = self._turns.next()
+            waiting = await self._backlog.next_waiting(order)
             if waiting is None:
+                self._turns.empty()
                 self._failures = 0
                 return None
-            return await self._settle(waiting, await self._transport.put(waiting))
+            outcome = await self._transport.put(waiting)
+            if isinstance(outcome, Landed | Conflict | Refused):
+                self._turns.sent(order, len(waiting.data))
+            return await self._settle(waiting, outcome)
         except BacklogUnavailable as error:
             return await self._failed("store-unavailable", str(error))
+
+    async def _compare(self) -> float:
+        """Ask how far the centre is, and begin a new epoch if this one is another's as well."""
+        epoch = await self._backlog.epoch()
+        theirs = await self._transport.heads(self._gateway, epoch)
+        if isinstance(theirs, Denied | Later):
+            return await self._put_off(theirs)
+        if isinstance(theirs, Mapping):  # else the centre is older than this question
+            verdict = await self._judge(epoch, theirs)
+            if verdict is not Verdict.SAME:
+                await self._backlog.begin_epoch(verdict.value)
+                await self._teller.say(verdict.value, _NEW_EPOCH[verdict])
+        self._compared = True
+        self._contradicted.clear()
+        return 0.0
+
+    async def _judge(self, epoch: str, theirs: Mapping[str, Head]) -> Verdict:
+        ours = await self._backlog.heads()
+        known = {
+            lane: await self._backlog.sealed_at(epoch, lane, head.last)
+            for lane, head in theirs.items()
+        }
+        return judge(ours, theirs, known, self._contradicted)
 
     async def _settle(self, waiting: Waiting, outcome: Outcome) -> float:
         """Do what the outcome asks for, and return seconds to wait."""
@@ -86,23 +134,38 @@ class Uploader:
                 return await self._failed("wrong-digest", "the centre acknowledged other bytes")
             case Conflict(text=text):
                 await self._give_up(waiting, "conflict", "conflict", text)
+                await self._doubt(waiting)
             case Refused(reason=reason, text=text):
                 await self._give_up(waiting, "refused", reason, text)
-            case Denied(text=text):
-                await self._failed("denied", text)
-                return self._backoff.delay_denied(self._failures, self._chance())
-            case Later(text=text, after=after):
-                delay = await self._failed("unreachable", text)
-                if after is None:
-                    return delay
-                return self._backoff.delay_told(after, self._failures, self._chance())
+            case Denied() | Later():
+                return await self._put_off(outcome)
         return 0.0
+
+    async def _put_off(self, outcome: Denied | Later) -> float:
+        """Count a failure that another try may mend, and return seconds to wait."""
+        self._turns.lost()
+        if isinstance(outcome, Denied):
+            await self._failed("denied", outcome.text)
+            return self._backoff.delay_denied(self._failures, self._chance())
+        delay = await self._failed("unreachable", outcome.text)
+        if outcome.after is None:
+            return delay
+        return self._backoff.delay_told(outcome.after, self._failures, self._chance())
 
     async def _give_up(self, waiting: Waiting, name: str, reason: str, text: str) -> None:
         """Never offer this segment again, and go on with the next."""
         await self._backlog.set_aside(waiting.digest, reason)
         self._failures = 0
         await self._teller.say(name, f"{identity_path(waiting.identity)}: {text}")
+
+    async def _doubt(self, waiting: Waiting) -> None:
+        """Ask once more how far the centre is, if the epoch that goes on is contradicted.
+
+        A segment of an epoch that is over says nothing new: that is why it is over.
+        """
+        if waiting.identity.epoch == await self._backlog.epoch():
+            self._contradicted.add(waiting.identity.lane)
+            self._compared = False
 
     async def _failed(self, name: str, text: str) -> float:
         """Count a failure and return seconds to wait."""

@@ -39,16 +39,38 @@ class Centre:
     got: list[Got] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     came: asyncio.Event = field(default_factory=asyncio.Event)
+    heads: deque[Script] = field(default_factory=deque)
+    asked_heads: list[str] = field(default_factory=list)
+    begun: dict[str, bytes] = field(default_factory=dict)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Note the request and do what the next script says."""
-        body = await request.read()
+        """Note the request and do what the next script says.
+
+        Who asks how far the centre is gets the next answer of `heads`; at last, that nothing is
+        there. `begun` has the beginnings of bodies that were cut, by their SHA-256.
+        """
+        if request.method == "GET":
+            self.asked_heads.append(request.path)
+            told = self.heads.popleft() if self.heads else says(200, {"lanes": {}})
+            return await told(self, request)
+        script = self.scripts.popleft() if self.scripts else land
+        body = await self._read(request, script)
         peer = request.transport.get_extra_info("peername") if request.transport else None
         headers = dict(request.headers)
         self.got.append(Got(request.method, request.path, headers, body, peer))
         self.came.set()
-        script = self.scripts.popleft() if self.scripts else land
         return await script(self, request)
+
+    async def _read(self, request: web.Request, script: Script) -> bytes:
+        """Read the body, or what a `CutAfter` wants of it, behind the beginning that is there."""
+        body_sum = request.headers.get("X-Fieldpost-SHA256", "")
+        body = self.begun.get(body_sum, b"") if "Content-Range" in request.headers else b""
+        most = script.size if isinstance(script, CutAfter) else 2**30
+        while len(body) < most and (piece := await request.content.read(most - len(body))):
+            body += piece
+        if isinstance(script, CutAfter):
+            self.begun[body_sum] = body
+        return body
 
     async def asked(self, times: int) -> None:
         """Wait until so many requests have come."""
@@ -59,7 +81,10 @@ class Centre:
 
 
 async def land(centre: Centre, request: web.Request) -> web.StreamResponse:
-    """201 with the digest; 200 for what is held already."""
+    """201 with the digest; 200 for what is held already; to HEAD, how much of a body is there."""
+    if request.method == "HEAD":
+        begun = centre.begun.get(request.headers["X-Fieldpost-SHA256"], b"")
+        return web.Response(status=404, headers={"X-Fieldpost-Offset": str(len(begun))})
     status = 200 if request.path in centre.held else 201
     centre.held.add(request.path)
     return web.json_response({"digest": digest_of(centre.got[-1].body).hex()}, status=status)
@@ -76,6 +101,17 @@ async def cut(_centre: Centre, request: web.Request) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
+
+
+@dataclass(frozen=True)
+class CutAfter:
+    """End the connection when so many bytes of a body are there, and keep them."""
+
+    size: int
+
+    async def __call__(self, centre: Centre, request: web.Request) -> web.StreamResponse:
+        """See `cut`."""
+        return await cut(centre, request)
 
 
 async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:

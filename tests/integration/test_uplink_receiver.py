@@ -60,7 +60,7 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
     notices = Notices(backlog)
     time = ManualTime()
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(backlog, transport, tell=notices.tell, bell=Bell(time.sleep))
+    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Bell(time.sleep))
     sealer = Sealer(
         GATEWAY,
         backlog,
