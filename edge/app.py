@@ -18,7 +18,7 @@ import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from edge import __version__, answering, config, timekeeping, upkeep
+from edge import __version__, answering, config, lineage, timekeeping, upkeep
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers import notices
 from edge.handlers.router import Router
@@ -144,13 +144,15 @@ class App:
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
 
-        backlog = StoreBacklog(store, settings, self._facts(clock))
-        sealer = await self._start_uplink(stack, backlog, clock)
         embedded = settings.component is None
         domain = settings.gateway.domain
         router = Router(domain, limits, settings.xmpp, settings.pubsub, accounts=embedded)
         if settings.log.notify:
             store.at_end = notices.teller(router.house, settings.log)
+        facts = self._facts(clock)
+        await lineage.settle(self._folder, store, settings, facts)
+        backlog = StoreBacklog(store, settings, facts)
+        sealer = await self._start_uplink(stack, backlog, clock)
         alarm = _due_alarm(store, clock, router)
         stack.callback(alarm.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))

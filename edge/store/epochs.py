@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge.rules.lineage import Hardware
 from edge.store import events, meta, segments
 
 if TYPE_CHECKING:
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 CREATED: Final = "created"
 """The reason of a database's first epoch."""
+
+COPY: Final = "copy"
+"""Set in each copy that a backup makes, and in no database that has counted since."""
+
+_BOARD: Final = "board"
+_CARD: Final = "card"
 
 KEPT: Final = 100
 """Epochs that are remembered: a gateway has a handful in its life."""
@@ -80,6 +87,29 @@ def of_row(tx: Transaction, row: int) -> str:
     if found is None:
         found = tx.known[_OF_ROWS] = latest(tx)
     return next((epoch.epoch for epoch in found if epoch.outbox < row), found[-1].epoch)
+
+
+def is_copy(tx: Transaction) -> bool:
+    """Tell whether this database was made by a backup, and has not counted since."""
+    return bool(meta.find_text(tx, COPY))
+
+
+def mark_copy(tx: Transaction) -> None:
+    """Say that this is a backup's: where it runs, another epoch begins."""
+    meta.write(tx, COPY, "yes")
+
+
+def hardware(tx: Transaction) -> Hardware:
+    """Return what this database remembers to have run on."""
+    return Hardware(meta.find_text(tx, _BOARD), meta.find_text(tx, _CARD))
+
+
+def remember(tx: Transaction, here: Hardware) -> None:
+    """Remember what this database runs on; it is no copy any more."""
+    for key, value in ((_BOARD, here.board), (_CARD, here.card)):
+        if value is not None:
+            meta.write(tx, key, value)
+    meta.write(tx, COPY, "")
 
 
 def _ulid(moment: int) -> str:

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from edge import config
+from edge import config, hardware, lineage
 from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Uplink
+from edge.rules.lineage import Hardware
 from edge.store import database, epochs, events, segments
 from edge.store.commit import Store
 from edge.store.database import Transaction
@@ -258,6 +259,32 @@ async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
         (following, "another-board"),
         (EPOCH, "created"),
     ]
+
+
+async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(board: str | None, card: str | None) -> list[str]:
+        monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
+        await lineage.settle(tmp_path, store, CONFIG, FixedFacts())
+        found = await store.read(epochs.latest)
+        return [str(epoch.reason) for epoch in reversed(found)]
+
+    reasons = ["created"]
+    assert await start(None, None) == reasons
+    assert await start("b1", None) == reasons, "the first time it is remembered"
+    assert await start(None, "c1") == reasons
+    reasons += ["another-card"]
+    assert await start("b1", "c2") == reasons
+    assert await start("b1", "c2") == reasons
+    reasons += ["another-board"]
+    assert await start("b2", "c3") == reasons
+    await store.run(epochs.mark_copy)
+    reasons += ["restored"]
+    for _ in range(2):
+        assert await start("b2", "c3") == reasons
+    rows = (await unsealed(store))[SYSTEM]
+    assert [(row[0], row[6], row[-1]["reason"]) for row in rows] == [(1, "epoch", "restored")]
 
 
 async def test_events_of_the_unit_in_which_an_epoch_begins_are_counted_right(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.options import Xmpp
-from edge.store import accounts, dead, outbox
+from edge.store import accounts, dead, epochs, outbox
 from edge.wire.namespaces import QOS_ALL
 from tests.helpers.custody import (
     CAM,
@@ -299,6 +299,21 @@ def test_a_restart_counts_no_attempt_and_asks_again_when_the_device_is_back(
     come(gateway, VALVE)
     assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
     assert gateway.count("SELECT attempts FROM outbox") == 1
+
+
+def test_a_message_keeps_its_name_when_a_new_epoch_begins(gateway: Gateway) -> None:
+    come(gateway, VALVE)
+    send(gateway, "open")
+    (offer,) = handed(gateway, VALVE)
+    following = gateway.tx(lambda tx: epochs.begin(tx, "restored"))
+    gateway.send(VALVE, received(offer))
+    (release,) = handed(gateway, VALVE)
+    assert (release.id, release.msg_id) == (f"{EPOCH}-1-d", f"{EPOCH}-1")
+    gateway.send(VALVE, done(release))
+    assert states(gateway) == []
+    send(gateway, "shut", "m2")
+    (offer,) = handed(gateway, VALVE)
+    assert offer.msg_id == f"{following}-2"
 
 
 def test_what_has_fallen_due_after_a_restart_is_not_due_for_ever(gateway: Gateway) -> None:

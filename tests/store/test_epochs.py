@@ -1,0 +1,86 @@
+"""Epochs: in the order in which they began, and what the outbox's rows are named by."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from edge.rules.clock import Now
+from edge.rules.lineage import Hardware
+from edge.store import epochs, events, meta
+from edge.store.database import Transaction
+from edge.store.events import LOGS, NewEvent
+from sync.format import is_epoch
+from tests.helpers.store import EPOCH, WALL, in_memory
+
+
+@pytest.fixture
+def db() -> Iterator[sqlite3.Connection]:
+    with in_memory() as connection:
+        yield connection
+
+
+def at(db: sqlite3.Connection, wall: int = WALL) -> Transaction:
+    return Transaction(db, Now(5.0, wall, True))
+
+
+def used(db: sqlite3.Connection, row: int) -> None:
+    """Let the outbox have had so many rows."""
+    db.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
+    db.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", (row,))
+
+
+def test_epochs_are_ulids_that_rise_whatever_the_clock_says(db: sqlite3.Connection) -> None:
+    walls = [WALL, WALL, WALL + 1, WALL - 10**9, 0, -5, WALL + 10**6]
+    made = [epochs.begin(at(db, wall), "restored") for wall in walls]
+    assert all(map(is_epoch, made))
+    assert [EPOCH, *made] == sorted({EPOCH, *made})
+    found = epochs.latest(at(db))
+    assert [epoch.epoch for epoch in found] == [*reversed(made), EPOCH]
+    assert [epoch.began for epoch in found] == [*reversed(walls), 0]
+    assert meta.epoch(at(db)) == made[-1]
+    assert [epoch.epoch for epoch in epochs.latest(at(db), 1)] == [made[-1]]
+
+
+def test_the_oldest_are_forgotten(db: sqlite3.Connection) -> None:
+    made = [epochs.begin(at(db), "restored") for _ in range(epochs.KEPT + 5)]
+    assert db.execute("SELECT count(*) FROM epochs").fetchone() == (epochs.KEPT,)
+    assert epochs.of_row(at(db), 1) == made[-1]
+
+
+def test_a_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    assert epochs.of_row(tx, 1) == EPOCH
+    used(db, 7)
+    second = epochs.begin(tx, "restored")
+    third = epochs.begin(tx, "another-card")
+    used(db, 9)
+    fourth = epochs.begin(tx, "another-board")
+    for seen in (tx, at(db)):
+        named = [epochs.of_row(seen, row) for row in (1, 7, 8, 9, 10, 1000)]
+        assert named == [EPOCH, EPOCH, third, third, fourth, fourth]
+    assert second < third
+
+
+def test_a_new_epoch_counts_from_one(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    events.append(tx, LOGS, NewEvent("log"))
+    tx.run("DELETE FROM events")
+    epochs.begin(tx, "restored")
+    events.append(tx, LOGS, NewEvent("log"))
+    assert events.unsealed(tx, LOGS) == 1
+    tx.finish()
+    assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [1]
+
+
+def test_what_it_runs_on_is_remembered(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    assert epochs.hardware(tx) == Hardware()
+    epochs.mark_copy(tx)
+    assert epochs.is_copy(tx)
+    epochs.remember(tx, Hardware("b1", None))
+    assert not epochs.is_copy(tx)
+    epochs.remember(tx, Hardware(None, "c1"))
+    assert epochs.hardware(tx) == Hardware("b1", "c1")
