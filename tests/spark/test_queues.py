@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import queues
+from sync.central.reports.queues import DAILY, DAILY_DONE, STUCK_S, TOGETHER_S, TOLD_S
+from tests.helpers.small_tables import at, events, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+STEP = int(TOLD_S)
+MIDNIGHT = 12 * 3600
+BEFORE = MIDNIGHT - 4 * STEP
+"""Seconds after the tables' START: what begins here goes on beyond a day's end."""
+
+
+def depths(queue: str, *told_of: tuple[float, float, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make a queue's events: when, how many items, and tags."""
+    return [
+        {
+            "gateway": "gw",
+            "epoch": "E1",
+            "lane": "system",
+            "kind": "queue",
+            "name": "depth",
+            "topic": queue,
+            "seq": place,
+            "time": at(when),
+            "value": float(value),
+            "tags": {key: str(one) for key, one in tags.items()},
+        }
+        for place, (when, value, tags) in enumerate(told_of)
+    ]
+
+
+def every(start: float, count: int, value: float = 3, **tags: Any) -> list[tuple[Any, ...]]:
+    """Give `count` events that follow each other as they should."""
+    return [(start + STEP * place, value, {"delivered": 0, **tags}) for place in range(count)]
+
+
+def done(kind: str, name: str, value: float | None = None, **columns: Any) -> dict[str, Any]:
+    return {
+        "gateway": "gw",
+        "lane": "system",
+        "kind": kind,
+        "name": name,
+        "value": None if value is None else float(value),
+        "topic": "jobs",
+        "time": at(0),
+        **columns,
+    }
+
+
+CASES = {
+    "stuck beyond midnight": depths("a", *every(BEFORE, 8, oldest_s=7, members=2, ready=3)),
+    "not yet": depths("b", *every(BEFORE, int(STUCK_S) // STEP)),
+    "worked off": depths("c", *every(0, 8), (8 * STEP, 2, {"delivered": 1, "redelivered": 1})),
+    "emptied, then stuck": depths(
+        "d", *every(0, 9, 5), (9 * STEP, 0, {}), *every(MIDNIGHT, 7, 1, dead=4, timeouts=2)
+    ),
+    "the gateway was off": depths("e", *every(0, 4), *every(3 * STEP + TOGETHER_S + 1, 4)),
+    "only delayed ones": depths("f", *every(0, 9, 3, delayed=3)),
+    "tags that are no numbers": depths("g", (0, 1e300, {"delivered": "x", "dead": "-1"})),
+}
+
+
+def test_queues_nobody_works_off_are_stuck_and_nothing_else_is(spark: SparkSession) -> None:
+    other = [
+        done("message", "queue_dead", topic="a"),
+        done("message", "queue_dead", topic="a"),
+        done("message", "share_items_dead", 3.0),
+        done("queue", "purged", 5.0),
+        done("queue", "unlocked", 1.0),
+        done("queue", "requeued", 2.0, time=at(MIDNIGHT)),
+        done("message", "requeued", 9.0),
+        done("queue", "purged", 9.0, lane="logs"),
+    ]
+    rows = events(spark, [*itertools.chain(*CASES.values()), *other])
+    report = queues.queues(DAILY.compute(rows), DAILY_DONE.compute(rows))
+    assert report.schema.simpleString() == queues.SCHEMA.simpleString()
+    names = queues.SCHEMA.fieldNames()
+    found = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
+
+    def of(*columns: str) -> list[tuple[Any, ...]]:
+        return [tuple(row[name] for name in columns) for row in found]
+
+    assert of("queue", "state", "since", "stuck", "recovered", "longest_stuck_s") == [
+        ("a", "stuck", BEFORE, 1, 0, 7 * STEP),
+        ("b", "ok", None, 0, 0, None),
+        ("c", "ok", None, 1, 1, 7 * STEP),
+        ("d", "stuck", MIDNIGHT, 2, 1, 8 * STEP),
+        ("e", "ok", None, 0, 0, None),
+        ("f", "ok", None, 0, 0, None),
+        ("g", "idle", None, 0, 0, None),
+        ("jobs", "unknown", None, 0, 0, None),
+    ]
+    assert of("depth", "depth_max", "ready", "delayed", "dead", "oldest_s", "members")[:7] == [
+        (3, 3, 3, None, None, 7, 2),
+        (3, 3, None, None, None, None, None),
+        (2, 3, None, None, None, None, None),
+        (1, 5, None, None, 4, None, None),
+        (3, 3, None, None, None, None, None),
+        (3, 3, None, 3, None, None, None),
+        (0, 0, None, None, None, None, None),
+    ]
+    assert of("delivered", "redelivered", "timeouts") == [
+        *[(0, 0, 0)] * 2,
+        (1, 1, 0),
+        (0, 0, 14),
+        *[(0, 0, 0)] * 4,
+    ]
+    assert of("dead_items", "purged", "unlocked", "requeued") == [
+        (2, 0, 0, 0),
+        *[(0, 0, 0, 0)] * 6,
+        (3, 5, 1, 2),
+    ]
+    assert found[0]["last_told"] == BEFORE + 7 * STEP

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import refusals
+from sync.central.reports.refusals import DAILY, NAMED, SURGE, SURGE_LEAST
+from tests.helpers.small_tables import at, events, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DAY = 86_400
+
+
+def refused(source: str | None, day: int, times: float | None, **columns: Any) -> dict[str, Any]:
+    return {
+        "gateway": "gw",
+        "lane": "system",
+        "kind": "limit",
+        "name": "rate",
+        "source": source,
+        "value": times,
+        "time": at(day * DAY),
+        **columns,
+    }
+
+
+def test_a_surge_is_far_above_what_is_usual(spark: SparkSession) -> None:
+    many = float(SURGE_LEAST)
+    rows = [refused("steady", day, 40.0) for day in range(10)]
+    rows += [refused("more", day, 40.0) for day in range(9)]
+    rows += [refused("more", 9, 40 * SURGE), refused("more", 9, 1.0, name="size")]
+    rows += [refused("most", day, 40.0) for day in range(8)]
+    rows += [refused("most", 8, 40 * SURGE + 1)]
+    rows += [refused("new", 9, many), refused("few", 9, many - 1), refused("once", 3, 99.0)]
+    rows += [refused("new", 9, None, gateway=f"gw-{name}") for name in range(NAMED)]
+    rows += [refused("new", 9, 2.0, gateway="gw-4"), refused("ahead", 12, 99.0)]
+    rows += [refused(None, 9, 1e300)]
+    rows += [refused("log", 9, 99.0, lane="logs"), refused("other", 9, 99.0, kind="message")]
+    report = refusals.refusals(DAILY.compute(events(spark, rows)), at(9 * DAY))
+    assert report.schema.simpleString() == refusals.SCHEMA.simpleString()
+    names = "gw, gw-4, gw-0, gw-1, gw-2"
+    assert told(report, *refusals.SCHEMA.fieldNames()) == [
+        ("most", "rate", 521, 0, 8 * DAY, 1, "gw", 201, 40, True),
+        ("new", "rate", 27, 9 * DAY, 9 * DAY, 6, names, 27, 0, True),
+        ("more", "rate", 560, 0, 9 * DAY, 1, "gw", 200, 40, False),
+        ("steady", "rate", 400, 0, 9 * DAY, 1, "gw", 40, 40, False),
+        ("ahead", "rate", 99, 12 * DAY, 12 * DAY, 1, "gw", 0, 0, False),
+        ("once", "rate", 99, 3 * DAY, 3 * DAY, 1, "gw", 0, 0, False),
+        ("few", "rate", 19, 9 * DAY, 9 * DAY, 1, "gw", 19, 0, False),
+        (None, "rate", 1, 9 * DAY, 9 * DAY, 1, "gw", 1, 0, False),
+        ("more", "size", 1, 9 * DAY, 9 * DAY, 1, "gw", 1, 0, False),
+    ]
+
+
+def test_on_the_first_day_nothing_is_a_surge(spark: SparkSession) -> None:
+    rows = [refused("pump", 0, 99.0), refused("pump", 1, 9.0)]
+    report = refusals.refusals(DAILY.compute(events(spark, rows)), at(DAY))
+    assert told(report, "source", "latest", "usual", "surge") == [("pump", 99, None, False)]
