@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import cbor2
 
 from sync.central import filing
 from sync.central.folders import FleetFolder, segment_path
@@ -85,6 +90,20 @@ def some_events(count: int, *, start: int = NOON, step_ms: int = 1000) -> list[E
         )
         for at in range(count)
     ]
+
+
+def as_version(
+    data: bytes, version: tuple[int, int], header: dict[str, Any], body: dict[str, Any]
+) -> bytes:
+    """Write a segment anew as another version would, with more in its header and its body."""
+    prefix = struct.Struct(">4sBBH")
+    magic, _, _, length = prefix.unpack_from(data)
+    head = cbor2.loads(data[prefix.size : prefix.size + length]) | header
+    columns = cbor2.loads(zlib.decompress(data[prefix.size + length : -32])) | body
+    packed = cbor2.dumps(head)
+    whole = prefix.pack(magic, *version, len(packed)) + packed
+    whole += zlib.compress(cbor2.dumps(columns))
+    return whole + sha256(whole).digest()
 
 
 def fleet_folder(root: Path) -> FleetFolder:

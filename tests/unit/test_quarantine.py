@@ -1,0 +1,114 @@
+"""What an operator sees of files that are anything but segments, and what may be done with them."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.central.cli import cli
+from sync.central.folders import segment_path
+from sync.central.manifest import LocalCommits, Manifest
+from sync.central.peek import look_at
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from sync.central.folders import FleetFolder
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> FleetFolder:
+    return fleet_folder(tmp_path / "fleet")
+
+
+def quarantine(fleet: FleetFolder, *arguments: str, typed: str = "") -> Result:
+    command = ["quarantine", *arguments, "--dir", str(fleet.root)]
+    return CliRunner().invoke(cli, command, input=typed)
+
+
+SEALED = Lane().seal(some_events(3))[1]
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=200),
+        st.binary(max_size=200).map(lambda data: b"\x89FPS" + data),
+        st.tuples(st.integers(0, len(SEALED) - 1), st.integers(1, 255)).map(
+            lambda flip: (
+                SEALED[: flip[0]] + bytes([SEALED[flip[0]] ^ flip[1]]) + SEALED[flip[0] + 1 :]
+            )
+        ),
+    )
+)
+def test_any_bytes_can_be_looked_at(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "looked-at.seg"
+    path.write_bytes(data)
+    look = look_at(path)
+    assert look.size == len(data)
+    assert look.reason is not None
+    assert "\n" not in "".join([*look.header, *look.header.values()])
+    assert len(look.first) <= 64 * 3
+
+
+def test_show_tells_all_and_no_terminal_is_spoken_to(fleet: FleetFolder) -> None:
+    spoiled = bytearray(SEALED.replace(b"0.1.0", b"\x1b[2J\n"))
+    spoiled[-40] ^= 1
+    path = put(fleet.quarantine / "gw.example" / "\x1b[2J.0123.seg", bytes(spoiled))
+    for name in (str(path), str(path.relative_to(fleet.quarantine))):
+        shown = quarantine(fleet, "show", name)
+        assert shown.exit_code == 0
+        assert "\x1b" not in shown.stdout
+        assert "reason      checksum" in shown.stdout
+        assert r"software  \u001b[2J\n" in shown.stdout
+    assert "\x1b" not in quarantine(fleet, "list").stdout
+    document = json.loads(quarantine(fleet, "show", str(path), "--json").stdout)
+    assert document["header"]["gateway"] == "gw.example"
+    assert document["sha256"] == sha256(spoiled).hexdigest()
+
+
+def test_a_file_outside_is_no_file_of_the_quarantine(fleet: FleetFolder) -> None:
+    outside = land(fleet, Lane().seal(some_events(1)))
+    (fleet.quarantine / "link.seg").symlink_to(outside)
+    for name in (str(outside), "../landing/x.seg", "none.seg", "link.seg"):
+        assert "is no file of the quarantine" in quarantine(fleet, "drop", name, "--yes").stderr
+    assert outside.exists()
+
+
+def test_drop_asks(fleet: FleetFolder) -> None:
+    path = put(fleet.quarantine / "x.seg", b"spoiled")
+    assert quarantine(fleet, "drop", "x.seg", typed="n\n").exit_code == 1
+    assert path.exists()
+    assert quarantine(fleet, "drop", "x.seg", typed="y\n").exit_code == 0
+    assert not path.exists()
+
+
+def test_what_may_not_be_readmitted_stays_and_says_why(fleet: FleetFolder) -> None:
+    identity, data = Lane().seal(some_events(3))
+    put(fleet.archive / segment_path(identity), data)
+    path = put(fleet.quarantine / "1-3.seg", data)
+    done = quarantine(fleet, "readmit", "1-3.seg")
+    assert (done.exit_code, path.exists()) == (1, True)
+    assert "was taken, or waits, already" in done.stderr
+    assert quarantine(fleet, "readmit").exit_code == 2
+    assert "nothing to re-admit" in quarantine(fleet, "readmit", "--reason", "days").stdout
+
+
+def test_nothing_is_readmitted_beside_an_ingest_or_after_one_that_was_cut_off(
+    fleet: FleetFolder,
+) -> None:
+    path = put(fleet.quarantine / "x.seg", b"spoiled")
+    commits = LocalCommits(fleet.tables)
+    with commits.lease():
+        assert "another ingest is at work" in quarantine(fleet, "readmit", "x.seg").stderr
+    commits.commit(Manifest("q", 0, "a", "2025-11-21T12:00:00.000+00:00", ()))
+    assert "was cut off" in quarantine(fleet, "readmit", "x.seg").stderr
+    assert path.exists()
