@@ -35,6 +35,10 @@ class Findings:
     """All rows of all reports, as things stood at `as_of`.
 
     `step_s` is the length of time that `activity` counts by; `refused` counts files by their fate.
+    Rows after it are drawn and not tabled, times (`at`, `begin`) in seconds since 1970:
+    `gateway_activity` is `activity` with a `gateway`; `queue_depths` has `gateway`, `queue`, `at`
+    and `depth`; `sensor_series` has `gateway`, `source`, `sensor`, `at`, `mean`, `low` and `high`;
+    `clock_offsets` has `gateway`, `at` and `skew_s`.
     """
 
     as_of: datetime
@@ -44,12 +48,24 @@ class Findings:
     delivery: Rows = field(default_factory=list)
     lag: Rows = field(default_factory=list)
     notices: Rows = field(default_factory=list)
+    duplicates: Rows = field(default_factory=list)
+    queues: Rows = field(default_factory=list)
+    refusals: Rows = field(default_factory=list)
+    sensors: Rows = field(default_factory=list)
+    anomalies: Rows = field(default_factory=list)
+    clocks: Rows = field(default_factory=list)
+    versions: Rows = field(default_factory=list)
+    growth: Rows = field(default_factory=list)
     totals: Rows = field(default_factory=list)
     quarantine: Rows = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     stretches: Rows = field(default_factory=list)
     activity: Rows = field(default_factory=list)
     step_s: int = 1
+    gateway_activity: Rows = field(default_factory=list)
+    queue_depths: Rows = field(default_factory=list)
+    sensor_series: Rows = field(default_factory=list)
+    clock_offsets: Rows = field(default_factory=list)
 
 
 def gather(events: DataFrame, segments: DataFrame, as_of: datetime) -> Findings:
