@@ -31,7 +31,7 @@ _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CHANCE: Final = 80  # bits of a ULID that tell nothing
 _OF_ROWS: Final = "of rows"
 
-_LAST_ROW: Final = "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"
+_LAST_ROW: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'"
 _BEGIN: Final = "INSERT INTO epochs (epoch, began, reason, outbox) VALUES (?, ?, ?, ?)"
 _LATEST: Final = """
 SELECT epoch, began, reason, outbox FROM epochs ORDER BY epoch DESC LIMIT ?

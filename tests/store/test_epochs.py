@@ -28,8 +28,8 @@ def at(db: sqlite3.Connection, wall: int = WALL) -> Transaction:
 
 def used(db: sqlite3.Connection, row: int) -> None:
     """Let the outbox have had so many rows."""
-    db.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
-    db.execute("INSERT INTO sqlite_sequence VALUES ('outbox', ?)", (row,))
+    db.execute("DELETE FROM main.sqlite_sequence WHERE name = 'outbox'")
+    db.execute("INSERT INTO main.sqlite_sequence VALUES ('outbox', ?)", (row,))
 
 
 def test_epochs_are_ulids_that_rise_whatever_the_clock_says(db: sqlite3.Connection) -> None:
