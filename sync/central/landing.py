@@ -8,24 +8,24 @@ Several threads and several processes may land at once.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
-import threading
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sync.central.durable import PRIVATE_FILE, fsync_chain, make_folders
 from sync.central.folders import SUFFIX, FleetFolder, segment_path
+from sync.central.incoming import PART, Incoming, remove_left
 from sync.format import Identity, digest_of, read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 DIGEST_BYTES: Final = 32
-_PART: Final = ".part"
 _MOVES: Final = 8
 """Looks for a file that an ingest moves meanwhile: it moves once, so two are enough."""
 
@@ -64,70 +64,6 @@ class Verified(NamedTuple):
     digest: bytes
 
 
-class Incoming:
-    """A body on its way in: a temporary in the landing's file system, gone when it is closed.
-
-    Use it as a context manager. `size` is in bytes.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.size = 0
-        self._sum = hashlib.sha256()
-        self._lock = threading.Lock()
-        self._descriptor: int | None = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE
-        )
-
-    def write(self, data: bytes | bytearray) -> None:
-        """Append `data`. Raises OSError when the disk is full."""
-        view = memoryview(data)
-        with self._lock:
-            descriptor = self._open()
-            while view:
-                view = view[os.write(descriptor, view) :]
-            self._sum.update(data)
-            self.size += len(data)
-
-    def sha256(self) -> bytes:
-        """The SHA-256 (32 bytes) of all that was written so far."""
-        return self._sum.digest()
-
-    def read(self) -> bytes:
-        """All that was written, from the file."""
-        return self.path.read_bytes()
-
-    def sync(self) -> None:
-        """Make the content durable. Raises OSError when the disk refuses."""
-        with self._lock:
-            os.fsync(self._open())
-
-    def close(self) -> None:
-        """Close and remove the temporary, after a write in progress. Harmless when called again."""
-        with self._lock:
-            if self._descriptor is not None:
-                os.close(self._descriptor)
-                self._descriptor = None
-                self.path.unlink(missing_ok=True)
-
-    def _open(self) -> int:
-        if self._descriptor is None:
-            msg = "the incoming body is closed"
-            raise ValueError(msg)
-        return self._descriptor
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
 @dataclass(frozen=True, slots=True)
 class AsideBound:
     """How much of a gateway's contradicting bodies is kept: `files`, and `size` in bytes."""
@@ -146,22 +82,27 @@ class Landing:
         self._folder = folder
         self._temporaries = folder.incoming / kind
         self._bound = bound
-        self._aside_lock = threading.Lock()
 
     def clean(self) -> int:
-        """Make the folder of temporaries, empty it of what a dead process left, and count that.
-
-        Only one process of a kind may run, or this would take the files of another.
-        """
+        """Make the folder of temporaries, empty it of what dead processes left, and count that."""
         make_folders(self._folder.root, self._temporaries)
-        left = list(self._temporaries.glob(f"*{_PART}"))
-        for path in left:
-            path.unlink()
-        return len(left)
+        return sum(map(remove_left, self._temporaries.glob(f"*{PART}")))
 
     def receive(self) -> Incoming:
         """Open a temporary for a body."""
-        return Incoming(self._temporaries / f"{secrets.token_hex(16)}{_PART}")
+        return Incoming(self._new_name())
+
+    def adopt(self, incoming: Incoming) -> None:
+        """Make a body that lies elsewhere a temporary of this kind, which is never gone on with.
+
+        What was linked into the landing must not be reached by the name that it was sent under.
+        """
+        if incoming.kept:
+            incoming.kept = False
+            incoming.rename(self._new_name())
+
+    def _new_name(self) -> Path:
+        return self._temporaries / f"{secrets.token_hex(16)}{PART}"
 
     def verify(self, incoming: Incoming) -> Verified:
         """Check magic, checksum and header of a body. Raises SegmentError that says what is wrong.
@@ -234,7 +175,7 @@ class Landing:
         relative = segment_path(verified.identity)
         name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
         path = self._folder.aside / relative.with_name(name)
-        with self._aside_lock:
+        with _locked(self._folder.incoming / "aside.lock"):
             if path.exists():
                 return path
             if not self._aside_has_room(verified.identity.gateway, incoming.size):
@@ -247,6 +188,17 @@ class Landing:
     def _aside_has_room(self, gateway: str, size: int) -> bool:
         sizes = [path.stat().st_size for path in (self._folder.aside / gateway).rglob(f"*{SUFFIX}")]
         return len(sizes) < self._bound.files and sum(sizes) + size <= self._bound.size
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait for a lock that all threads and processes hold for moments only, and hold it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _try_link(source: Path, path: Path) -> bool:

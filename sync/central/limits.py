@@ -69,6 +69,21 @@ class ReceiverLimits:
     retry_after_full_s: int = 300
     """Seconds a client is asked to wait when the disk is full: a person has to act."""
 
+    partials_per_gateway: int = 4
+    """Cut bodies of a gateway whose beginnings are kept: one for each that it may send at once.
+    They have 64 MiB at most."""
+
+    partial_age_s: float = 24 * 3600.0
+    """Seconds the beginning of a body is kept: a gateway whose link is back tries again within a
+    quarter of an hour, and beginning one segment anew after a longer outage costs little."""
+
+    clean_every_s: float = 3600.0
+    """Seconds between two looks for beginnings that are too old: few against the above."""
+
+    takeover_s: float = 2.0
+    """Seconds that a sender who comes again waits for its own old connection to let go of a body:
+    what was received is written in moments."""
+
     threads: int = 8
     """Threads for files and checksums: enough to keep a disk busy, and 8 bodies in memory."""
 

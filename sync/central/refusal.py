@@ -5,22 +5,39 @@ Decides nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Refusal(Exception):
-    """A request that is answered with an error: `reason` for programs, `text` for people."""
+    """A request that is answered with an error: `reason` for programs, `text` for people.
 
-    def __init__(self, status: int, reason: str, text: str, retry_after: int | None = None) -> None:
+    `retry_after` is in seconds; `more` are further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        text: str,
+        retry_after: int | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(reason, text)
         self.status = status
         self.reason = reason
         self.text = text
         self.retry_after = retry_after
+        self.more = dict(more or {})
 
     def response(self) -> web.Response:
         """The answer: a JSON object, and when to come back."""
-        answer = web.json_response({"error": self.text, "reason": self.reason}, status=self.status)
+        told = {"error": self.text, "reason": self.reason}
+        answer = web.json_response(told, status=self.status, headers=self.more)
         if self.retry_after is not None:
             answer.headers["Retry-After"] = str(self.retry_after)
         if self.status == web.HTTPUnauthorized.status_code:

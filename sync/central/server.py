@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import fcntl
 import logging
-import os
 import signal
 import socket
 import ssl
@@ -20,18 +18,21 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from sync.central.bodies import Bodies
 from sync.central.door import open_door
-from sync.central.durable import PRIVATE_FILE
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
 from sync.central.landing import AsideBound, Landing
 from sync.central.limits import ReceiverLimits
 from sync.central.logs import tell
+from sync.central.partial import PartialBound, Partials
 from sync.central.pki import Authority
 from sync.central.receiver import Receiver
+from sync.central.repeating import repeated
+from sync.central.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from sync.central.folders import FleetFolder
@@ -97,21 +98,6 @@ class Certificate:
         return None
 
 
-@contextlib.contextmanager
-def _alone(folder: FleetFolder) -> Iterator[None]:
-    """Be the only receiver of this folder: another's temporaries would look like a dead one's."""
-    path = folder.incoming / f"{KIND}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        msg = f"another receiver serves {folder.root}"
-        raise FleetError(msg) from None
-    finally:
-        os.close(descriptor)
-
-
 def own_chain(folder: FleetFolder) -> Chain:
     """The certificate of the centre's own authority, made anew first if it ends soon."""
     authority = Authority(folder.pki)
@@ -129,21 +115,30 @@ async def listening(
     At its end no request is begun, those in progress have `limits.grace_s`, and all is closed.
     """
     landing = Landing(folder, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
-    gateways = Gateways(folder)
-    with _alone(folder), ThreadPoolExecutor(limits.threads, "landing") as pool:
-        left = landing.clean()
-        if left:
-            tell(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
-        for fault in gateways.survey().faults:
-            tell(logging.ERROR, "damaged", text=fault)
-        receiver = Receiver(folder, gateways, landing, limits, pool)
-        async with _served(receiver, listen, chain, limits) as address:
+    partials = Partials(folder, PartialBound(limits.partials_per_gateway, limits.partial_age_s))
+    for fault in Gateways(folder).survey().faults:
+        tell(logging.ERROR, "damaged", text=fault)
+    with ThreadPoolExecutor(limits.threads, "landing") as pool:
+        in_thread = Threads(pool)
+        bodies = Bodies(landing, partials, limits, in_thread)
+        receiver = Receiver(folder, landing, bodies, limits, in_thread)
+        async with (
+            repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
+            _served(receiver, bodies, listen, chain, limits) as address,
+        ):
             yield address
+
+
+def _clean(landing: Landing, partials: Partials) -> None:
+    """Remove what dead receivers left, and beginnings that are too old."""
+    left = landing.clean() + partials.clean()
+    if left:
+        tell(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
 
 
 @contextlib.asynccontextmanager
 async def _served(
-    receiver: Receiver, listen: Listen, chain: Chain, limits: ReceiverLimits
+    receiver: Receiver, bodies: Bodies, listen: Listen, chain: Chain, limits: ReceiverLimits
 ) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(
         receiver.application(),
@@ -164,7 +159,7 @@ async def _served(
             async with open_door(listener, server, context, limits):
                 yield address
         finally:
-            await receiver.drain()
+            await bodies.drain()
     finally:
         await runner.cleanup()
 
@@ -197,22 +192,9 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    own = chain.certificate == Authority(folder.pki).server
-    async with listening(folder, listen, chain, limits) as address:
-        ready(address)
-        if own:
-            await renew_until(stop, lambda: own_chain(folder), limits.renew_every_s)
+    async with contextlib.AsyncExitStack() as stack:
+        if chain.certificate == Authority(folder.pki).server:
+            renewal = repeated(lambda: own_chain(folder), limits.renew_every_s, "certificate")
+            await stack.enter_async_context(renewal)
+        ready(await stack.enter_async_context(listening(folder, listen, chain, limits)))
         await stop.wait()
-
-
-async def renew_until(stop: asyncio.Event, renew: Callable[[], object], every_s: float) -> None:
-    """Call `renew` in a thread every `every_s` seconds until `stop`; what fails is tried again."""
-    while not stop.is_set():
-        try:
-            async with asyncio.timeout(every_s):
-                await stop.wait()
-        except TimeoutError:
-            try:
-                await asyncio.to_thread(renew)
-            except (FleetError, OSError) as error:
-                tell(logging.ERROR, "certificate", text=str(error))

@@ -10,7 +10,7 @@ import datetime as dt
 import hashlib
 import ssl
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -74,7 +74,7 @@ class Answer:
 
     status: int
     headers: dict[str, str]
-    body: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,12 @@ class Client:
         }
         return await self.send("PUT", f"/v1/segments/{identity_path(called)}", headers, data)
 
-    async def head(self, name: Identity | None = None) -> Answer:
-        """Ask for a segment by its own gateway's token."""
+    async def head(self, name: Identity | None = None, data: bytes | None = None) -> Answer:
+        """Ask for a segment by its own gateway's token, and how much of the body `data` is there."""
         called = name or identity()
         headers = {"Authorization": f"Bearer {self.tokens[called.gateway]}"}
+        if data is not None:
+            headers["X-Fieldpost-SHA256"] = hashlib.sha256(data).hexdigest()
         return await self.send("HEAD", f"/v1/segments/{identity_path(called)}", headers)
 
     async def send(

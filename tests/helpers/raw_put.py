@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import ssl
+from pathlib import Path
 
 from sync.format import identity_path
 from tests.helpers.fleet import (
@@ -57,10 +59,20 @@ async def open_body(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWri
     return writer
 
 
+def open_bodies(centre: Centre) -> int:
+    """How many bodies' files the receiver, which runs in this process, has open."""
+    count = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            target = descriptor.readlink()
+            count += target.suffix == ".part" and target.is_relative_to(centre.folder.incoming)
+    return count
+
+
 async def until_open(centre: Centre, count: int) -> None:
-    """Ask until `count` bodies have a temporary, for 10 s at most."""
+    """Ask until `count` bodies are open, for 10 s at most."""
     async with asyncio.timeout(10):
-        while len(list((centre.folder.incoming / "serve").glob("*.part"))) != count:
+        while open_bodies(centre) != count:
             await centre.client.head()
 
 

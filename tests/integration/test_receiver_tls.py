@@ -13,7 +13,7 @@ import pytest
 
 from sync.central.errors import FleetError
 from sync.central.pki import Authority
-from sync.central.server import renew_until
+from sync.central.repeating import repeated
 from tests.helpers.fleet import (
     HOST,
     Centre,
@@ -80,16 +80,25 @@ async def test_a_new_certificate_is_shown_without_a_restart(
 async def test_the_certificate_is_looked_after_while_it_runs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stop, looks = asyncio.Event(), list[int]()
+    enough, looks = asyncio.Event(), list[int]()
     loop = asyncio.get_running_loop()
 
     def renew() -> None:
         looks.append(1)
-        if len(looks) == 1:
+        if len(looks) == 2:
             raise FleetError("another command is at work")
-        loop.call_soon_threadsafe(stop.set)
+        if len(looks) == 4:
+            loop.call_soon_threadsafe(enough.set)
 
-    async with asyncio.timeout(10):
-        await renew_until(stop, renew, 0.001)
-    assert len(looks) >= 2
-    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    async with asyncio.timeout(10), repeated(renew, 0.01, "certificate"):
+        assert len(looks) == 1, "it is looked at before anything else"
+        await enough.wait()
+    assert [record.getMessage() for record in caplog.records] == ["certificate"]
+
+
+async def test_a_certificate_that_cannot_be_looked_after_at_the_start_is_an_error() -> None:
+    def renew() -> None:
+        raise FleetError("spoiled")
+
+    with pytest.raises(FleetError):
+        await repeated(renew, 1.0, "certificate").__aenter__()

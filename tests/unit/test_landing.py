@@ -14,7 +14,8 @@ import pytest
 from sync.central.durable import create_whole, write_whole
 from sync.central.errors import FleetError
 from sync.central.folders import FleetFolder, parse_segment_path, segment_path
-from sync.central.landing import AsideBound, Incoming, Landed, Landing, Outcome
+from sync.central.incoming import Incoming
+from sync.central.landing import AsideBound, Landed, Landing, Outcome
 from sync.format import Identity, SegmentError, digest_of
 from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
 

@@ -1,0 +1,194 @@
+"""Bodies that are cut and gone on with: what the receiver tells; that only a whole one lands."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.limits import ReceiverLimits
+from sync.central.partial import PartialBound, Partials
+from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
+from tests.helpers.raw_put import close, open_bodies, put_head, raw_request, until_open
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+DATA = segment(text=random.Random(1).randbytes(20_000).hex())
+TOTAL = len(DATA)
+OFFSET = "x-fieldpost-offset"
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as running:
+        yield running
+
+
+async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) -> None:
+    """Send the first bytes of what is announced, and break the connection."""
+    lines = [f"Content-Length: {length}", "Expect: 100-continue"]
+    if start:
+        lines.append(f"Content-Range: bytes {start}-{start + length - 1}/{start + length}")
+    writer = await begun(centre, lines, data)
+    await until_open(centre, 1)
+    await close(writer)
+    await until_open(centre, 0)
+
+
+async def begun(centre: Centre, lines: list[str], data: bytes) -> asyncio.StreamWriter:
+    """Send bytes of a body on a connection that stays open, once the receiver is at it."""
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+    writer.write(put_head(centre, *lines, data=DATA).replace("\n", "\r\n").encode())
+    async with asyncio.timeout(10):
+        assert b"100" in await reader.readuntil(b"\r\n\r\n")
+    writer.write(data)
+    await writer.drain()
+    return writer
+
+
+async def rest(centre: Centre, start: int, data: bytes = DATA, total: int = TOTAL) -> Answer:
+    """Send a body from a byte on."""
+    return await centre.client.put(
+        data[start:],
+        X_Fieldpost_SHA256=hashlib.sha256(DATA).hexdigest(),
+        Content_Range=f"bytes {start}-{total - 1}/{total}",
+    )
+
+
+async def offset(centre: Centre) -> int:
+    answer = await centre.client.head(data=DATA)
+    assert answer.status == 404
+    return int(answer.headers[OFFSET])
+
+
+async def test_a_cut_body_is_gone_on_with_and_lands(centre: Centre) -> None:
+    assert await offset(centre) == 0
+    await cut(centre, DATA[:5_000])
+    assert await offset(centre) == 5_000
+    await cut(centre, DATA[5_000:9_000], TOTAL - 5_000, 5_000)
+    assert await offset(centre) == 9_000
+    assert centre.files() == []
+    assert (await rest(centre, 9_000)).status == 201
+    assert [(centre.folder.root / name).read_bytes() for name in centre.files()] == [DATA]
+    assert centre.files(landed=False) == []
+    assert (await centre.client.head(data=DATA)).status == 200
+    assert (await centre.client.put(DATA)).status == 200
+
+
+async def test_another_offset_is_416_and_says_which(centre: Centre) -> None:
+    answer = await rest(centre, 100)
+    assert (answer.status, answer.headers[OFFSET]) == (416, "0")
+    await cut(centre, DATA[:5_000])
+    for start in (4_999, 5_001):
+        answer = await rest(centre, start)
+        assert (answer.status, answer.body["reason"]) == (416, "offset")
+        assert answer.headers[OFFSET] == "5000"
+    assert (await rest(centre, 5_000)).status == 201
+
+
+async def test_a_body_of_which_all_is_there_is_sent_anew(centre: Centre) -> None:
+    """A receiver that died between the last byte and the landing leaves such a one."""
+    path = centre.folder.incoming / "partial" / GATEWAY / f"{hashlib.sha256(DATA).hexdigest()}.part"
+    path.parent.mkdir()
+    path.write_bytes(DATA)
+    assert await offset(centre) == TOTAL
+    assert (await centre.client.put(DATA)).status == 201
+    assert centre.files(landed=False) == []
+
+
+async def test_a_wrong_sum_at_the_end_drops_what_was_there(centre: Centre) -> None:
+    await cut(centre, b"x" * 5_000)
+    answer = await rest(centre, 5_000)
+    assert (answer.status, answer.body["reason"]) == (400, "sha256")
+    assert centre.files() == centre.files(landed=False) == []
+    assert await offset(centre) == 0
+    assert (await centre.client.put(DATA)).status == 201
+
+
+async def test_a_beginning_is_its_gateways_alone(centre: Centre) -> None:
+    await cut(centre, DATA[:5_000])
+    answer = await centre.client.head(identity(gateway=OTHER), data=DATA)
+    assert answer.headers[OFFSET] == "0"
+
+
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        (f"bytes 10-{TOTAL - 2}/{TOTAL}", 400),
+        (f"bytes 11-{TOTAL - 1}/{TOTAL}", 400),
+        (f"bytes 10-{TOTAL - 1}/*", 400),
+        ("bytes */10", 400),
+        ("lines 10-11/12", 400),
+        (f"bytes 20-{TOTAL - 11}/{TOTAL - 10}", 400),
+        (f"bytes {2**24}-{2**24 + TOTAL - 11}/{2**24 + TOTAL - 10}", 413),
+    ],
+)
+async def test_a_range_that_is_not_the_rest_is_refused(
+    centre: Centre, value: str, status: int
+) -> None:
+    answer = await centre.client.put(DATA[10:], Content_Range=value)
+    assert answer.status == status
+    assert centre.files() == []
+
+
+async def test_a_range_of_nothing_is_refused(centre: Centre) -> None:
+    head = put_head(centre, "Content-Length: 0", "Content-Range: bytes 5-4/5")
+    status, _ = await raw_request(centre, head)
+    assert status == "HTTP/1.1 400 Bad Request"
+
+
+async def test_a_sum_that_is_none_is_refused_in_a_question_too(centre: Centre) -> None:
+    path = f"/v1/segments/{GATEWAY}/01JD0000000000000000000000/logs/1-3"
+    headers = {
+        "Authorization": f"Bearer {centre.client.tokens[GATEWAY]}",
+        "X-Fieldpost-SHA256": "g" * 64,
+    }
+    assert (await centre.client.send("HEAD", path, headers)).status == 400
+
+
+async def test_who_comes_again_is_not_kept_waiting_by_the_connection_before(
+    centre: Centre,
+) -> None:
+    """As on a mobile link: nobody told the receiver that the first connection is dead."""
+    first = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:5_000])
+    await until_open(centre, 1)
+    assert 0 <= await offset(centre) <= 5_000
+    assert open_bodies(centre) == 0
+    second = await begun(centre, [f"Content-Length: {TOTAL}", "Expect: 100-continue"], DATA[:6_000])
+    await until_open(centre, 1)
+    there = await offset(centre)
+    assert (await rest(centre, there)).status == 201
+    for writer in (first, second):
+        writer.transport.abort()
+
+
+async def test_a_body_that_is_on_its_way_already_is_received_and_not_kept(
+    centre: Centre,
+) -> None:
+    lines = [f"Content-Length: {TOTAL}", "Expect: 100-continue"]
+    first = await begun(centre, lines, DATA[:100])
+    await until_open(centre, 1)
+    assert (await centre.client.put(DATA)).status == 201
+    assert open_bodies(centre) == 1
+    first.write(DATA[100:])
+    await until_open(centre, 0)
+    assert centre.files(landed=False) == []
+    assert len(centre.files()) == 1
+    await close(first)
+
+
+async def test_a_part_that_another_receiver_writes_comes_later(centre: Centre) -> None:
+    await cut(centre, DATA[:5_000])
+    elsewhere = Partials(centre.folder, PartialBound(4, 60.0))
+    with elsewhere.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
+        answer = await rest(centre, 5_000)
+        assert (answer.status, answer.body["reason"]) == (503, "held")
+        assert answer.headers["retry-after"]
+    assert (await rest(centre, 5_000)).status == 201

@@ -1,0 +1,176 @@
+"""Beginnings of bodies on a real file system: who has them, how many stay, and that none lands."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.folders import FleetFolder
+from sync.central.incoming import Incoming, remove_left
+from sync.central.landing import AsideBound, Landing, Outcome
+from sync.central.partial import HeldError, OffsetError, PartialBound, Partials
+from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUM = hashlib.sha256(b"").digest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.create()
+    return fleet
+
+
+@pytest.fixture
+def partials(folder: FleetFolder) -> Partials:
+    return made(folder)
+
+
+def made(folder: FleetFolder) -> Partials:
+    partials = Partials(folder, PartialBound(files=2, age_s=60.0))
+    partials.clean()
+    return partials
+
+
+def begin(
+    partials: Partials, data: bytes = b"half", number: int = 0, gateway: str = GATEWAY
+) -> None:
+    with partials.open(gateway, bytes([number]) * 32, 0) as body:
+        body.write(data)
+
+
+def test_a_body_goes_on_where_it_was_cut(partials: Partials) -> None:
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+    assert partials.size(GATEWAY, SUM) == 2
+    with partials.open(GATEWAY, SUM, 2) as body:
+        body.write(b"cd")
+        assert (body.read(), body.size) == (b"abcd", 4)
+        assert body.sha256() == hashlib.sha256(b"abcd").digest()
+
+
+def test_a_body_that_begins_anew_forgets_what_was_there(partials: Partials) -> None:
+    begin(partials, b"wrong and long", 7)
+    with partials.open(GATEWAY, bytes([7]) * 32, 0) as body:
+        body.write(b"ok")
+        assert body.read() == b"ok"
+        assert body.sha256() == hashlib.sha256(b"ok").digest()
+
+
+@pytest.mark.parametrize("start", [1, 3, 5, 10**18])
+def test_another_offset_is_told_and_changes_nothing(partials: Partials, start: int) -> None:
+    begin(partials)
+    with pytest.raises(OffsetError) as refused:
+        partials.open(GATEWAY, bytes(32), start)
+    assert refused.value.there == partials.size(GATEWAY, bytes(32)) == 4
+    with pytest.raises(OffsetError) as refused:
+        partials.open(OTHER, bytes(32), start)
+    assert refused.value.there == 0
+
+
+def test_one_has_it_at_a_time(folder: FleetFolder, partials: Partials) -> None:
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+        for start in (0, 2):
+            with pytest.raises(HeldError):
+                made(folder).open(GATEWAY, SUM, start)
+        assert partials.size(GATEWAY, SUM) == 2
+        assert not remove_left(body.path)
+    made(folder).open(GATEWAY, SUM, 2).close()
+
+
+def test_what_is_empty_or_adopted_does_not_stay(folder: FleetFolder, partials: Partials) -> None:
+    partials.open(GATEWAY, SUM, 0).close()
+    landing = Landing(folder, "serve", AsideBound(1, 1))
+    landing.clean()
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"wrong")
+        landing.adopt(body)
+    assert not [path for path in folder.incoming.rglob("*") if path.is_file()]
+
+
+def test_what_the_disk_refused_does_not_stay(
+    partials: Partials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+        patched.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match="space"):
+            body.write(b"cd")
+    assert partials.size(GATEWAY, SUM) == 0
+
+
+def test_the_oldest_of_a_gateway_make_room(partials: Partials, folder: FleetFolder) -> None:
+    for number in range(4):
+        begin(partials, number=number)
+        path = folder.incoming / "partial" / GATEWAY / f"{(bytes([number]) * 32).hex()}.part"
+        os.utime(path, (10**9 + number, 10**9 + number))
+    begin(partials, gateway=OTHER)
+    sizes = [partials.size(GATEWAY, bytes([number]) * 32) for number in range(4)]
+    assert sizes == [0, 0, 4, 4]
+    assert sorted(partials.sizes()) == [4, 4, 4]
+
+
+def test_those_that_are_held_make_no_room(partials: Partials) -> None:
+    bodies = [partials.open(GATEWAY, bytes([number]) * 32, 0) for number in range(2)]
+    with pytest.raises(HeldError):
+        begin(partials, number=2)
+    for body in bodies:
+        body.close()
+
+
+def test_those_that_are_too_old_are_removed(partials: Partials, folder: FleetFolder) -> None:
+    for number in range(2):
+        begin(partials, number=number)
+    (old, _) = sorted((folder.incoming / "partial" / GATEWAY).iterdir())
+    os.utime(old, (10**9, 10**9))
+    with Incoming(old, kept=True):
+        assert partials.clean() == 0, "it is being written"
+    assert partials.clean() == 1
+    assert partials.sizes() == [4]
+
+
+def test_the_name_of_what_landed_leads_to_the_segment_no_more(
+    folder: FleetFolder, partials: Partials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opened a body before it landed, and gets its lock after, must not write to it."""
+    data = segment()
+    landing = Landing(folder, "serve", AsideBound(1, 1))
+    landing.clean()
+    first = partials.open(GATEWAY, SUM, 0)
+    first.write(data)
+    real = os.open
+
+    def late(path: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = real(path, flags, mode)
+        if path == first.path and first.kept:
+            landing.adopt(first)
+            assert landing.land(landing.verify(first), first).outcome is Outcome.NEW
+            first.close()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", late)
+    with partials.open(GATEWAY, SUM, 0) as second:
+        second.write(b"x")
+    found = landing.find(identity())
+    assert found is not None
+    assert found.digest == data[-32:]
+    assert [path.read_bytes() for path in folder.landing.rglob("*.seg")] == [data]
+
+
+def test_a_file_that_always_vanishes_is_held(
+    partials: Partials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(HeldError):
+        partials.open(GATEWAY, SUM, 0)
