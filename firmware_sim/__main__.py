@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from firmware_sim.fleet.command import fleet_command
 from firmware_sim.scenarios.commands import attack_command, custody_command, workers_command
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def run_group() -> None:
     """Run a scenario; exit status 0 if its verdict is exact, 1 if not, 2 for wrong usage."""
 
 
+main.add_command(fleet_command)
 run_group.add_command(custody_command)
 run_group.add_command(attack_command)
 run_group.add_command(workers_command)

@@ -1,0 +1,107 @@
+"""The command `fieldpost-sim fleet`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@click.command("fleet")
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder, for segments/ and truth.json.",
+)
+@click.option("--gateways", type=click.IntRange(1, MAX_GATEWAYS), default=12, show_default=True)
+@click.option("--days", type=click.IntRange(1, MAX_DAYS), default=2, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of all that is chance.")
+@click.option(
+    "--start",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    help="The first moment, UTC.  [default: so that the last one is now]",
+)
+@click.option(
+    "--readings",
+    type=click.IntRange(8, 10_000_000),
+    default=4_000,
+    show_default=True,
+    help="Values that the sensors of a gateway send in a day.",
+)
+@click.option(
+    "--heartbeat",
+    type=click.FloatRange(1.0, 3_600.0),
+    default=60.0,
+    show_default=True,
+    help="Seconds between two heartbeats.",
+)
+@click.option(
+    "--seal",
+    type=click.FloatRange(1.0, 86_400.0),
+    default=300.0,
+    show_default=True,
+    help="Seconds after which a gateway seals what it has.",
+)
+@click.option(
+    "--faults",
+    default="all",
+    show_default=True,
+    metavar="all|none|KIND,...",
+    help=f"What to plant: {', '.join(FAULTS)}.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was made as JSON.")
+def fleet_command(
+    *, out: Path, start: datetime | None, faults: str, as_json: bool, **given: Any
+) -> None:
+    """Make the segments of a fleet over some days, and the truth about them.
+
+    The same arguments, with --start, give the same bytes. Needs no gateway and no centre.
+    """
+    from firmware_sim.fleet.writing import NotEmpty, write_fleet
+
+    settings = FleetSettings(
+        start=_start(start, given["days"]), faults=_faults(faults.split(",")), **given
+    )
+    try:
+        truth = write_fleet(settings, out)
+    except (NotEmpty, OSError) as error:
+        click.echo(f"fieldpost-sim: {error}", err=True)
+        sys.exit(1)
+    totals = truth["totals"] | {"planted": len(truth["planted"])}
+    click.echo(json.dumps(totals) if as_json else _line(totals, out))
+
+
+def _start(given: datetime | None, days: int) -> int:
+    """Give the first moment in ms since 1970 UTC: without one given, the last minute is now."""
+    if given is None:
+        now = datetime.now(UTC).replace(second=0, microsecond=0)
+        given = now - timedelta(days=days)
+    return round(given.replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def _faults(words: Sequence[str]) -> frozenset[str]:
+    if words in (["all"], ["none"]):
+        return frozenset(FAULTS if words == ["all"] else ())
+    if unknown := sorted(set(words) - FAULTS.keys()):
+        msg = f"--faults: {', '.join(unknown)}: none of {', '.join(FAULTS)}"
+        raise click.UsageError(msg)
+    return frozenset(words)
+
+
+def _line(totals: dict[str, Any], out: Path) -> str:
+    return (
+        f"wrote {totals['files']:,} files of {totals['gateways']:,} gateways to {out}:"
+        f" {totals['segments']:,} segments with {totals['events']:,} events;"
+        f" {totals['planted']:,} faults planted, see truth.json"
+    )

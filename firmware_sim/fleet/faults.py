@@ -1,0 +1,113 @@
+"""The faults that can be planted in a fleet: when, where, and what a report has to say of each.
+
+A fault is planted in one gateway; only faults of different groups meet in one, and only where there
+are more of them than gateways. What a fault does is in the modules that ask `Plan.window`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim.fleet.chance import chance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault: `about` in words, and its window as shares (0 to 1) of the simulated time.
+
+    Faults of one `group` never meet in a gateway; one that is `alone` meets none. `shows` are the
+    kinds of problem that the report must tell of that gateway; none: it must tell of nothing.
+    """
+
+    about: str
+    group: str
+    begin: float
+    end: float
+    shows: tuple[str, ...] = ()
+    alone: bool = False
+
+
+FAULTS: Final[dict[str, Fault]] = {
+    "clock-years": Fault(
+        "its clock is years behind and not synchronised, then set",
+        "time",
+        0.0,
+        0.4,
+        ("clock_step", "clock_unsynchronised"),
+        alone=True,
+    ),
+    "clock-step": Fault("its clock is set by minutes", "time", 0.5, 0.5, ("clock_step",)),
+    "clock-unsynchronised": Fault(
+        "its clock is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
+    ),
+    "clock-drift": Fault("its clock drifts", "time", 0.0, 1.0, ("clock_drift",)),
+    "outage": Fault(
+        "a power cut of hours", "time", 0.45, 0.5, ("outage", "unclean_restart"), alone=True
+    ),
+    "unclean-restart": Fault("a crash and a start", "time", 0.6, 0.6, ("unclean_restart",)),
+    "silent": Fault("it dies and says nothing more", "time", 0.8, 1.0, ("silent",), alone=True),
+    "restored": Fault(
+        "a backup is put back, and a new epoch begins",
+        "time",
+        0.55,
+        0.55,
+        ("torn", "unclean_restart"),
+        alone=True,
+    ),
+    "gap": Fault("segments of readings never arrive", "chain", 0.35, 0.4, ("unexplained",)),
+    "evictions": Fault(
+        "its backlog is full, and readings are dropped and declared",
+        "chain",
+        0.3,
+        0.45,
+        ("declared",),
+    ),
+    "clone": Fault("a second gateway runs from a copy of its card", "chain", 0.5, 0.75, ("fork",)),
+    "duplicates": Fault("segments arrive twice", "chain", 0.1, 0.9),
+    "corrupt": Fault(
+        "spoiled copies of segments arrive before the whole ones",
+        "chain",
+        0.2,
+        0.8,
+        ("bad_segment",),
+    ),
+    "minor-version": Fault("some segments are of a newer minor version", "chain", 0.2, 0.8),
+    "queue-stuck": Fault("nobody takes what waits in a queue", "signs", 0.3, 1.0, ("queue_stuck",)),
+    "queue-dead": Fault("items of a queue die", "signs", 0.2, 0.8, ("queue_dead",)),
+    "sensor-silent": Fault("a sensor falls silent", "signs", 0.6, 1.0, ("sensor_silent",)),
+    "sensor-flat": Fault("a sensor says one value", "signs", 0.3, 1.0, ("sensor_flat",)),
+    "sensor-anomaly": Fault(
+        "a sensor says values that cannot be", "signs", 0.2, 0.9, ("sensor_anomaly",)
+    ),
+    "refusals": Fault("a device is refused again and again", "signs", 0.5, 0.7, ("refusals",)),
+    "repeats": Fault("a device offers again and again", "signs", 0.2, 0.9, ("repeats",)),
+    "version-errors": Fault(
+        "a software version logs many errors", "fleet", 0.6, 1.0, ("version_errors",)
+    ),
+    "disk-full": Fault("its folder grows to its cap", "disk", 0.0, 1.0, ("disk_full_soon",)),
+}
+"""All faults by name."""
+
+
+def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:
+    """Give each of `gateways` its faults, as evenly as can be; what finds no place is left out."""
+    order = list(range(gateways))
+    chance(seed, "faults").shuffle(order)
+    placed: list[list[str]] = [[] for _ in range(gateways)]
+    chosen = [name for name in FAULTS if name in set(faults)]
+    for name in sorted(chosen, key=lambda name: not FAULTS[name].alone):  # they need a free one
+        free = [at for at in order if _fits(name, placed[at])]
+        if free:
+            placed[min(free, key=lambda at: len(placed[at]))].append(name)
+    return [tuple(names) for names in placed]
+
+
+def _fits(name: str, others: list[str]) -> bool:
+    fault = FAULTS[name]
+    return not any(
+        fault.alone or FAULTS[other].alone or FAULTS[other].group == fault.group for other in others
+    )

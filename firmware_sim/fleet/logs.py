@@ -1,0 +1,68 @@
+"""What the devices of a gateway log: mostly that all is well.
+
+Gives the events of the lane `logs`, in their order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim.fleet.plan import FAULTY
+from firmware_sim.fleet.rows import Row
+from firmware_sim.fleet.settings import DAY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.rows import Stream
+
+LOGS: Final = 240
+"""Log events of a gateway in a day."""
+
+_ERRORS: Final = 0.02  # the share of errors in good software
+_MANY: Final = 0.4  # and in bad software
+_WARNINGS: Final = 0.1
+_PUMPS: Final = 4
+_LATENCY: Final = (4.5, 0.7)  # of the logarithm of milliseconds in custody: mean and deviation
+_TEXTS: Final = {
+    "Informational": "valve open at {} bar",
+    "Warning": "filter at {} over its limit",
+    "Error": "no answer from the controller for {} s",
+}
+
+
+def logs(plan: Plan, *, faulty: bool) -> Stream:
+    """Give all that is logged; `faulty` tells whether the version `FAULTY` is."""
+    dice = plan.chance("logs")
+    number = 0
+    for run in plan.life.runs:
+        share = _MANY if faulty and run.version == FAULTY else _ERRORS
+        moment = run.on + dice.expovariate(LOGS / DAY_S)
+        while moment < min(run.off, plan.settings.length):
+            number += 1
+            yield moment, _row(plan, dice, moment, number, share)
+            moment += dice.expovariate(LOGS / DAY_S)
+
+
+def _row(plan: Plan, dice: Random, moment: float, number: int, errors: float) -> Row:
+    pump = dice.randrange(_PUMPS) + 1
+    kind = dice.random()
+    level = "Error" if kind < errors else "Informational"
+    if errors <= kind < errors + _WARNINGS:
+        level = "Warning"
+    tags: Mapping[str, str] = {"subject": f"pump-{pump}", "module": dice.choice(("io", "net"))}
+    return Row(
+        plan.clock.wall(moment),
+        plan.clock.synchronised(moment),
+        "log",
+        f"pump-{pump}@{plan.name}/fw",
+        None,
+        f"{pump}-{number:06d}",
+        level=level,
+        text=_TEXTS[level].format(dice.randrange(10, 900) / 10),
+        qos=2,
+        latency_ms=int(dice.lognormvariate(*_LATENCY)),
+        tags=tags,
+    )

@@ -1,0 +1,165 @@
+"""What a gateway is in for: its clock, its runs, its link and the windows of its faults.
+
+All of it is decided before the first event, from the seed and the gateway's name alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim.fleet.chance import chance
+from firmware_sim.fleet.clocks import Clock
+from firmware_sim.fleet.faults import FAULTS, spread
+from firmware_sim.fleet.lives import Break, Life, make_life
+from firmware_sim.fleet.settings import DAY_S
+
+if TYPE_CHECKING:
+    import random
+
+    from firmware_sim.fleet.settings import FleetSettings
+
+VERSIONS: Final = ("0.9.0", "0.9.1", "0.10.0")
+"""Versions of the software: all begin with the first, all get the second, some get the third."""
+
+FAULTY: Final = VERSIONS[-1]
+"""The version that logs more errors, where that is planted."""
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_IDS: Final = 8  # epochs and boots: more than anything that is planned makes
+_YEARS: Final = -20 * 365 * DAY_S  # seconds: what a clock without a battery is behind
+_STEP: Final = 3_600.0  # seconds: as when somebody sets a clock by hand, and mistakes the zone
+_DRIFT: Final = 200e-6  # ten times what a quartz may have
+_SKEW: Final = 0.02  # seconds: what a synchronised clock is off, at most
+_UPDATE_S: Final = 25.0  # seconds that a restart with new software takes
+_CRASH_S: Final = 20.0  # seconds until a crashed gateway runs again
+_RESTORE_S: Final = 80.0  # seconds until it runs again from a backup
+_LAST_MINUTE: Final = 60.0  # seconds before the end at which some gateways stop
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A gateway's part of the simulation. `number` counts from 1; moments are true seconds.
+
+    `link_down` are the times (begin, end) in which nothing can be sent. A plan with `copied` is of
+    a copy of the gateway's card, which runs beside the original from that moment on.
+    """
+
+    settings: FleetSettings
+    number: int
+    faults: tuple[str, ...]
+    clock: Clock
+    life: Life
+    link_down: tuple[tuple[float, float], ...]
+    copied: float = inf
+
+    @property
+    def name(self) -> str:
+        """The gateway's domain."""
+        return gateway_name(self.number)
+
+    def window(self, fault: str) -> tuple[float, float] | None:
+        """Give when `fault` is at work (begin, end), or None where it is not planted."""
+        if fault not in self.faults:
+            return None
+        length = self.settings.length
+        return FAULTS[fault].begin * length, FAULTS[fault].end * length
+
+    def within(self, fault: str, moment: float) -> bool:
+        """Tell whether `fault` is at work."""
+        window = self.window(fault)
+        return window is not None and window[0] <= moment < window[1]
+
+    def chance(self, of: str) -> random.Random:
+        """Give a source of chance for one purpose: no purpose disturbs another."""
+        return chance(self.settings.seed, self.number, of)
+
+
+def gateway_name(number: int) -> str:
+    """Name a gateway: `gw-001.example` is the first."""
+    return f"gw-{number:03d}.example"
+
+
+def make_plans(settings: FleetSettings) -> list[Plan]:
+    """Plan all gateways of a fleet."""
+    placed = spread(settings.faults, settings.gateways, settings.seed)
+    return [_plan(settings, at + 1, faults) for at, faults in enumerate(placed)]
+
+
+def _plan(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Plan:
+    return Plan(
+        settings,
+        number,
+        faults,
+        _clock(settings, number, faults),
+        _life(settings, number, faults),
+        _link_down(settings, number, faults),
+    )
+
+
+def _clock(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Clock:
+    skew = chance(settings.seed, number, "clock").uniform(-_SKEW, _SKEW)
+    begin, end = (0.0, 0.0)
+    drift, steps, lost = 0.0, [], []
+    for name in faults:
+        begin, end = (share * settings.length for share in (FAULTS[name].begin, FAULTS[name].end))
+        if name == "clock-years":
+            skew += _YEARS
+            steps.append((end, -_YEARS))
+            lost.append((begin, end))
+        elif name == "clock-step":
+            steps.append((begin, _STEP))
+        elif name == "clock-unsynchronised":
+            lost.append((begin, end))
+        elif name == "clock-drift":
+            drift = _DRIFT
+    return Clock(settings.start, skew, drift, tuple(steps), tuple(lost))
+
+
+def _life(settings: FleetSettings, number: int, faults: tuple[str, ...]) -> Life:
+    dice = chance(settings.seed, number, "life")
+    length = settings.length
+    update = length * dice.uniform(0.12, 0.28)
+    breaks = [Break(update, update + _UPDATE_S, clean=True, version=VERSIONS[1])]
+    if number % 3 == 1:
+        update = length * dice.uniform(0.62, 0.66)
+        breaks.append(Break(update, update + _UPDATE_S, clean=True, version=VERSIONS[2]))
+    for name in faults:
+        breaks += _breaks(name, length)
+    if number % 4 == 0:
+        breaks.append(Break(length - _LAST_MINUTE, inf, clean=True))
+    ids = [_ulid(settings.start, dice) for _ in range(2 * _IDS)]
+    return make_life(dice.uniform(0, 1), VERSIONS[0], breaks, sorted(ids[:_IDS]), ids[_IDS:])
+
+
+def _breaks(name: str, length: float) -> list[Break]:
+    """Give when a gateway with this fault is off."""
+    begin, end = (FAULTS[name].begin * length, FAULTS[name].end * length)
+    if name == "outage":
+        return [Break(begin, end, clean=False)]
+    if name == "unclean-restart":
+        return [Break(begin, begin + _CRASH_S, clean=False)]
+    if name == "restored":
+        return [Break(begin, begin + _RESTORE_S, clean=False, renewed=True)]
+    return [Break(begin, inf, clean=False)] if name == "silent" else []
+
+
+def _link_down(
+    settings: FleetSettings, number: int, faults: tuple[str, ...]
+) -> tuple[tuple[float, float], ...]:
+    """Give when nothing can be sent; other faults of the chain are told apart without that."""
+    if "evictions" in faults:
+        fault = FAULTS["evictions"]
+        return ((fault.begin * settings.length, fault.end * settings.length),)
+    if any(FAULTS[name].group == "chain" for name in faults):
+        return ()
+    dice = chance(settings.seed, number, "link")
+    length = settings.length
+    begins = dice.uniform(0.05, 0.25) * length, dice.uniform(0.62, 0.7) * length
+    return tuple((begin, begin + length * dice.uniform(0.01, 0.03)) for begin in begins)
+
+
+def _ulid(milliseconds: int, dice: random.Random) -> str:
+    number = (milliseconds << 80) | dice.getrandbits(80)
+    return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))

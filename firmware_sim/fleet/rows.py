@@ -1,0 +1,36 @@
+"""An event before it has a number, and the streams of them that lanes are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from sync.format import NO_TAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Row(NamedTuple):
+    """The fields of `sync.format.Event` without `seq`, in their order."""
+
+    time: int
+    clock: bool
+    kind: str
+    source: str | None = None
+    topic: str | None = None
+    name: str | None = None
+    value: float | None = None
+    unit: str | None = None
+    level: str | None = None
+    text: str | None = None
+    qos: int | None = None
+    latency_ms: int | None = None
+    tags: Mapping[str, str] = NO_TAGS
+
+
+Timed = tuple[float, Row]
+"""A true moment, in seconds since the simulation began, and what happened then."""
+
+Stream = Iterator[Timed]
+"""Events in the order of their moments."""

@@ -1,0 +1,190 @@
+"""A lane of a simulated gateway: numbers events, and seals them into a chain of segments.
+
+Seals as a gateway does: at so many events, at such an age, at a clean stop; what was not sealed
+when a gateway crashed is sealed when it is back, or lost with its epoch. Sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from math import fsum, inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from firmware_sim.fleet.settings import DAY_S
+from firmware_sim.fleet.spoiling import newer_minor
+from sync.format import Dropped, Event, SegmentHeader, digest_of, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from firmware_sim.fleet.lives import Run
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.rows import Row, Stream
+
+SEAL_EVENTS: Final = 2_000
+"""Events of a segment at most, as a gateway is set by default."""
+
+EVICTED: Final = "backlog-full"
+"""The reason of what is dropped."""
+
+_SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
+_DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
+_GROWS: Final = 60_000.0  # bytes a day, with good housekeeping
+_FILLS: Final = 300_000_000.0  # bytes a day, without
+_EVERY: Final = 7  # of the segments of a window, one so often is of a newer version
+_EVICT: Final = 0.8  # share of the window after which the backlog is full
+_OLDEST: Final = 0.4  # share of the window of which all segments are evicted then
+
+
+class Content(NamedTuple):
+    """What a segment holds, summed up: events by kind, latencies by level, values by sensor.
+
+    The sums are of (source, name), in millionths, with the count of values.
+    """
+
+    kinds: Counter[str]
+    latencies: dict[int, list[int]]
+    sums: dict[tuple[str, str], tuple[int, int]]
+
+
+class Sealed(NamedTuple):
+    """A segment as the gateway sealed it at a true moment; an `evicted` one is never sent."""
+
+    moment: float
+    header: SegmentHeader
+    data: bytes
+    digest: bytes
+    content: Content
+    evicted: bool
+
+
+class Evicted(NamedTuple):
+    """What a gateway gave up for want of room, at a true moment."""
+
+    moment: float
+    epoch: str
+    lane: str
+    first_seq: int
+    last_seq: int
+
+
+@dataclass
+class LaneSealer:
+    """Seals the events of one lane. After `seal_all`, `evicted` tells what was given up."""
+
+    plan: Plan
+    lane: str
+    evicted: Evicted | None = None
+    _rows: list[Row] = field(default_factory=list)
+    _first_seq: int = 1
+    _previous: bytes = bytes(32)
+    _deadline: float = inf
+    _epoch: str = ""
+    _renewal: float = inf
+    _given_up: list[tuple[int, int]] = field(default_factory=list)
+
+    def seal_all(self, events: Stream) -> Iterator[Sealed]:
+        """Seal all that a gateway would have sealed until the end of the simulation."""
+        self._begin(self.plan.life.runs[0])
+        for moment, row in events:
+            if moment > self._deadline:
+                yield self._seal(self._deadline)
+            if moment >= self._renewal:
+                self._begin(self.plan.life.at(moment))
+            if not self._rows:
+                self._deadline = self._due(moment)
+            self._rows.append(row)
+            if len(self._rows) == SEAL_EVENTS:
+                yield self._seal(moment)
+        if self._rows and self._deadline <= self.plan.settings.length:
+            yield self._seal(self._deadline)
+
+    def _begin(self, run: Run) -> None:
+        """Begin an epoch: its numbers begin with 1; what was not sealed of the last one is lost."""
+        later = [each.on for each in self.plan.life.runs if each.on > run.on and each.renewed]
+        self._epoch, self._renewal = run.epoch, min(later, default=inf)
+        self._rows, self._first_seq, self._previous = [], 1, bytes(32)
+        self._deadline = inf
+
+    def _due(self, moment: float) -> float:
+        """Tell when a draft that begins at `moment` is sealed; infinity if it never will be."""
+        life = self.plan.life
+        due, run = moment + self.plan.settings.seal, life.at(moment)
+        if due <= run.off:
+            return due
+        if run.clean:
+            return run.off
+        back = life.running(run.off + 1e-3)
+        return inf if back >= self._renewal else max(due, back)
+
+    def _seal(self, moment: float) -> Sealed:
+        plan, rows = self.plan, self._rows
+        last = self._first_seq + len(rows) - 1
+        evicted = self._gives_up(moment, last)
+        header = self._header(moment, last)
+        events = [Event(seq, *row) for seq, row in enumerate(rows, start=self._first_seq)]
+        data = encode(header, events)
+        if plan.within("minor-version", moment) and (last // 3) % _EVERY == 0:
+            data = newer_minor(data)
+        sealed = Sealed(moment, header, data, digest_of(data), _content(rows), evicted)
+        self._previous = sealed.digest
+        self._first_seq, self._rows, self._deadline = last + 1, [], inf
+        return sealed
+
+    def _gives_up(self, moment: float, last: int) -> bool:
+        """Tell whether the segment that is sealed now will be evicted, and note when it is."""
+        window = self.plan.window("evictions")
+        if window is None or self.lane != "readings" or moment < window[0]:
+            return False
+        length = window[1] - window[0]
+        if moment < window[0] + _OLDEST * length:
+            self._given_up.append((self._first_seq, last))
+            return True
+        at = window[0] + _EVICT * length
+        if self.evicted is None and moment >= at and self._given_up:
+            first, last = self._given_up[0][0], self._given_up[-1][1]
+            self.evicted = Evicted(at, self._epoch, self.lane, first, last)
+        return False
+
+    def _header(self, moment: float, last: int) -> SegmentHeader:
+        plan = self.plan
+        run = plan.life.at(moment)
+        gone = self.evicted
+        dropped = () if gone is None else (Dropped(gone.first_seq, gone.last_seq, EVICTED),)
+        copied = moment >= plan.copied
+        return SegmentHeader(
+            gateway=plan.name,
+            epoch=self._epoch,
+            lane=self.lane,
+            first_seq=self._first_seq,
+            last_seq=last,
+            previous=self._previous,
+            boot=run.boot[::-1] if copied else run.boot,
+            sealed_at=plan.clock.wall(moment),
+            service_seconds=round(_SERVICE_S + moment, 3),
+            clock=plan.clock.synchronised(moment),
+            firmware="image-7",
+            software=run.version,
+            config_hash=bytes(range(32)),
+            disk_used=_disk(plan, moment),
+            dropped=dropped,
+        )
+
+
+def _disk(plan: Plan, moment: float) -> int:
+    grows = _FILLS if "disk-full" in plan.faults else _GROWS
+    return _DISK + int(grows * moment / DAY_S)
+
+
+def _content(rows: list[Row]) -> Content:
+    """Sum up what the rows say."""
+    latencies: defaultdict[int, list[int]] = defaultdict(list)
+    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        if row.qos is not None and row.latency_ms is not None:
+            latencies[row.qos].append(row.latency_ms)
+        if row.kind == "reading" and row.value is not None:
+            values[row.source or "", row.name or ""].append(row.value)
+    sums = {key: (len(each), round(fsum(each) * 1_000_000)) for key, each in values.items()}
+    return Content(Counter(row.kind for row in rows), dict(latencies), sums)

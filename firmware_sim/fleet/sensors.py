@@ -1,0 +1,159 @@
+"""What the sensors of a gateway say: temperatures that follow the day, meters that count, doors.
+
+Gives the events of the lane `readings`, in their order. Values stay within bounds that no report
+may take for an anomaly, unless that is planted.
+"""
+
+from __future__ import annotations
+
+from heapq import merge
+from math import pi, sin
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.rows import Row
+from firmware_sim.fleet.settings import DAY_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from random import Random
+
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.rows import Stream
+
+
+class Sort(NamedTuple):
+    """A sort of sensor: what its values are called, their unit and decimals.
+
+    Its values go by `swing` around `middle` in a day, up to `noise` beside that, and sensors differ
+    by up to `spread`. `grows` is how much more it says every hour.
+    """
+
+    name: str
+    unit: str | None
+    decimals: int
+    middle: float
+    swing: float
+    noise: float
+    spread: float
+    grows: float = 0.0
+
+
+TEMPERATURE: Final = Sort("temperature", "Cel", 2, 18.0, 6.0, 0.4, 2.0)
+SORTS: Final = (
+    TEMPERATURE,
+    TEMPERATURE,
+    TEMPERATURE,
+    Sort("humidity", "%RH", 1, 55.0, 8.0, 1.5, 4.0),
+    Sort("pressure", "bar", 3, 2.4, 0.1, 0.02, 0.05),
+    Sort("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=1.7),
+    Sort("energy", "kWh", 1, 5_000.0, 0.0, 0.0, 4_000.0, grows=0.9),
+    Sort("door", None, 0, 0.0, 0.0, 0.0, 0.0),
+)
+"""The sensors of each gateway. The last says whether a door is open: 0 or 1."""
+
+SUBJECT: Final = 0
+"""The sensor, by its place in `SORTS`, in which faults of sensors are planted."""
+
+_JITTER: Final = 0.2  # the share by which an interval is shorter or longer
+_UNHEARD: Final = 0.3  # the share of readings that a copy of a gateway does not hear
+_SPIKE: Final = 60.0  # beyond its value, in its unit: ten times what a day brings
+_DOORS: Final = 0.3  # the share of looks at a door between which it was opened or closed
+_ASSURED, _ACKNOWLEDGED = 0.7, 0.9  # shares of readings, the second with the one before
+_LATENCY: Final = (4.0, 0.6)  # of the logarithm of milliseconds in custody: mean and deviation
+
+
+def device(plan: Plan, place: int) -> str:
+    """Name the device of a sensor by its JID; `place` is that in `SORTS`."""
+    return f"{SORTS[place].name}-{place + 1}@{plan.name}/fw"
+
+
+def readings(plan: Plan) -> Stream:
+    """Give all readings that reach the gateway."""
+    sensors = (_sensor(plan, place) for place in range(len(SORTS)))
+    return merge(*sensors, key=itemgetter(0))
+
+
+def _sensor(plan: Plan, place: int) -> Stream:
+    sort = SORTS[place]
+    dice = plan.chance(f"sensor {place}")
+    source, topic = device(plan, place), f"sensors/{sort.name}"
+    wall, synchronised = plan.clock.wall, plan.clock.synchronised
+    scale = 10**sort.decimals
+    value = _door(dice) if sort.name == "door" else _value(plan, place, dice)
+    for moment in _moments(plan, place, dice):
+        qos, latency = _delivery(dice)
+        yield (
+            moment,
+            Row(
+                wall(moment),
+                synchronised(moment),
+                "reading",
+                source,
+                topic,
+                sort.name,
+                round(value(moment) * scale) / scale,
+                sort.unit,
+                qos=qos,
+                latency_ms=latency,
+            ),
+        )
+
+
+def _moments(plan: Plan, place: int, dice: Random) -> Iterator[float]:
+    """Give when the sensor is heard: about as often as the others, while its gateway runs."""
+    silent = plan.window("sensor-silent") if place == SUBJECT else None
+    end = silent[0] if silent else plan.settings.length
+    interval = DAY_S * len(SORTS) / plan.settings.readings
+    moment = dice.uniform(0, interval)
+    for run in plan.life.runs:
+        while moment < run.on:
+            moment += interval
+        last = min(run.off, end)
+        while moment < last:
+            if moment < plan.copied or dice.random() > _UNHEARD:
+                yield moment
+            moment += interval * dice.uniform(1 - _JITTER, 1 + _JITTER)
+
+
+def _value(plan: Plan, place: int, dice: Random) -> Callable[[float], float]:
+    """Make what tells the value at a moment."""
+    sort = SORTS[place]
+    middle = sort.middle + dice.uniform(-sort.spread, sort.spread)
+    phase, noise = dice.uniform(-0.1, 0.1), sort.noise
+
+    def value(moment: float) -> float:
+        at = _frozen(plan, place, moment)
+        day = sort.swing * sin(2 * pi * at / DAY_S + phase)
+        odd = _SPIKE if place == SUBJECT and plan.within("sensor-anomaly", at) else 0.0
+        grown = sort.grows * at / 3_600
+        return middle + day + grown + odd + (dice.uniform(-noise, noise) if at == moment else 0.0)
+
+    return value
+
+
+def _frozen(plan: Plan, place: int, moment: float) -> float:
+    """Give the moment of which a sensor speaks: a flat one always speaks of the same."""
+    if place == SUBJECT and plan.within("sensor-flat", moment):
+        return FAULTS["sensor-flat"].begin * plan.settings.length
+    return moment
+
+
+def _door(dice: Random) -> Callable[[float], float]:
+    is_open = False
+
+    def value(_moment: float) -> float:
+        nonlocal is_open
+        is_open ^= dice.random() < _DOORS
+        return float(is_open)
+
+    return value
+
+
+def _delivery(dice: Random) -> tuple[int, int]:
+    """Give the level of a reading and its milliseconds in custody."""
+    kind = dice.random()
+    if kind < _ASSURED:
+        return 2, int(dice.lognormvariate(*_LATENCY))
+    return (1, int(20 * dice.random())) if kind < _ACKNOWLEDGED else (0, 0)

@@ -1,0 +1,96 @@
+"""The way from a gateway to the centre: what arrives there, when, how often and how well.
+
+Gives what is to lie in files; writes none.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from firmware_sim.fleet.spoiling import SPOILED
+from sync.format import identity_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.sealing import Sealed
+
+_SLOWEST: Final = 4.0  # seconds that an upload takes at most, beside waiting
+_FAREWELL: Final = 10.0  # seconds for which a gateway that stops waits for its last segments
+_BACKLOG: Final = 1.5  # after how many times of sealing a backlog is through, beside what is new
+_LOST: Final = 3  # segments that never arrive, where that is planted
+_AGAIN: Final = 10  # of the segments of a window, one so often arrives twice
+_AGAIN_S: Final = 600.0  # seconds after which it does, at least
+_COPY_S: Final = 3_600.0  # seconds by which a copy's segments are later than the original's
+
+
+class Delivery(NamedTuple):
+    """A file that arrives, `arrived` in ms since 1970 UTC, at `path` below the landing.
+
+    `spoiled` says how, where it is no valid segment.
+    """
+
+    arrived: int
+    path: str
+    data: bytes
+    sealed: Sealed
+    spoiled: str | None = None
+
+
+class Shipper:
+    """Ships the segments of one gateway; `lost` counts those that were lost on the way."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._dice = plan.chance("link")
+        self._spoilings = list(SPOILED)
+        self._seen = 0
+        self.lost = 0
+
+    def ship(self, sealed: Sealed) -> Iterator[Delivery]:
+        """Give all deliveries of a segment: none, one or more."""
+        moment = self._arrival(sealed.moment)
+        if sealed.evicted or moment == inf:
+            return
+        readings = sealed.header.lane == "readings"
+        if readings and self.lost < _LOST and self._plan.within("gap", sealed.moment):
+            self.lost += 1
+            return
+        path = identity_path(sealed.header.identity)
+        if readings and self._spoilings and self._plan.within("corrupt", sealed.moment):
+            yield self._spoiled(sealed, moment, path)
+        if sealed.moment >= self._plan.copied:
+            yield self._delivery(moment + _COPY_S, f"{path}.copy", sealed)
+            return
+        yield self._delivery(moment, path, sealed)
+        if self._plan.within("duplicates", sealed.moment):
+            self._seen += 1
+            if self._seen % _AGAIN == 0:
+                later = moment + _AGAIN_S * self._dice.uniform(1, 10)
+                yield self._delivery(later, f"{path}.again", sealed)
+
+    def _arrival(self, sealed: float) -> float:
+        """Tell when a segment that was sealed at that moment arrives; infinity if never."""
+        moment = sealed + self._dice.uniform(0.2, _SLOWEST)
+        for begin, end in self._plan.link_down:
+            if begin <= moment < end:
+                moment = end + self._dice.uniform(0, _BACKLOG) * self._plan.settings.seal
+        run = self._plan.life.at(moment)
+        if run.clean and run.off <= moment < run.off + _FAREWELL:
+            return moment
+        return self._plan.life.running(moment)
+
+    def _delivery(self, moment: float, path: str, sealed: Sealed) -> Delivery:
+        return Delivery(self._wall(moment), f"{path}.seg", sealed.data, sealed)
+
+    def _spoiled(self, sealed: Sealed, moment: float, path: str) -> Delivery:
+        """Spoil a copy that arrives a second before the whole one, each in another way."""
+        how = self._spoilings.pop(0)
+        data = SPOILED[how](sealed.data, self._dice)
+        return Delivery(self._wall(moment - 1), f"{path}.{how}.seg", data, sealed, how)
+
+    def _wall(self, moment: float) -> int:
+        """Tell a moment by the centre's clock, which is right."""
+        return self._plan.settings.start + round(moment * 1000)

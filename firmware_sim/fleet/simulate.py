@@ -1,0 +1,184 @@
+"""Makes a fleet's segments, gateway by gateway, and the truth about them.
+
+Holds one gateway's arrivals at a time, without their bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from firmware_sim.fleet.fates import Arrival, GatewayTruth
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.logs import logs
+from firmware_sim.fleet.plan import FAULTY, make_plans
+from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer
+from firmware_sim.fleet.sensors import SUBJECT, device, readings
+from firmware_sim.fleet.shipping import Shipper
+from firmware_sim.fleet.signs import QUEUE, sign, signs
+from firmware_sim.fleet.signs import subject as refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.rows import Timed
+    from firmware_sim.fleet.sealing import Sealed
+    from firmware_sim.fleet.settings import FleetSettings
+    from firmware_sim.fleet.shipping import Delivery
+
+VERSION: Final = 1
+"""Version of `truth.json`: raised when a name in it changes its meaning or goes."""
+
+_AFTER_MS: Final = 60_000  # after the end all that was sent has arrived, and nobody is silent yet
+
+
+@dataclass
+class Fleet:
+    """A simulated fleet; `simulate` hands out its files and fills `truth`."""
+
+    settings: FleetSettings
+    gateways: list[GatewayTruth] = field(default_factory=list)
+    planted: list[dict[str, Any]] = field(default_factory=list)
+
+    def simulate(self, write: Callable[[Delivery], None]) -> None:
+        """Make all files, each of which is given to `write`. Raises what that raises."""
+        plans = make_plans(self.settings)
+        faulty = any("version-errors" in plan.faults for plan in plans)
+        for plan in plans:
+            arrivals = []
+            for delivery in _deliveries(plan, faulty=faulty):
+                write(delivery)
+                arrivals.append(_arrival(delivery))
+            truth = GatewayTruth(plan.name)
+            truth.take(arrivals)
+            self.gateways.append(truth)
+            self.planted += planted(plan)
+
+    def truth(self) -> dict[str, Any]:
+        """Give what `truth.json` holds."""
+        settings = self.settings
+        return {
+            "version": VERSION,
+            "seed": settings.seed,
+            "start": _iso(settings.start),
+            "end": _iso(settings.end),
+            "as_of": _iso(settings.end + _AFTER_MS),
+            "days": settings.days,
+            "readings": settings.readings,
+            "heartbeat": settings.heartbeat,
+            "seal": settings.seal,
+            "faults": sorted(settings.faults),
+            "totals": self._totals(),
+            "gateways": [gateway.as_json() for gateway in self.gateways],
+            "planted": self.planted,
+        }
+
+    def _totals(self) -> dict[str, Any]:
+        lanes: dict[str, dict[str, int]] = {}
+        for gateway in self.gateways:
+            for (lane, kind), number in gateway.kinds.items():
+                of = lanes.setdefault(lane, {})
+                of[kind] = of.get(kind, 0) + number
+        rows = [lane.as_json() for gateway in self.gateways for lane in gateway.lanes.values()]
+        return {
+            "gateways": len(self.gateways),
+            "files": sum(gateway.files for gateway in self.gateways),
+            "segments": sum(gateway.segments for gateway in self.gateways),
+            "bad": sum(gateway.bad for gateway in self.gateways),
+            "events": sum(sum(kinds.values()) for kinds in lanes.values()),
+            "lanes": lanes,
+            **{name: sum(row[name] for row in rows) for name in _SUMMED},
+        }
+
+
+_SUMMED: Final = (
+    "expected", "received", "missing", "declared", "unexplained", "repeated", "forks",
+    "chain_breaks",
+)  # fmt: skip
+
+
+def _deliveries(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
+    """Give all that arrives of a gateway, and of a copy of it, lane by lane."""
+    yield from _shipped(plan, faulty=faulty)
+    window = plan.window("clone")
+    if window is not None:
+        copy = replace(plan, copied=window[0])
+        for delivery in _shipped(copy, faulty=faulty):
+            if window[0] <= delivery.sealed.moment < window[1]:
+                yield delivery
+
+
+def _shipped(plan: Plan, *, faulty: bool) -> Iterator[Delivery]:
+    shipper = Shipper(plan)
+    sealer = LaneSealer(plan, "readings")
+    for sealed in sealer.seal_all(readings(plan)):
+        yield from shipper.ship(sealed)
+    told = [] if sealer.evicted is None else [_told(plan, sealer.evicted)]
+    for sealed in chain(
+        LaneSealer(plan, "logs").seal_all(logs(plan, faulty=faulty)),
+        LaneSealer(plan, "system").seal_all(signs(plan, told)),
+    ):
+        yield from shipper.ship(sealed)
+
+
+def _told(plan: Plan, gone: Evicted) -> Timed:
+    """Make the event by which a gateway tells what it gave up."""
+    count = gone.last_seq - gone.first_seq + 1
+    tags = {"epoch": gone.epoch, "lane": gone.lane, "reason": EVICTED}
+    tags |= {"first": str(gone.first_seq), "last": str(gone.last_seq)}
+    return sign(
+        plan, gone.moment, "uplink", "evicted", value=float(count), level="Warning", tags=tags
+    )
+
+
+def _arrival(delivery: Delivery) -> Arrival:
+    sealed: Sealed = delivery.sealed
+    return Arrival(
+        delivery.arrived,
+        delivery.path,
+        sealed.header,
+        sealed.digest,
+        sealed.content,
+        bad=delivery.spoiled is not None,
+    )
+
+
+def planted(plan: Plan) -> Iterator[dict[str, Any]]:
+    """Say what a report must tell of a gateway: a problem of each kind that its faults show."""
+    for name in plan.faults:
+        begin, end = plan.window(name) or (0.0, 0.0)
+        for kind in FAULTS[name].shows or (None,):
+            yield {
+                "fault": name,
+                "kind": kind,
+                "gateway": plan.name,
+                "subject": _subject(plan, name),
+                "from": _iso(plan.settings.start + round(begin * 1000)),
+                "to": _iso(plan.settings.start + round(end * 1000)),
+                "detail": FAULTS[name].about,
+            }
+
+
+def _subject(plan: Plan, fault: str) -> str:
+    """Name what a fault is in: a lane, a sensor, a device, a queue, a version, the gateway."""
+    if fault.startswith("sensor"):
+        return device(plan, SUBJECT).partition("/")[0]
+    named = {
+        "gap": "readings",
+        "evictions": "readings",
+        "corrupt": "readings",
+        "refusals": refused(plan),
+        "repeats": refused(plan),
+        "queue-stuck": QUEUE,
+        "queue-dead": QUEUE,
+        "version-errors": FAULTY,
+    }
+    return named.get(fault, plan.name)
+
+
+def _iso(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds")
