@@ -20,7 +20,8 @@ class Fault:
     """A fault: `about` in words, and its window as shares (0 to 1) of the simulated time.
 
     Faults of one `group` never meet in a gateway; one that is `alone` meets none. `shows` are the
-    kinds of problem that the report must tell of that gateway; none: it must tell of nothing.
+    kinds of problem that the report must tell of that gateway; none: it must tell of nothing. Of
+    those in `OF_THE_FLEET` it tells as of the fleet.
     """
 
     about: str
@@ -37,10 +38,10 @@ FAULTS: Final[dict[str, Fault]] = {
         "time",
         0.0,
         0.4,
-        ("clock_step", "clock_unsynchronised"),
+        ("clock_unsynchronised",),
         alone=True,
     ),
-    "clock-step": Fault("its clock is set by minutes", "time", 0.5, 0.5, ("clock_step",)),
+    "clock-step": Fault("its clock is set by an hour", "time", 0.5, 0.5, ("clock_step",)),
     "clock-unsynchronised": Fault(
         "its clock is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
     ),
@@ -81,9 +82,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "sensor-silent": Fault("a sensor falls silent", "signs", 0.6, 1.0, ("sensor_silent",)),
     "sensor-flat": Fault("a sensor says one value", "signs", 0.3, 1.0, ("sensor_flat",)),
     "sensor-anomaly": Fault(
-        "a sensor says values that cannot be", "signs", 0.2, 0.9, ("sensor_anomaly",)
+        "a sensor says values that cannot be", "signs", 0.7, 0.8, ("sensor_anomaly",)
     ),
-    "refusals": Fault("a device is refused again and again", "signs", 0.5, 0.7, ("refusals",)),
+    "refusals": Fault("a device is refused again and again", "signs", 0.7, 0.95, ("refusals",)),
     "repeats": Fault("a device offers again and again", "signs", 0.2, 0.9, ("repeats",)),
     "version-errors": Fault(
         "a software version logs many errors", "fleet", 0.6, 1.0, ("version_errors",)
@@ -91,6 +92,10 @@ FAULTS: Final[dict[str, Fault]] = {
     "disk-full": Fault("its folder grows to its cap", "disk", 0.0, 1.0, ("disk_full_soon",)),
 }
 """All faults by name."""
+
+OF_THE_FLEET: Final = ("bad_segment", "version_errors")
+"""Kinds of problem that no gateway is named with: a spoiled file may name none, and a version is of
+many."""
 
 
 def spread(faults: Iterable[str], gateways: int, seed: int) -> list[tuple[str, ...]]:

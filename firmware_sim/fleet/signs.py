@@ -5,6 +5,7 @@ Gives the events of the lane `system`, in their order.
 
 from __future__ import annotations
 
+import math
 from heapq import merge
 from itertools import count
 from operator import itemgetter
@@ -132,7 +133,8 @@ def _stuck(plan: Plan) -> Stream:
 
 
 def _depth(plan: Plan, moment: float, depth: int, delivered: int, oldest: float = 30.0) -> Timed:
-    tags = {"ready": str(depth), "locked": "0", "delayed": "0", "dead": "0"}
+    dead = sum(at < moment for at in _hours(plan, "queue-dead"))
+    tags = {"ready": str(depth), "locked": "0", "delayed": "0", "dead": str(dead)}
     tags |= {"oldest_s": f"{oldest if depth else 0:.0f}", "members": "2"}
     tags |= {"delivered": str(delivered), "redelivered": "0", "timeouts": "0"}
     return sign(
@@ -147,13 +149,14 @@ def subject(plan: Plan) -> str:
 
 def _hourly(plan: Plan, fault: str, fields: dict[str, Any]) -> Stream:
     """Tell something every hour while `fault` is at work."""
-    window = plan.window(fault)
-    if window is None:
-        return
-    moment = window[0]
-    while moment < window[1]:
+    for moment in _hours(plan, fault):
         yield sign(plan, moment, source=subject(plan), **fields)
-        moment += 3_600.0
+
+
+def _hours(plan: Plan, fault: str) -> list[float]:
+    """Give the moments, an hour apart, at which something is told of `fault`."""
+    begin, end = plan.window(fault) or (0.0, 0.0)
+    return [begin + 3_600.0 * hour for hour in range(math.ceil((end - begin) / 3_600))]
 
 
 _DEAD_ITEM: Final = {

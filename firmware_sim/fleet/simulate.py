@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from firmware_sim.fleet.fates import Arrival, GatewayTruth
-from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.faults import FAULTS, OF_THE_FLEET
 from firmware_sim.fleet.logs import logs
 from firmware_sim.fleet.plan import FAULTY, make_plans
 from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer
@@ -154,7 +154,7 @@ def planted(plan: Plan) -> Iterator[dict[str, Any]]:
             yield {
                 "fault": name,
                 "kind": kind,
-                "gateway": plan.name,
+                "gateway": "" if kind in OF_THE_FLEET else plan.name,
                 "subject": _subject(plan, name),
                 "from": _iso(plan.settings.start + round(begin * 1000)),
                 "to": _iso(plan.settings.start + round(end * 1000)),
@@ -169,7 +169,6 @@ def _subject(plan: Plan, fault: str) -> str:
     named = {
         "gap": "readings",
         "evictions": "readings",
-        "corrupt": "readings",
         "refusals": refused(plan),
         "repeats": refused(plan),
         "queue-stuck": QUEUE,

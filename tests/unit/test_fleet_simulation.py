@@ -36,8 +36,9 @@ class Sim(NamedTuple):
     fates: Counter[str]
 
     def of(self, fault: str) -> str:
-        """Name the gateway in which a fault is planted."""
-        return str(next(p["gateway"] for p in self.truth["planted"] if p["fault"] == fault))
+        """Name the gateway in which a fault is planted, or what it is in, of the whole fleet."""
+        planted = next(each for each in self.truth["planted"] if each["fault"] == fault)
+        return str(planted["gateway"] or planted["subject"])
 
     def events(self, gateway: str) -> Iterator[Event]:
         for segment in self.accepted:
