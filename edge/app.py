@@ -18,7 +18,7 @@ import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from edge import __version__, answering, config, lineage, timekeeping, upkeep
+from edge import __version__, answering, config, lineage, shipping, timekeeping, upkeep
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers import notices
 from edge.handlers.router import Router
@@ -31,8 +31,7 @@ from edge.store import database, due, events, service
 from edge.store.commit import Bounds, Store
 from edge.store.events import NewEvent
 from edge.upstream import Facts, StoreBacklog
-from sync.format import EnrolmentError, read_enrolment
-from sync.uplink import BacklogUnavailable, BatchLimits, HttpsTransport, Sealer, Uploader
+from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -226,12 +225,14 @@ class App:
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
     ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        transport = self._transport()
+        road = shipping.road(self._folder, settings, backlog, lambda: clock().wall / 1000)
         uploader = None
-        if transport is not None:
-            stack.push_async_callback(transport.close)
-            uploader = Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell)
+        if road is not None:
+            stack.push_async_callback(road.transport.close)
+            uploader = shipping.uploader(settings, backlog, road.transport)
             self._drive(stack, uploader.run(), "uploader")
+            if road.renewal is not None:
+                self._drive(stack, road.renewal.run(), "renewal")
         sealer = Sealer(
             settings.gateway.domain,
             backlog,
@@ -254,22 +255,6 @@ class App:
             software=f"fieldpost {__version__}",
             config_hash=hashlib.sha256(text).digest(),
         )
-
-    def _transport(self) -> HttpsTransport | None:
-        name = self._settings.uplink.enrolment
-        if not name:
-            return None
-        try:
-            enrolment = read_enrolment(self._folder / name)
-            transport = HttpsTransport(enrolment)
-        except FileNotFoundError as error:
-            raise ConfigError(f"uplink.enrolment: {error.filename} does not exist") from error
-        except (EnrolmentError, OSError) as error:
-            raise ConfigError(f"uplink.enrolment: {error}") from error
-        domain = self._settings.gateway.domain
-        if enrolment.gateway != domain:
-            raise ConfigError(f"uplink.enrolment is for {enrolment.gateway}, and this is {domain}")
-        return transport
 
     def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:
         """Let a task run until the stop; if it fails, the gateway does."""
@@ -302,7 +287,7 @@ class App:
             event = NewEvent("system", name=upkeep.STOP)
             await upkeep.record(store, tally, event, run, self._settings.limits)
             await sealer.flush()
-            if self._settings.uplink.enrolment:
+            if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), FAREWELL)
         except (StoreError, BacklogUnavailable) as error:

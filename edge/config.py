@@ -23,6 +23,9 @@ from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
 
+LEAST_BANDWIDTH: Final = 2_048
+"""Bytes a second: twice what the centre's receiver expects of a body in the long run."""
+
 
 class Address(NamedTuple):
     """Where to listen: a host name or IP address (IPv6 without its brackets) and a TCP port."""
@@ -136,6 +139,10 @@ def _check_uplink(config: Config) -> None:
     uplink = config.uplink
     if uplink.folder and uplink.enrolment:
         raise ConfigError("uplink.folder and uplink.enrolment are two ways: choose one")
+    if 0 < uplink.bandwidth < LEAST_BANDWIDTH:
+        raise ConfigError(
+            f"uplink.bandwidth: 0, or {LEAST_BANDWIDTH} and more; below, the centre gives bodies up"
+        )
     if uplink.readings_share + uplink.logs_share >= 1:
         raise ConfigError("uplink.readings_share and uplink.logs_share leave nothing for the rest")
     if config.web.listen:

@@ -137,13 +137,18 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     folder: Annotated[
         str,
         option(
-            "A folder to write segments to in place of the network: a mounted share, a stick."
+            "A folder to write segments to in place of the network, as path or file:///PATH: a"
+            " mounted share, a stick. It is there, and marked by a file `fieldpost-segments` in it;"
             " `enrolment` stays empty then."
         ),
     ] = ""
     bandwidth: Annotated[
         int,
-        option("What uploads take of the link at most; 0: all of it.", "bytes a second", ge=0),
+        option(
+            "What uploads take of the link at most, 2048 or more; 0: all of it.",
+            "bytes a second",
+            ge=0,
+        ),
     ] = 0
     live_share: Annotated[
         float,

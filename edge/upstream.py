@@ -45,6 +45,10 @@ NOT_SEALED: Final = "not-sealed"
 """Why a range was dropped that no segment can hold when its epoch ends."""
 
 
+_GOOD: Final = frozenset({"shipping", "certificate-renewed"})
+"""Notices that tell of nothing wrong."""
+
+
 class StoreBacklog:
     """The store, as `sync.uplink.Backlog` asks for it."""
 
@@ -125,7 +129,7 @@ class StoreBacklog:
 
     async def tell(self, notice: Notice) -> None:
         """Log what the uplink has to say."""
-        level = "Informational" if notice.name == "shipping" else "Warning"
+        level = "Informational" if notice.name in _GOOD else "Warning"
         await self._run(lambda tx: _log(tx, notice.name, level, notice.text))
 
     async def _run(self, unit: Callable[[Transaction], T]) -> T:

@@ -7,6 +7,7 @@ from sync.uplink.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
 from sync.uplink.bell import Bell
 from sync.uplink.client import HttpsLimits
+from sync.uplink.folder import FolderTransport, parse_folder
 from sync.uplink.https import HttpsTransport
 from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Outcome, Refused
 from sync.uplink.ports import (
@@ -23,7 +24,9 @@ from sync.uplink.ports import (
     Transport,
     Waiting,
 )
+from sync.uplink.renewal import Renewal
 from sync.uplink.sealer import Sealer, header_of
+from sync.uplink.turns import Turns
 from sync.uplink.uploader import Uploader
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "Denied",
     "Draft",
     "Facts",
+    "FolderTransport",
     "GatewayState",
     "Head",
     "HttpsLimits",
@@ -47,13 +51,16 @@ __all__ = [
     "Order",
     "Outcome",
     "Refused",
+    "Renewal",
     "Seal",
     "Sealer",
     "Tell",
     "Transport",
+    "Turns",
     "Uploader",
     "WaitUntil",
     "Waiting",
     "decide",
     "header_of",
+    "parse_folder",
 ]

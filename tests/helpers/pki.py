@@ -17,10 +17,36 @@ if TYPE_CHECKING:
 
 
 class LoopbackPki(NamedTuple):
-    """A certificate authority's PEM text, and a server's context for 127.0.0.1 under it."""
+    """A certificate authority's PEM text, a server's context for 127.0.0.1 under it, and its key.
+
+    The server asks for a client's certificate, and does without.
+    """
 
     ca: str
     server: ssl.SSLContext
+    key: ec.EllipticCurvePrivateKey
+
+    def sign(self, request: bytes, begins: dt.datetime, ends: dt.datetime) -> bytes:
+        """Return the certificate (PEM) that a request (PEM) asks for."""
+        asked = x509.load_pem_x509_csr(request)
+        names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        issuer = x509.load_pem_x509_certificate(self.ca.encode())
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(asked.subject)
+            .issuer_name(issuer.subject)
+            .public_key(asked.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins)
+            .not_valid_after(ends)
+            .add_extension(names, critical=not list(asked.subject))
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+                critical=False,
+            )
+            .sign(self.key, hashes.SHA256())
+        )
+        return made.public_bytes(serialization.Encoding.PEM)
 
 
 def make_pki(folder: Path, *names: str) -> LoopbackPki:
@@ -52,7 +78,10 @@ def make_pki(folder: Path, *names: str) -> LoopbackPki:
         )
         .sign(ca_key, hashes.SHA256())
     )
-    return LoopbackPki(_pem(ca), _context(folder, certificate, key))
+    server = _context(folder, certificate, key)
+    server.verify_mode = ssl.CERT_OPTIONAL
+    server.load_verify_locations(cadata=_pem(ca))
+    return LoopbackPki(_pem(ca), server, ca_key)
 
 
 def _builder(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sync.format import new_token
+from sync.format import decode, new_token
+from sync.uplink.folder import MARKER
 from tests.helpers.gateway import DOMAIN, Gateway, port_of
 from tests.helpers.processes import Process, start
 
@@ -85,6 +86,23 @@ def test_an_enrolment_without_a_certificate_is_told(tmp_path: Path, body: str) -
     }
     (gateway.folder / "enrolment.json").write_text(json.dumps(fields), "utf-8")
     assert "uplink.enrolment: `ca` is not a certificate" in failure(gateway.folder)
+
+
+def test_a_folder_that_is_none_of_this_machine_is_told(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    gateway.configure(folder="file://server/share")
+    assert "uplink.folder" in failure(gateway.folder)
+
+
+def test_segments_go_into_a_folder_the_closing_event_too(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gateway")
+    gateway.configure(folder=f"file://{tmp_path}/stick")
+    (tmp_path / "stick").mkdir()
+    (tmp_path / "stick" / MARKER).touch()
+    with gateway.run() as process:
+        assert process.terminate() == 0
+    (landed,) = (tmp_path / "stick").rglob("*.seg")
+    assert [event.name for event in decode(landed.read_bytes()).events] == ["start", "stop"]
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server.key"])

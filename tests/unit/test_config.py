@@ -123,6 +123,8 @@ def test_an_unknown_section_is_refused_by_its_name() -> None:
         ("uplink.heartbeat", "nan"),
         ("uplink.segment_age", "inf"),
         ("uplink.segment_events", "65537"),
+        ("uplink.bandwidth", "2047"),
+        ("uplink.live_share", "1.0"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_the_options_name(option: str, value: str) -> None:

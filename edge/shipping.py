@@ -1,0 +1,75 @@
+"""The way to the centre that the configuration names, and what keeps it open.
+
+Chooses and puts together; how segments travel is `sync.uplink`'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from edge.errors import ConfigError
+from sync.format import Enrolment, EnrolmentError, read_enrolment
+from sync.uplink import (
+    FolderTransport,
+    HttpsLimits,
+    HttpsTransport,
+    Renewal,
+    Turns,
+    Uploader,
+    parse_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from edge.config import Config
+    from edge.upstream import StoreBacklog
+    from sync.uplink import Transport
+
+
+class Road(NamedTuple):
+    """A transport, and who looks after its certificate, if it may have one."""
+
+    transport: Transport
+    renewal: Renewal | None = None
+
+
+def road(
+    folder: Path, settings: Config, backlog: StoreBacklog, wall: Callable[[], float]
+) -> Road | None:
+    """Return the way to the centre, None if segments stay here. Raises `ConfigError`.
+
+    `wall` tells seconds since 1970.
+    """
+    uplink = settings.uplink
+    if uplink.folder:
+        try:
+            return Road(FolderTransport(parse_folder(uplink.folder, folder)))
+        except ValueError as error:
+            raise ConfigError(f"uplink.folder: {error}") from None
+    if not uplink.enrolment:
+        return None
+    path = folder / uplink.enrolment
+    enrolment, transport = _https(path, settings)
+    return Road(transport, Renewal(path, enrolment, transport, tell=backlog.tell, now=wall))
+
+
+def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> Uploader:
+    """Return the loop that ships."""
+    turns = Turns(settings.uplink.live_share)
+    return Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell, turns=turns)
+
+
+def _https(path: Path, settings: Config) -> tuple[Enrolment, HttpsTransport]:
+    try:
+        enrolment = read_enrolment(path)
+        transport = HttpsTransport(enrolment, HttpsLimits(bandwidth=settings.uplink.bandwidth))
+    except FileNotFoundError as error:
+        raise ConfigError(f"uplink.enrolment: {error.filename} does not exist") from error
+    except (EnrolmentError, OSError) as error:
+        raise ConfigError(f"uplink.enrolment: {error}") from error
+    domain = settings.gateway.domain
+    if enrolment.gateway != domain:
+        raise ConfigError(f"uplink.enrolment is for {enrolment.gateway}, and this is {domain}")
+    return enrolment, transport

@@ -1,0 +1,172 @@
+"""A gateway's certificate, made anew by the centre before it ends.
+
+Looks once a day. The new key is made here and never leaves; the enrolment file is written whole,
+and what it says is shown from the next connection on. A certificate that has ended is shown no more
+where there is a token, which does instead. `cryptography` is imported when the first look is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from sync.format import EnrolmentError, read_enrolment, write_enrolment
+from sync.uplink.client import client_context
+from sync.uplink.outcomes import Outcome
+from sync.uplink.telling import Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from sync.format import Enrolment
+    from sync.uplink.ports import Tell
+
+DAY: Final = 86_400.0
+"""Seconds between two looks: a third of a certificate's life has many of them."""
+
+LEFT: Final = 1 / 3
+"""The part of its life that a certificate has left when it is made anew: time for a link that is
+down, and for a person to mend what is wrong."""
+
+
+class Life(NamedTuple):
+    """From when to when a certificate is good, in seconds since 1970 UTC."""
+
+    begins: float
+    ends: float
+
+
+def is_due(life: Life, now: float) -> bool:
+    """Tell whether a certificate has less than its third left."""
+    return life.ends - now < (life.ends - life.begins) * LEFT
+
+
+class Certifier(Protocol):
+    """Who has certificates made, and shows them: `HttpsTransport`."""
+
+    async def certify(self, request: bytes) -> bytes | Outcome:
+        """Have a certificate made for a request (both PEM)."""
+        ...
+
+    def use(self, enrolment: Enrolment) -> None:
+        """Show another certificate from now on. Raises `EnrolmentError`."""
+        ...
+
+
+class Failure(Exception):
+    """No new certificate this time; the text goes into a notice."""
+
+
+class Renewal:
+    """Keeps the certificate of the enrolment in the file `path` good.
+
+    `now` tells seconds since 1970; `tell` gets a notice `certificate-renewed`, or
+    `certificate-failed` at each look that was in vain.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        enrolment: Enrolment,
+        certifier: Certifier,
+        *,
+        tell: Tell,
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._path = path
+        self._enrolment = enrolment
+        self._certifier = certifier
+        self._teller = Teller(tell)
+        self._now = now
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Look once a day, until cancelled; a gateway without a certificate has nothing to do."""
+        while self._enrolment.certificate:
+            await self._teller.catch_up()
+            try:
+                await self._look()
+            except (Failure, EnrolmentError, OSError) as error:
+                await self._teller.say("certificate-failed", str(error))
+            await self._sleep(DAY)
+
+    async def _look(self) -> None:
+        life = await asyncio.to_thread(life_of, self._enrolment.certificate)
+        now = self._now()
+        if not is_due(life, now):
+            return
+        if life.ends <= now and self._enrolment.token:
+            self._certifier.use(replace(self._enrolment, certificate="", key=""))
+        key, request = await asyncio.to_thread(make_request, self._enrolment.gateway)
+        answer = await self._certifier.certify(request)
+        if not isinstance(answer, bytes):
+            raise Failure(getattr(answer, "text", "the centre gave no certificate"))
+        renewed = await asyncio.to_thread(self._take, answer, key)
+        self._certifier.use(renewed)
+        self._enrolment = renewed
+        await self._teller.say("certificate-renewed", "the gateway has a new certificate")
+
+    def _take(self, answer: bytes, key: str) -> Enrolment:
+        """Check what the centre made, and write the file."""
+        if read_enrolment(self._path) != self._enrolment:
+            raise Failure("the enrolment file is another by now: it is used from the next start on")
+        try:
+            certificate = answer.decode("ascii")
+            renewed = replace(self._enrolment, certificate=certificate, key=key)
+            fits(renewed, self._now())
+        except (ValueError, EnrolmentError, ssl.SSLError) as error:
+            raise Failure(f"the centre's answer is no certificate for us: {error}") from None
+        write_enrolment(self._path, renewed)
+        return renewed
+
+
+def life_of(certificate: str) -> Life:
+    """Return the life of a certificate (PEM). Raises `EnrolmentError`."""
+    from cryptography import x509
+
+    try:
+        read = x509.load_pem_x509_certificate(certificate.encode())
+    except ValueError:
+        raise EnrolmentError("`certificate` cannot be read") from None
+    return Life(read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp())
+
+
+def make_request(gateway: str) -> tuple[str, bytes]:
+    """Make a key, and the request for its certificate (both PEM, the key as PKCS #8)."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(gateway)]), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return text.decode(), request.public_bytes(serialization.Encoding.PEM)
+
+
+def fits(enrolment: Enrolment, now: float) -> None:
+    """Check that a certificate is for its key and its gateway, and that none is due again at once.
+
+    Raises `ValueError` or `EnrolmentError`.
+    """
+    from cryptography import x509
+
+    client_context(enrolment)
+    read = x509.load_pem_x509_certificate(enrolment.certificate.encode())
+    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
+        raise ValueError("it names another gateway")
+    if is_due(life_of(enrolment.certificate), now):
+        raise ValueError("it ends too soon")
