@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import sensors
+from sync.central.reports.sensors import DAILY, DAILY_LIVES, FLOOR_S, LATE_S, TIMES
+from sync.central.tables import SEGMENTS
+from tests.helpers.small_tables import at, events, table, told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOW = 54_000
+"""When every gateway told something last: fifteen hours after START, on the next day."""
+
+
+def read(sensor: str, times: Iterable[float], gateway: str = "gw") -> list[dict[str, Any]]:
+    return [
+        {
+            "gateway": gateway,
+            "epoch": "E1",
+            "lane": "readings",
+            "seq": int(when),
+            "time": at(when),
+            "kind": "reading",
+            "source": f"{sensor}@gw/fw",
+            "topic": "hall",
+            "name": sensor,
+        }
+        for when in times
+    ]
+
+
+def system(gateway: str, when: float, name: str = "heartbeat") -> dict[str, Any]:
+    return {
+        "gateway": gateway,
+        "epoch": "E1",
+        "lane": "system",
+        "seq": int(when),
+        "time": at(when),
+        "kind": "system",
+        "name": name,
+    }
+
+
+def segment(gateway: str, first: int, last: int, sealed: float, lag: float = 1) -> dict[str, Any]:
+    return {
+        "gateway": gateway,
+        "epoch": "E1",
+        "lane": "readings",
+        "first_seq": first,
+        "last_seq": last,
+        "sealed_at": at(sealed),
+        "arrived": at(sealed + lag),
+        "fate": "accepted",
+    }
+
+
+GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up")
+
+EVENTS = [
+    *(system(gateway, NOW) for gateway in GATEWAYS),
+    *read("falls", range(0, 600, 60)),
+    *read("beyond", range(NOW - 600 * 20, NOW - 599, 600)),
+    *read("jitter", [when + 20 * (when % 3) for when in range(0, NOW - 60, 61)]),
+    *read("slow", [0, 10800, 21600, 32400, 43200, 43200.5, NOW]),
+    *read("edge", range(int(NOW - FLOOR_S) - 600, int(NOW - FLOOR_S) + 1, 60)),
+    *read("new", [0, 60, 120, 180, 240]),
+    *(row for each in GATEWAYS[1:] for row in read("falls", range(0, 600, 60), each)),
+    system("restarted", NOW - 800, "start"),
+    system("set", NOW - 800, "clock_stepped"),
+    system("old-hole", 3000, "start"),
+    {**read("late", [900], "late")[0], "seq": 901},
+]
+
+HELD = [
+    segment("hole", 1, 5, 400),
+    segment("hole", 7, 9, NOW - 800),
+    segment("old-hole", 1, 5, 400),
+    segment("old-hole", 7, 9, NOW - 1000),
+    segment("late", 1, 5, 900, NOW - 900),
+    segment("caught-up", 1, 5, 900, NOW - 900 - 3 * LATE_S),
+    {**segment("caught-up", 1, 5, NOW), "lane": "system"},
+    {**segment("caught-up", 9, 9, NOW), "fate": "fork"},
+]
+
+
+def test_silent_is_what_told_nothing_for_long_and_nothing_else(spark: SparkSession) -> None:
+    rows = events(spark, EVENTS)
+    held = table(spark, SEGMENTS, HELD)
+    report = sensors.sensors(DAILY.compute(rows), DAILY_LIVES.compute(rows), held)
+    assert report.schema.simpleString() == sensors.SCHEMA.simpleString()
+    names = ("gateway", "sensor", "state", "readings", "interval_s", "limit_s", "silence_s")
+    found = {row[:2]: row[2:] for row in told(report, *names)}
+    gone = NOW - 540
+    assert found == {
+        ("gw", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
+        ("caught-up", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
+        ("old-hole", "hall falls"): ("silent", 10, 60, FLOOR_S, gone),
+        ("gw", "hall new"): ("unknown", 5, None, None, NOW - 240),
+        ("restarted", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
+        ("set", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
+        ("hole", "hall falls"): ("unknown", 10, 60, FLOOR_S, gone),
+        ("gw", "hall beyond"): ("ok", 20, 600, 600 * TIMES, 600),
+        ("gw", "hall jitter"): (
+            "ok",
+            885,
+            pytest.approx(61, abs=20),
+            FLOOR_S,
+            pytest.approx(60, abs=60),
+        ),
+        ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * TIMES, 0),
+        ("gw", "hall edge"): ("ok", 11, 60, FLOOR_S, FLOOR_S),
+        ("late", "hall falls"): ("ok", 10, 60, FLOOR_S, 360),
+        ("late", "hall late"): ("unknown", 1, None, None, 0),
+    }
