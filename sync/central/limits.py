@@ -67,7 +67,30 @@ class ReceiverLimits:
     """Seconds a client is asked to wait when the receiver is busy: some bodies are through then."""
 
     retry_after_full_s: int = 300
-    """Seconds a client is asked to wait when the disk is full: a person has to act."""
+    """Seconds a client is asked to wait when there is no room: a person has to act."""
+
+    requests_per_s: float = 100.0
+    """Requests of one gateway a second, over the window: two for each segment of a backlog, at the
+    pace of a fast disk; only one that repeats itself is slowed."""
+
+    bytes_per_s: float = 16 * 1024 * 1024
+    """Bytes of one gateway a second, over the window: more than its link has, and a fraction of
+    what the centre's has. `serve --rate` sets it."""
+
+    rate_window_s: float = 60.0
+    """Seconds over which the two are allowed at once: who was cut off comes in a rush."""
+
+    reserve_bytes: int = 512 * 1024 * 1024
+    """Bytes of the disk that stay free: the ingest needs them to take segments into the tables, and
+    a system whose disk is full does worse than one that refuses. `serve --reserve` sets it."""
+
+    landing_bytes: int | None = None
+    """Bytes that the landing may hold, None for what the disk has: an ingest that does not run is
+    noticed before. `serve --landing-cap` sets it."""
+
+    measure_every_s: float = 60.0
+    """Seconds between two looks at what the landing holds, if that is bounded: the ingest makes
+    room at that pace, and a look costs a second for 100,000 files."""
 
     partials_per_gateway: int = 4
     """Cut bodies of a gateway whose beginnings are kept: one for each that it may send at once.

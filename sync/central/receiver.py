@@ -24,6 +24,7 @@ from sync.central.gateways import Gateways
 from sync.central.heads import Head, heads
 from sync.central.landing import Outcome
 from sync.central.logs import tell
+from sync.central.rates import Rate
 from sync.central.refusal import Refusal
 from sync.format import Identity, SegmentError, parse_identity
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from sync.central.incoming import Incoming
     from sync.central.landing import Landed, Landing
     from sync.central.limits import ReceiverLimits
+    from sync.central.room import Room
     from sync.central.threads import Threads
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -56,6 +58,7 @@ class Receiver:
         folder: FleetFolder,
         landing: Landing,
         bodies: Bodies,
+        room: Room,
         limits: ReceiverLimits,
         in_thread: Threads,
     ) -> None:
@@ -65,6 +68,9 @@ class Receiver:
         self._bodies = bodies
         self._limits = limits
         self._in_thread = in_thread
+        self._room = room
+        self._requests = Rate(limits.requests_per_s, limits.rate_window_s)
+        self._bytes = Rate(limits.bytes_per_s, limits.rate_window_s)
 
     def application(self) -> web.Application:
         """The routes, with every refusal turned into its answer."""
@@ -105,6 +111,8 @@ class Receiver:
     async def _put(self, request: web.Request) -> web.Response:
         identity = await self._authorised(request)
         body = announced(request, self._limits.body_bytes)
+        self._charge(self._bytes, identity.gateway, body.length)
+        await self._in_thread(self._room.check, body.length)
         async with self._bodies.receiving(request, identity.gateway, body) as incoming:
             landed = await self._in_thread(self._land, incoming, identity, body.body_sum)
         if landed.outcome is Outcome.OTHER:
@@ -156,7 +164,14 @@ class Receiver:
             raise Refusal(401, "token", "no enrolled gateway has this token")
         if gateway != request.match_info["gateway"]:
             raise Refusal(403, "gateway", "a gateway writes its own segments alone")
+        self._charge(self._requests, gateway, 1)
         return gateway
+
+    def _charge(self, rate: Rate, gateway: str, cost: float) -> None:
+        """Refuse a gateway that asks for too much in a while."""
+        wait_s = rate.take(gateway, cost)
+        if wait_s:
+            raise Refusal(429, "rate", "this gateway asks for too much", wait_s)
 
     def _land(self, incoming: Incoming, identity: Identity, body_sum: bytes) -> Landed:
         """Check a whole body and land it under the name of its own header; runs in a thread."""
@@ -170,7 +185,7 @@ class Receiver:
 
     def _storage(self, error: OSError) -> Refusal:
         if error.errno in _FULL:
-            text = "the centre's disk is full"
+            text = "the centre has no room"
             return Refusal(507, "full", text, self._limits.retry_after_full_s)
         return self._bodies.busy("storage", "the centre cannot store anything just now")
 

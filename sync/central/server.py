@@ -29,6 +29,7 @@ from sync.central.partial import PartialBound, Partials
 from sync.central.pki import Authority
 from sync.central.receiver import Receiver
 from sync.central.repeating import repeated
+from sync.central.room import Room
 from sync.central.threads import Threads
 
 if TYPE_CHECKING:
@@ -116,14 +117,16 @@ async def listening(
     """
     landing = Landing(folder, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
     partials = Partials(folder, PartialBound(limits.partials_per_gateway, limits.partial_age_s))
+    room = Room(folder, limits.reserve_bytes, limits.landing_bytes)
     for fault in Gateways(folder).survey().faults:
         tell(logging.ERROR, "damaged", text=fault)
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
         in_thread = Threads(pool)
         bodies = Bodies(landing, partials, limits, in_thread)
-        receiver = Receiver(folder, landing, bodies, limits, in_thread)
+        receiver = Receiver(folder, landing, bodies, room, limits, in_thread)
         async with (
             repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
+            repeated(room.measure, limits.measure_every_s, "measure"),
             _served(receiver, bodies, listen, chain, limits) as address,
         ):
             yield address
@@ -180,6 +183,7 @@ async def serve(
     folder: FleetFolder,
     listen: Listen,
     chain: Chain,
+    limits: ReceiverLimits,
     ready: Callable[[tuple[str, int]], None],
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
@@ -187,7 +191,6 @@ async def serve(
     `ready` is called with the address once it is listened on. The certificate of the centre's own
     authority is renewed while it runs. Raises FleetError when the receiver cannot start.
     """
-    limits = ReceiverLimits()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -100,7 +100,7 @@ class Client:
         return await self.send("PUT", f"/v1/segments/{identity_path(called)}", headers, data)
 
     async def head(self, name: Identity | None = None, data: bytes | None = None) -> Answer:
-        """Ask for a segment by its own gateway's token, and how much of the body `data` is there."""
+        """Ask for a segment by its gateway's token, and how much of the body `data` is there."""
         called = name or identity()
         headers = {"Authorization": f"Bearer {self.tokens[called.gateway]}"}
         if data is not None:

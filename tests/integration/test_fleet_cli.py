@@ -155,6 +155,8 @@ def test_another_authority_can_be_named(
         ("serve", "--listen", ":1"),
         ("serve", "--listen", "127.0.0.1:65536"),
         ("serve", "--key", "/dev/null"),
+        ("serve", "--rate", "0"),
+        ("serve", "--reserve", "-1"),
         ("nonsense",),
     ],
 )
@@ -201,11 +203,14 @@ async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign" / "pki"
     with start(
         *("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"),
+        *("--rate", "1000", "--reserve", "0", "--landing-cap", str(2 * len(segment()) - 1)),
         *("--certificate", foreign / "server.pem", "--key", foreign / "server.key"),
     ) as process:
         address = process.host_port("https")
         async with client(address, tokens, foreign / "ca.pem") as connected:
             assert (await connected.put(segment())).status == 201
+            full = await connected.put(segment(identity(4, 6)), identity(4, 6))
+            assert full.status == 507, "the landing has its cap"
         assert process.terminate() == 0
 
 

@@ -24,9 +24,16 @@ TOTAL = len(DATA)
 OFFSET = "x-fieldpost-offset"
 
 
+def partial(centre: Centre) -> Path:
+    """Where the beginning of the body lies."""
+    return centre.folder.incoming / "partial" / GATEWAY / f"{hashlib.sha256(DATA).hexdigest()}.part"
+
+
 @pytest.fixture
 async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
-    async with running_centre(tmp_path / "fleet", ReceiverLimits(linger_s=0.1)) as running:
+    async with running_centre(
+        tmp_path / "fleet", ReceiverLimits(linger_s=0.1, buffer_bytes=1)
+    ) as running:
         yield running
 
 
@@ -36,9 +43,16 @@ async def cut(centre: Centre, data: bytes, length: int = TOTAL, start: int = 0) 
     if start:
         lines.append(f"Content-Range: bytes {start}-{start + length - 1}/{start + length}")
     writer = await begun(centre, lines, data)
-    await until_open(centre, 1)
+    await until_written(centre, start + len(data))
     await close(writer)
     await until_open(centre, 0)
+
+
+async def until_written(centre: Centre, size: int) -> None:
+    """Ask for something else until the body's file has so many bytes, for 10 s at most."""
+    async with asyncio.timeout(10):
+        while not (partial(centre).exists() and partial(centre).stat().st_size == size):
+            await centre.client.head()
 
 
 async def begun(centre: Centre, lines: list[str], data: bytes) -> asyncio.StreamWriter:
@@ -95,9 +109,8 @@ async def test_another_offset_is_416_and_says_which(centre: Centre) -> None:
 
 async def test_a_body_of_which_all_is_there_is_sent_anew(centre: Centre) -> None:
     """A receiver that died between the last byte and the landing leaves such a one."""
-    path = centre.folder.incoming / "partial" / GATEWAY / f"{hashlib.sha256(DATA).hexdigest()}.part"
-    path.parent.mkdir()
-    path.write_bytes(DATA)
+    partial(centre).parent.mkdir()
+    partial(centre).write_bytes(DATA)
     assert await offset(centre) == TOTAL
     assert (await centre.client.put(DATA)).status == 201
     assert centre.files(landed=False) == []

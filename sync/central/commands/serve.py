@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sync.central.folders import FleetFolder
 from sync.central.options import fleet_dir
+
+if TYPE_CHECKING:
+    from sync.central.limits import ReceiverLimits
 
 DEFAULT_LISTEN = "127.0.0.1:8443"
 
@@ -32,7 +37,33 @@ DEFAULT_LISTEN = "127.0.0.1:8443"
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The key of --certificate, PEM.",
 )
-def command(folder: Path, listen: str, certificate: Path | None, key: Path | None) -> None:
+@click.option(
+    "--rate",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Bytes that one gateway may send in a second, in the long run.  [default: 16 MiB]",
+)
+@click.option(
+    "--reserve",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="Bytes of the disk that stay free.  [default: 512 MiB]",
+)
+@click.option(
+    "--landing-cap",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Bytes of segments that may wait for the ingest.  [default: what the disk has]",
+)
+def command(
+    folder: Path,
+    listen: str,
+    certificate: Path | None,
+    key: Path | None,
+    rate: int | None,
+    reserve: int | None,
+    landing_cap: int | None,
+) -> None:
     """Receive segments over HTTPS, until SIGTERM.
 
     Prints one line, `ready https=HOST:PORT`, when gateways can connect.
@@ -50,7 +81,16 @@ def command(folder: Path, listen: str, certificate: Path | None, key: Path | Non
         chain = server.own_chain(fleet)
     else:
         chain = server.Chain(certificate, key)
-    asyncio.run(server.serve(fleet, server.Listen(host, port), chain, _say_ready))
+    limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_bytes=landing_cap)
+    asyncio.run(server.serve(fleet, server.Listen(host, port), chain, limits, _say_ready))
+
+
+def _limits(**given: int | None) -> ReceiverLimits:
+    """The receiver's limits, with those that were given in place of the defaults."""
+    from sync.central.limits import ReceiverLimits
+
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(ReceiverLimits(), **changed)
 
 
 def _address(listen: str) -> tuple[str, int]:
