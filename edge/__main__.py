@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from edge import __version__
+from edge.cli.backup import backup, restore
 from edge.cli.dead import dead
 from edge.cli.device import device
 from edge.cli.events import events
@@ -20,7 +21,7 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, status, events, dead, queue):
+for command in (init, device, run, status, events, dead, queue, backup, restore):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -87,6 +87,30 @@ def staged(place: Path, contents: Mapping[str, Content]) -> Iterator[Callable[[]
                 _delete(making)
 
 
+@contextmanager
+def workshop(place: Path) -> Iterator[Path]:
+    """Give a private folder beside `place`, to make it there and rename it when it is whole.
+
+    What is left of the folder at the end goes. One command at a time works so above `place`. Raises
+    `OSError`, and `SetupError` if another command does not end.
+    """
+    with _alone(place.parent):
+        _sweep(place)
+        making = _beside(place)
+        making.mkdir(mode=PRIVATE_FOLDER)
+        try:
+            yield making
+        finally:
+            if making.exists():
+                _delete(making)
+
+
+def put_new(made: Path, place: Path) -> None:
+    """Rename what was made whole to `place`, where nothing is but an empty folder, durably."""
+    made.rename(place)
+    sync_folder(place.parent)
+
+
 def remove_folder(place: Path) -> None:
     """Remove a folder that `staged` made, if it is there; raises `OSError`."""
     if not _is_there(place):

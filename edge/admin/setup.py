@@ -7,12 +7,11 @@ then renamed.
 from __future__ import annotations
 
 import secrets
-import shutil
 from contextlib import closing
 from pathlib import Path
 
 from edge import config
-from edge.admin import certificates, moment, pki
+from edge.admin import certificates, durable, moment, pki
 from edge.errors import SetupError
 from edge.store import database, epochs, meta
 
@@ -25,20 +24,24 @@ def init(folder: Path, domain: str, *listen: str) -> None:
     config.check_domain(domain)
     text = config.render(domain, *listen)
     config.parse(text.encode())
+    folder = empty(folder)
+    with durable.workshop(folder) as making:
+        _fill(making, domain, text)
+        durable.put_new(making, folder)
+
+
+def empty(folder: Path) -> Path:
+    """Return the whole path of a folder that a gateway may be put in; the one above is made.
+
+    Raises `SetupError` if anything is there already.
+    """
     folder = folder.resolve()
     if folder == Path.cwd():
         raise SetupError(f"{folder} is replaced as a whole: run this in another folder")
     if folder.exists() and any(folder.iterdir()):
         raise SetupError(f"{folder} exists already and is not empty")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    making = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    making.mkdir(mode=0o700)
-    try:
-        _fill(making, domain, text)
-        making.replace(folder)
-    except BaseException:
-        shutil.rmtree(making)
-        raise
+    return folder
 
 
 def _fill(folder: Path, domain: str, text: str) -> None:

@@ -53,7 +53,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("title", sorted(EXAMPLES.keys() - RUN_ELSEWHERE))
-def test_the_examples_work(folder: Path, title: str) -> None:
+def test_the_examples_work(folder: Path, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
     for example in EXAMPLES[title]:
         result = CliRunner().invoke(main, example.split(), env={"FIELDPOST_DIR": str(folder)})
         assert result.exit_code == 0, f"{example}: {result.output}"
@@ -61,6 +62,7 @@ def test_the_examples_work(folder: Path, title: str) -> None:
 
 def test_each_chapter_with_examples_is_known() -> None:
     assert set(EXAMPLES) == {
+        "Backups",
         "How it stands",
         "Messages that could not be delivered",
         "Queues",

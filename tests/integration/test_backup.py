@@ -1,0 +1,43 @@
+"""A gateway that is backed up while it runs, and goes on elsewhere from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge.admin import backup, devices
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import log_in, log_message
+
+
+async def test_a_restored_gateway_goes_on_in_a_new_epoch(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "gw", "pump")
+    place = tmp_path / "gw.backup"
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "pump", PASSWORD) as client:
+            assert await client.assured("m1", log_message(1)) == "received"
+            about = backup.write(gateway.folder, place)
+            assert await client.deliver("m1") == "delivered"
+    before = list(gateway.events())
+    backup.restore(place, tmp_path / "restored")
+    devices.add(tmp_path / "restored", "valve", PASSWORD, trusted=True)
+    gateway.folder = tmp_path / "restored"
+    with gateway.run() as process:
+        async with await log_in(port_of(process), gateway.ca, "pump", PASSWORD) as client:
+            assert await client.deliver("m1") == "delivered", "it was in custody at the backup"
+        process.terminate()
+    after = list(gateway.events())
+    assert {event["epoch"] for event in before} == {about.epoch}
+    old = [event for event in after if event["epoch"] == about.epoch]
+    assert [event["seq"] for event in old if event["lane"] == "system"] == [1]
+    new = [event for event in after if event["epoch"] != about.epoch]
+    assert {event["epoch"] for event in new} == {max(event["epoch"] for event in after)}
+    system = [event for event in new if event["lane"] == "system"]
+    assert [event["name"] for event in system] == ["epoch", "start", "stop"]
+    assert [event["seq"] for event in system] == [1, 2, 3]
+    assert system[0]["tags"] == {"reason": "restored", "before": about.epoch}
+    assert [event["seq"] for event in new if event["lane"] == "logs"] == [1]
+    with gateway.run() as process:
+        port_of(process)
+        process.terminate()
+    again = [event["name"] for event in gateway.events("system")]
+    assert again.count("epoch") == 1, "it is no copy any more"

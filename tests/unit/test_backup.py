@@ -1,0 +1,229 @@
+"""A backup and what is made of it: whole or not at all, marked, and its owner's alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import config
+from edge.__main__ import main
+from edge.admin import backup, devices, setup
+from edge.admin.transactions import changing, reading
+from edge.errors import FieldpostError, SetupError
+from edge.store import database, epochs, events
+from edge.store.events import LOGS, SYSTEM, NewEvent
+
+
+def call(*args: object) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    text = (made / config.FILE_NAME).read_text()
+    (made / config.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
+    (made / "enrol.json").write_text("secret")
+    (made / "enrol.json").chmod(0o600)
+    devices.add(made, "pump1", "pencil", trusted=True)
+    with changing(made) as tx:
+        events.append(tx, LOGS, NewEvent("log", text="kept"))
+    return made
+
+
+def files(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mode & 0o777, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(database.FILE_NAME)
+    }
+
+
+def rows(folder: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All rows of a database, but for the mark."""
+    with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        found = {
+            name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr)  # noqa: S608
+            for (name,) in tables.fetchall()
+        }
+    found["meta"] = [row for row in found["meta"] if row[0] != epochs.COPY]
+    return found
+
+
+def test_what_is_restored_is_what_was_backed_up_but_for_a_mark(
+    folder: Path, tmp_path: Path
+) -> None:
+    place, other = tmp_path / "gw.backup", tmp_path / "other"
+    result = call("backup", place, "--dir", folder)
+    assert result.exit_code == 0, result.output
+    assert result.output == f"{place} has all of gw.example: {place.stat().st_size} bytes\n"
+    assert place.stat().st_mode & 0o777 == 0o600
+    other.mkdir()
+    result = call("restore", place, "--dir", other)
+    assert result.exit_code == 0, result.output
+    assert f"{other} is gw.example as it was at 20" in result.output
+    assert "What happened since is not in it" in result.output
+    assert files(other) == files(folder)
+    assert other.stat().st_mode & 0o777 == 0o700
+    assert rows(other) == rows(folder)
+    with reading(other) as tx:
+        assert epochs.is_copy(tx)
+    with reading(folder) as tx:
+        assert not epochs.is_copy(tx)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gw", "gw.backup", "other"]
+
+
+def test_a_backup_is_one_state_while_others_write(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+
+    class Reading(sqlite3.Connection):
+        """Lets another process write between the steps of the copy."""
+
+        def backup(self, target: sqlite3.Connection, **_options: object) -> None:
+            super().backup(target, pages=1, progress=late)
+
+    def late(_status: int, _left: int, _total: int) -> None:
+        nonlocal steps
+        steps += 1
+        if steps < 20:
+            with changing(folder) as tx:
+                events.append(tx, SYSTEM, NewEvent("system", name="late"))
+
+    def connect(path: Path) -> sqlite3.Connection:
+        return sqlite3.connect(path, isolation_level=None, factory=Reading)
+
+    monkeypatch.setattr(database, "connect_reader", connect)
+    backup.write(folder, tmp_path / "file")
+    monkeypatch.undo()
+    backup.restore(tmp_path / "file", tmp_path / "other")
+    assert steps > 20
+    with reading(tmp_path / "other") as tx:
+        assert events.unsealed(tx, LOGS) == 1
+        assert [row.name for row in events.read(tx, SYSTEM, 0, 100, 10**6)] == []
+
+
+def damaged(place: Path, tmp_path: Path) -> dict[str, Path]:
+    """Make files that are no backup, or not whole any more."""
+    data = place.read_bytes()
+    made = {
+        "empty": b"",
+        "cut": data[: len(data) // 2],
+        "cut-late": data[:-10],
+        "text": b"no archive\n" * 100,
+    }
+    found = {name: tmp_path / name for name in made}
+    for name, path in found.items():
+        path.write_bytes(made[name])
+    return found
+
+
+def test_what_is_damaged_is_not_restored_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    backup.write(folder, place)
+    for name, path in damaged(place, tmp_path).items():
+        result = call("restore", path, "--dir", tmp_path / "other")
+        assert result.exit_code == 1, name
+        assert result.output.startswith("Error: "), name
+        assert result.output.count("\n") == 1, name
+    assert not (tmp_path / "other").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_bit_that_flipped_is_found_or_did_not_matter(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    backup.write(folder, place)
+    data = place.read_bytes()
+    found = 0
+    for number in range(6):
+        at = len(data) * (2 * number + 1) // 12
+        place.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        try:
+            backup.restore(place, tmp_path / str(number))
+        except FieldpostError:
+            found += 1
+        else:
+            assert rows(tmp_path / str(number)) == rows(folder)
+            assert files(tmp_path / str(number)) == files(folder)
+    assert found > 0
+
+
+def archive(place: Path, **members: object) -> Path:
+    with zipfile.ZipFile(place, "w") as file:
+        for name, text in members.items():
+            file.writestr(
+                name.replace("__", "/"), text if isinstance(text, str) else json.dumps(text)
+            )
+    return place
+
+
+ABOUT = {"gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made": 0}
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ({"a.txt": "x"}, "it is no backup of a gateway"),
+        ({"backup.json": {"backup": 2, **ABOUT}}, "another version"),
+        ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or wrong"),
+        ({"backup.json": []}, "missing or wrong"),
+        ({"backup.json": {"backup": 1, **ABOUT}, "..__x": ""}, "no backup has"),
+        ({"backup.json": {"backup": 1, **ABOUT}, "__x": ""}, "no backup has"),
+        ({"backup.json": {"backup": 1, **ABOUT}}, "fieldpost.toml does not exist"),
+    ],
+)
+def test_other_archives_are_refused(tmp_path: Path, members: dict[str, object], why: str) -> None:
+    place = archive(tmp_path / "file", **members)
+    with pytest.raises(FieldpostError, match=why):
+        backup.restore(place, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_database_that_is_not_marked_is_refused(folder: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "file", "w") as file:
+        file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
+        for name in (config.FILE_NAME, database.FILE_NAME):
+            file.write(folder / name, name)
+    with pytest.raises(SetupError, match="not a copy that a backup made"):
+        backup.restore(tmp_path / "file", tmp_path / "other")
+
+
+def test_nothing_that_is_there_is_replaced(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    backup.write(folder, place)
+    before = place.read_bytes()
+    with pytest.raises(SetupError, match="exists already"):
+        backup.write(folder, place)
+    with pytest.raises(SetupError, match="not empty"):
+        backup.restore(place, folder)
+    assert place.read_bytes() == before
+
+
+def test_a_backup_that_finds_no_room_leaves_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = call("backup", tmp_path / "file", "--dir", folder)
+    assert result.exit_code == 1
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
+
+
+def test_an_enrolment_elsewhere_is_asked_to_be_brought_here(folder: Path, tmp_path: Path) -> None:
+    text = (folder / config.FILE_NAME).read_text()
+    (folder / config.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
+    with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
+        backup.write(folder, tmp_path / "file")
