@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 
 from sync.central import tables
 from sync.central.decoding import explode, inspect
-from sync.central.filing import DATA, waiting
+from sync.central.filing import waiting
 from sync.central.ledger import CLAIM, Claim, Fate, Verdict, judge, neighbours
 from sync.central.manifest import Counts, Manifest
-from sync.central.places import LANDING
+from sync.central.places import DATA, LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,16 +10,13 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sync.central.places import ARCHIVE, ASIDE, LANDING, QUARANTINE
+from sync.central.places import ARCHIVE, ASIDE, DATA, LANDING, QUARANTINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from sync.central.manifest import Manifest
     from sync.central.storage import File, Storage
-
-DATA: Final = "data"
-"""The tables' own files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
 
 _KEPT: Final = ("accepted", "duplicate")
 

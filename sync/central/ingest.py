@@ -21,7 +21,7 @@ from sync.central.batch import Batches
 from sync.central.errors import FleetError
 from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Counts
-from sync.central.places import ASIDE, LANDING, Places
+from sync.central.places import ASIDE, CHECKPOINTS, LANDING, Places
 from sync.central.session import BATCH_FILES, reason_of
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ what the checkpoint remembers; what is older is noticed, and read by a new query
 
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a query that was started has told its id: it knows it before its first batch."""
-
-CHECKPOINTS: Final = "checkpoints"
-"""The streams' checkpoints, below the tables' folder; the one with the highest number is in use."""
 
 STEPS: Final = ("began", "judged", "events", "segments", "committed", "ended", "filed")
 """The steps of an ingest in order; all up to `committed` are taken once for each batch."""

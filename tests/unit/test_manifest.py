@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sync.central.errors import FleetError
-from sync.central.manifest import Counts, LocalCommits, Manifest
+from sync.central.manifest import UPKEEP, Counts, LocalCommits, Manifest, live, retired
+from sync.central.storage import LocalStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from sync.central.storage import File
 
 COUNTS = Counts(segments=2, events=7, duplicates=1, quarantined=3)
 
@@ -124,3 +129,41 @@ def test_the_lease_dies_with_its_process(tmp_path: Path) -> None:
 
 def test_counts_add_up() -> None:
     assert Counts(4, 14, 2, 6) == COUNTS + COUNTS
+
+
+def test_what_a_later_step_replaces_is_not_in_the_tables(tmp_path: Path) -> None:
+    batches = [manifest(tmp_path, batch) for batch in (0, 1)]
+    made = manifest(tmp_path, 0, UPKEEP)
+    old = tuple(each.events["2025-11-21"][0] for each in batches)
+    compacted = replace(made, kind="compacted", replaces=old, segments=(), counts=Counts())
+    gone = {"2025-11-21": 7}
+    taken = Manifest(UPKEEP, 1, "b", made.committed_at, (), kind="retired", retired=gone)
+    taken = replace(taken, replaces=made.events["2025-11-21"])
+
+    assert live([*batches, compacted]).events == made.events
+    assert live([taken, compacted, *batches]).events == {}
+    assert live([taken, compacted, *batches]).segments == tuple(
+        each.segments[0] for each in batches
+    )
+    assert retired([compacted, taken, taken]) == {"2025-11-21": 14}
+
+
+def test_a_listing_that_shows_a_step_of_upkeep_shows_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing is no snapshot: it may miss a file that is older than one that it shows."""
+    commits = LocalCommits(tmp_path)
+    assert commits.next_upkeep() == 0
+    made = [manifest(tmp_path, number, UPKEEP) for number in range(3)]
+    for each in made:
+        commits.commit(each)
+    files = LocalStorage.files
+
+    def late(storage: LocalStorage, folder: str = "", suffix: str = "") -> Iterator[File]:
+        found = files(storage, folder, suffix)
+        return (file for file in found if not file.path.endswith("/1.json"))
+
+    monkeypatch.setattr(LocalStorage, "files", late)
+    assert list(commits.manifests()) == made
+    assert commits.next_upkeep() == 3
+    assert list(commits.unfiled()) == []

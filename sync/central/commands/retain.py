@@ -1,0 +1,94 @@
+"""`fieldpost-fleet retain`: takes away what is older than it has to be kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sync.central.folders import FleetFolder
+from sync.central.options import fleet_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sync.central.upkeep import Retained
+
+_DAYS = click.IntRange(min=1)
+
+
+@click.command()
+@fleet_dir
+@click.option("--events", type=_DAYS, metavar="DAYS", help="Keep events of so many days.")
+@click.option(
+    "--archive", type=_DAYS, metavar="DAYS", help="Keep segments that arrived in so many days."
+)
+@click.option(
+    "--quarantine", type=_DAYS, metavar="DAYS", help="Keep refused files of so many days."
+)
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
+def command(
+    folder: Path,
+    events: int | None,
+    archive: int | None,
+    quarantine: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Take old days of events, old segments and old refused files away; what is not named stays.
+
+    Removes what attempts that were cut off have left, too. Waits at most 10 minutes for an ingest
+    that is at work.
+    """
+    from sync.central.manifest import Commits
+    from sync.central.places import Places
+    from sync.central.session import spark_session, spark_told
+    from sync.central.upkeep import Keep, retain
+
+    fleet = FleetFolder(folder)
+    fleet.require()
+    places = Places.of(fleet)
+    log = None if verbose else fleet.tables / "retain.log"
+    with spark_told(log), contextlib.ExitStack() as stack:
+        found = retain(
+            lambda: stack.enter_context(spark_session("fieldpost-retain")),
+            places,
+            Commits(places.tables),
+            Keep(events, archive, quarantine),
+            datetime.now(UTC),
+            dry_run=dry_run,
+        )
+    click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))
+
+
+def _document(found: Retained) -> dict[str, Any]:
+    return {
+        "days": found.days,
+        "event_files": len(found.event_files),
+        "archive": [file.path for file in found.archive],
+        "quarantine": [file.path for file in found.quarantine],
+        "replaced": len(found.rubbish.replaced),
+        "attempts": list(found.rubbish.attempts),
+        "checkpoints": list(found.rubbish.checkpoints),
+    }
+
+
+def _lines(found: Retained, *, dry_run: bool) -> str:
+    days = sorted(found.days)
+    span = f" ({days[0]} to {days[-1]})" if days else ""
+    rows = "" if dry_run else f" with {sum(found.days.values())} rows"
+    stored = sum(file.size for file in (*found.archive, *found.quarantine))
+    rubbish = found.rubbish
+    left = len(rubbish.replaced) + len(rubbish.attempts) + len(rubbish.checkpoints)
+    return (
+        f"{'would take' if dry_run else 'took'} {len(days)} days of events{span}{rows}; "
+        f"{len(found.archive)} files of the archive and {len(found.quarantine)} of the quarantine, "
+        f"{stored} bytes; {left} replaced or abandoned files and folders"
+    )

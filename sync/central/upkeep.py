@@ -1,0 +1,130 @@
+"""What keeps the tables small: compaction and retention, each under the lease, each with a sweep.
+
+The order of things and what is told of them; how each is done is in the modules it calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sync.central.compaction import Compacted, Compaction
+from sync.central.errors import LeaseError
+from sync.central.retention import old_archive, old_days, old_quarantine, retire
+from sync.central.sweep import Rubbish, find_rubbish, require_files, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.manifest import Commits
+    from sync.central.places import Places
+    from sync.central.storage import File
+
+LEASE_WAIT_S: Final = 600.0
+"""Seconds that upkeep waits for an ingest to end: a continuous one pauses between two readings."""
+
+LEASE_POLL_S: Final = 0.5
+"""Seconds between two looks at the lease: shorter than the pause of a continuous ingest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Days that are kept of events, of the archive and of the quarantine; None: for good."""
+
+    events: int | None = None
+    archive: int | None = None
+    quarantine: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a retention took, or would take: rows by day, where they were counted, and files."""
+
+    days: dict[str, int]
+    event_files: tuple[str, ...]
+    archive: tuple[File, ...]
+    quarantine: tuple[File, ...]
+    rubbish: Rubbish
+
+
+@contextlib.contextmanager
+def leased(commits: Commits, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
+    """Hold the lease, once it is free. Raises LeaseError when it is not within `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(commits.lease())
+                break
+            except LeaseError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LEASE_POLL_S)
+        yield
+
+
+def compact(
+    compaction: Compaction,
+    places: Places,
+    commits: Commits,
+    chosen: Callable[[str], bool],
+    *,
+    segments: bool = True,
+    wait_s: float = LEASE_WAIT_S,
+) -> tuple[Compacted, Rubbish]:
+    """Compact the days that are `chosen`, and remove what was replaced long enough ago."""
+    with leased(commits, wait_s):
+        done = compaction.run(chosen, segments=segments)
+        rubbish = find_rubbish(places.tables, commits.manifests(), time.time())
+        sweep(places.tables, rubbish)
+    return done, rubbish
+
+
+def retain(
+    spark: Callable[[], SparkSession],
+    places: Places,
+    commits: Commits,
+    keep: Keep,
+    now: datetime,
+    *,
+    dry_run: bool = False,
+    wait_s: float = LEASE_WAIT_S,
+) -> Retained:
+    """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
+
+    `spark` is called when there are events to count. Raises FileNotFoundError, before anything is
+    changed, when a file is missing that the tables name.
+    """
+    at = now.timestamp()
+    with leased(commits, wait_s):
+        manifests = commits.manifests()
+        require_files(places.tables, manifests)
+        old = old_days(manifests, now, keep.events) if keep.events is not None else None
+        found = Retained(
+            {},
+            old.files if old else (),
+            _old(old_archive, places, at, keep.archive),
+            _old(old_quarantine, places, at, keep.quarantine),
+            find_rubbish(places.tables, manifests, at),
+        )
+        if old and old.days:
+            rows = dict.fromkeys(old.days, 0)
+            found.days.update(
+                rows if dry_run else retire(spark(), places.tables, commits, old, now)
+            )
+        if not dry_run:
+            for file in (*found.archive, *found.quarantine):
+                places.segments.remove(file.path)
+            sweep(places.tables, found.rubbish)
+    return found
+
+
+def _old(
+    choose: Callable[..., list[File]], places: Places, at: float, keep: int | None
+) -> tuple[File, ...]:
+    return () if keep is None else tuple(choose(places.segments, at, keep))
