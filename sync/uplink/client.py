@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from sync.format import Enrolment, EnrolmentError
 from sync.uplink.outcomes import Answer, Later, printable
 from sync.uplink.pacing import Pace, paced
-from sync.uplink.proxies import Proxy, ProxyError, proxy_for
+from sync.uplink.proxies import ProxyError, proxy_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 _MAX_ANSWER: Final = 16 * 1024  # bytes of an answer's body that are read: a certificate has 2,000
 _KEPT: Final = 300.0  # seconds an idle connection is kept: one segment of each lane to the next
-_AT_ONCE: Final = 64 * 1024
-"""Bytes of a body that is sent again at once, whole, when a kept connection turns out to be gone;
-what is larger is worth asking first how much of it has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,16 @@ class HttpsLimits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: `path` begins with a slash."""
+    """What is asked: `path` begins with a slash.
+
+    With `again`, the body is sent again at once when the kept connection turns out to be gone.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: memoryview = field(default_factory=lambda: memoryview(b""))
+    again: bool = True
 
 
 class Client:
@@ -125,7 +126,7 @@ class Client:
             await session.close()
 
     async def _exchange(self, request: Request) -> Answer:
-        data = self._data(request.body)
+        data = self._data(request)
         proxy = proxy_for(self._url)
         if self._stale:
             await self.close()
@@ -143,20 +144,20 @@ class Client:
             headers=headers,
             allow_redirects=False,
             proxy=proxy.url if proxy else None,
-            proxy_auth=_proxy_auth(proxy),
+            proxy_headers=proxy.headers() if proxy else None,
         ) as response:
             answer = await _read(response)
             if response.status >= 300 and isinstance(data, AsyncIterator):
                 response.close()  # the rest of a body that was refused is not sent
             return answer
 
-    def _data(self, body: memoryview) -> io.BytesIO | AsyncIterator[bytes] | None:
-        """A small body as it is; one that has its pace, or is large, in pieces."""
-        if not body:
+    def _data(self, request: Request) -> io.BytesIO | AsyncIterator[bytes] | None:
+        """A body as aiohttp takes it: from a stream of pieces it sends nothing twice."""
+        if not request.body:
             return None
-        if len(body) < _AT_ONCE and not self._pace.rate:
-            return io.BytesIO(body)
-        return paced(body, self._pace, self._clock, self._sleep)
+        if request.again and not self._pace.rate:
+            return io.BytesIO(request.body)
+        return paced(request.body, self._pace, self._clock, self._sleep)
 
     def _open(self) -> aiohttp.ClientSession:
         """Make the session: its one connection is made when it is needed, and kept."""
@@ -168,12 +169,6 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
-
-
-def _proxy_auth(proxy: Proxy | None) -> aiohttp.BasicAuth | None:
-    import aiohttp
-
-    return aiohttp.BasicAuth(proxy.user, proxy.password) if proxy and proxy.user else None
 
 
 async def _read(response: aiohttp.ClientResponse) -> Answer:

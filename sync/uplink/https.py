@@ -113,7 +113,7 @@ class HttpsTransport:
     def _remember(self, waiting: Waiting, outcome: Outcome) -> None:
         if waiting.digest in self._cut:
             self._cut.remove(waiting.digest)
-        if isinstance(outcome, Later):
+        if isinstance(outcome, Later | Denied):
             self._cut.append(waiting.digest)
         else:
             self._first = False
@@ -153,7 +153,8 @@ class HttpsTransport:
         if start:
             every["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
         body = memoryview(waiting.data)[start:]
-        return await self._client.ask(Request("PUT", _path(waiting), every, body))
+        request = Request("PUT", _path(waiting), every, body, again=size < RESUMED)
+        return await self._client.ask(request)
 
 
 def _path(waiting: Waiting) -> str:

@@ -8,6 +8,7 @@ proxy that it cannot use, as if there were none.
 from __future__ import annotations
 
 import ipaddress
+from base64 import b64encode
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -19,6 +20,13 @@ class Proxy(NamedTuple):
     url: str
     user: str = ""
     password: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """Return the header by which it knows us (RFC 7617), none if it does not ask."""
+        if not self.user:
+            return {}
+        pair = b64encode(f"{self.user}:{self.password}".encode()).decode()
+        return {"Proxy-Authorization": f"Basic {pair}"}
 
     def __repr__(self) -> str:
         return f"Proxy({self.url!r})"

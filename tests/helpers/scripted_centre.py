@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class Got(NamedTuple):
-    """A request as it came in; `connection` is the client's address."""
+    """A request as it came in: `connection` is the client's address, `serial` its certificate's."""
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
     connection: object
+    serial: str | None
 
 
 @dataclass
@@ -55,20 +56,22 @@ class Centre:
             return await told(self, request)
         script = self.scripts.popleft() if self.scripts else land
         body = await self._read(request, script)
-        peer = request.transport.get_extra_info("peername") if request.transport else None
+        peer = request.get_extra_info("peername")
+        shown = request.get_extra_info("peercert") or {}
         headers = dict(request.headers)
-        self.got.append(Got(request.method, request.path, headers, body, peer))
+        got = Got(request.method, request.path, headers, body, peer, shown.get("serialNumber"))
+        self.got.append(got)
         self.came.set()
         return await script(self, request)
 
     async def _read(self, request: web.Request, script: Script) -> bytes:
-        """Read the body, or what a `CutAfter` wants of it, behind the beginning that is there."""
+        """Read the body, or what a `Partly` wants of it, behind the beginning that is there."""
         body_sum = request.headers.get("X-Fieldpost-SHA256", "")
         body = self.begun.get(body_sum, b"") if "Content-Range" in request.headers else b""
-        most = script.size if isinstance(script, CutAfter) else 2**30
+        most = script.size if isinstance(script, Partly) else 2**30
         while len(body) < most and (piece := await request.content.read(most - len(body))):
             body += piece
-        if isinstance(script, CutAfter):
+        if isinstance(script, Partly):
             self.begun[body_sum] = body
         return body
 
@@ -104,14 +107,15 @@ async def cut(_centre: Centre, request: web.Request) -> web.StreamResponse:
 
 
 @dataclass(frozen=True)
-class CutAfter:
-    """End the connection when so many bytes of a body are there, and keep them."""
+class Partly:
+    """Do something when so many bytes of a body are there; they are kept."""
 
     size: int
+    then: Script = cut
 
     async def __call__(self, centre: Centre, request: web.Request) -> web.StreamResponse:
-        """See `cut`."""
-        return await cut(centre, request)
+        """See `Script`."""
+        return await self.then(centre, request)
 
 
 async def garbage(_centre: Centre, request: web.Request) -> web.StreamResponse:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sync.format import Enrolment, EnrolmentError, encode, identity_path, new_token
-from sync.uplink import Bell, HttpsLimits, HttpsTransport, Landed, Later, Uploader, Waiting
-from tests.helpers.backlog import Notices, SqliteBacklog
-from tests.helpers.manual_time import ManualTime
+from sync.uplink import HttpsLimits, HttpsTransport, Landed, Later, Waiting
+from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.road import road, seal
 from tests.helpers.scripted_centre import (
     Centre,
     cut,
@@ -28,7 +27,7 @@ from tests.helpers.scripted_centre import (
 from tests.helpers.segments import header, logs, readings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from aiohttp.web import Request, StreamResponse
@@ -49,74 +48,6 @@ def backlog() -> Iterator[SqliteBacklog]:
     made = SqliteBacklog()
     yield made
     made.close()
-
-
-class Road:
-    """An uploader that runs, and what is around it."""
-
-    def __init__(self, backlog: SqliteBacklog, centre: Centre, transport: HttpsTransport) -> None:
-        self.backlog = backlog
-        self.centre = centre
-        self.time = ManualTime()
-        self.notices = Notices(backlog)
-        self.uploader = Uploader(
-            backlog.gateway,
-            backlog,
-            transport,
-            tell=self.notices.tell,
-            chance=lambda: 0.5,
-            bell=Bell(self.time.sleep),
-        )
-
-    async def naps(self, count: int) -> list[float]:
-        """End so many naps, and return how long they would have been."""
-        seconds = []
-        for _ in range(count):
-            nap = await self.time.nap()
-            seconds.append(nap.seconds)
-            nap.end()
-        return seconds
-
-
-@contextlib.asynccontextmanager
-async def road(
-    pki: LoopbackPki,
-    backlog: SqliteBacklog,
-    *scripts: Script,
-    segments: int = 1,
-    limits: HttpsLimits | None = None,
-    enrolment: Enrolment | None = None,
-) -> AsyncIterator[Road]:
-    """Seal segments, start a centre with these scripts, and ship."""
-    for _ in range(segments):
-        await seal(backlog)
-    async with running(pki, backlog.gateway, *scripts) as centre:
-        transport = HttpsTransport(enrolment or centre.enrolment, limits)
-        if enrolment is not None:
-            transport = HttpsTransport(
-                Enrolment(enrolment.gateway, centre.enrolment.url, enrolment.token, enrolment.ca),
-                limits,
-            )
-        made = Road(backlog, centre, transport)
-        task = asyncio.create_task(made.uploader.run())
-        try:
-            yield made
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-            await transport.close()
-
-
-async def seal(backlog: SqliteBacklog, count: int = 5) -> None:
-    """Put one more segment in."""
-    first = backlog.states()[-1][0] + 5 if backlog.states() else 1
-    events = [event._replace(seq=first + place) for place, event in enumerate(readings(count))]
-    backlog.write("readings", events)
-    draft = await backlog.draft("readings", count, 10**9)
-    assert draft is not None
-    data = encode(header(first, first + count - 1, previous=draft.previous), events)
-    assert await backlog.seal(draft, data, data[-32:])
 
 
 async def test_segments_go_out_over_one_connection_the_newest_and_the_oldest_by_turns(

@@ -1,0 +1,184 @@
+"""Bodies that are cut on their way: continued where the centre has them, and landed once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.format import digest_of
+from sync.uplink import Denied, HttpsTransport, Landed, Later, Waiting
+from tests.helpers.backlog import SqliteBacklog
+from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.road import road, seal
+from tests.helpers.scripted_centre import Partly, land, land_and_cut, running, says, silence
+from tests.helpers.segments import header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sync.uplink import Outcome
+    from tests.helpers.scripted_centre import Centre, Script
+
+LARGE = 100_000
+DONE = [(1, "acknowledged")]
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture
+def backlog() -> Iterator[SqliteBacklog]:
+    made = SqliteBacklog()
+    yield made
+    made.close()
+
+
+async def put(
+    pki: LoopbackPki, backlog: SqliteBacklog, *scripts: Script, tries: int = 1
+) -> tuple[list[Outcome], Centre]:
+    """Offer one large segment so often, without an uploader."""
+    data = await seal(backlog, padding=LARGE)
+    waiting = Waiting(header(1, 5).identity, digest_of(data), data)
+    async with running(pki, backlog.gateway, *scripts) as centre:
+        transport = HttpsTransport(centre.enrolment)
+        outcomes = [await transport.put(waiting) for _ in range(tries)]
+        await transport.close()
+    return outcomes, centre
+
+
+def asked(centre: Centre) -> list[tuple[str, str | None]]:
+    """Each request's method, and where its body begins."""
+    ranges = [(got.method, got.headers.get("Content-Range", "")) for got in centre.got]
+    return [(method, text.partition("-")[0].removeprefix("bytes ")) for method, text in ranges]
+
+
+@pytest.mark.parametrize("there", [1, 20_000, 65_536, -1])
+async def test_a_body_is_continued_where_it_was_cut(
+    pki: LoopbackPki, backlog: SqliteBacklog, there: int
+) -> None:
+    data = await seal(backlog, padding=LARGE)
+    there %= len(data)
+    async with road(pki, backlog, land, Partly(there), segments=0) as way:
+        await way.naps(1)
+        await backlog.until(DONE)
+        assert asked(way.centre) == [("HEAD", ""), ("PUT", ""), ("HEAD", ""), ("PUT", str(there))]
+        last = way.centre.got[-1]
+        assert last.headers["Content-Range"] == f"bytes {there}-{len(data) - 1}/{len(data)}"
+        assert last.headers["Content-Length"] == str(len(data) - there)
+        assert last.body == data
+        assert len({got.headers["X-Fieldpost-SHA256"] for got in way.centre.got}) == 1
+        assert way.notices.names() == ["unreachable", "shipping"]
+
+
+@pytest.mark.parametrize("there", [0, None])
+async def test_with_nothing_or_all_of_it_there_it_is_sent_whole(
+    pki: LoopbackPki, backlog: SqliteBacklog, there: int | None
+) -> None:
+    data = await seal(backlog, padding=LARGE)
+    first = Partly(len(data) if there is None else there)
+    async with road(pki, backlog, land, first, segments=0) as way:
+        await way.naps(1)
+        await backlog.until(DONE)
+        assert asked(way.centre)[2:] == [("HEAD", ""), ("PUT", "")]
+        assert way.centre.got[-1].body == data
+
+
+async def test_cut_again_and_again_it_gets_through_in_the_end(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    data = await seal(backlog, padding=LARGE)
+    cuts = [part for size in (30_000, 60_000, 90_000) for part in (land, Partly(size))]
+    async with road(pki, backlog, *cuts, segments=0) as way:
+        await way.naps(3)
+        await backlog.until(DONE)
+        starts = [start for method, start in asked(way.centre) if method == "PUT"]
+        assert starts == ["", "30000", "60000", "90000"]
+        assert way.centre.got[-1].body == data
+
+
+async def test_a_lost_acknowledgement_of_a_large_body_costs_a_question(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    data = await seal(backlog, padding=LARGE)
+    there = says(200, {}, X_Fieldpost_Digest=digest_of(data).hex())
+    async with road(pki, backlog, land, land_and_cut, there, segments=0) as way:
+        await way.naps(1)
+        await backlog.until(DONE)
+        assert [method for method, _ in asked(way.centre)] == ["HEAD", "PUT", "HEAD"]
+
+
+async def test_a_centre_that_has_another_part_says_so_and_a_riddle_ends_whole(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    def at(status: int, offset: str) -> Script:
+        return says(status, {"reason": "range", "error": "no"}, X_Fieldpost_Offset=offset)
+
+    outcomes, centre = await put(pki, backlog, at(404, "70000"), at(416, "100"), land)
+    assert [start for _, start in asked(centre)] == ["", "70000", "100"]
+    riddle = [at(404, "70000"), at(416, "1"), at(416, "2"), at(416, "3")]
+    other = SqliteBacklog()
+    outcomes, centre = await put(pki, other, *riddle)
+    other.close()
+    assert [start for _, start in asked(centre)] == ["", "70000", "1", "2", ""]
+    assert isinstance(outcomes[0], Landed)
+    assert outcomes[0].new
+
+
+@pytest.mark.parametrize("offset", ["-1", "x", "1_000", "٣", "9" * 30, "", "1e3"])
+async def test_an_offset_that_is_none_is_nothing(
+    pki: LoopbackPki, backlog: SqliteBacklog, offset: str
+) -> None:
+    told = {"X_Fieldpost_Offset": offset} if offset.isascii() else {}
+    _, centre = await put(pki, backlog, says(404, {}, **told))
+    assert asked(centre) == [("HEAD", ""), ("PUT", "")]
+
+
+async def test_what_else_the_question_may_bring(pki: LoopbackPki, backlog: SqliteBacklog) -> None:
+    outcomes, centre = await put(
+        pki,
+        backlog,
+        says(503, {}, Retry_After="9"),
+        says(401, {}),
+        says(405, {}),
+        says(500, {}),
+        says(200, {}, X_Fieldpost_Digest="00" * 32),
+        says(409, {"reason": "conflict", "error": "other bytes"}),
+        tries=4,
+    )
+    assert outcomes[0] == Later("503: no reason given", 9.0)
+    assert isinstance(outcomes[1], Denied)
+    assert [type(outcome) for outcome in outcomes[2:]] == [Later, type(outcomes[3])]
+    assert [method for method, _ in asked(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
+
+
+async def test_a_small_body_is_sent_again_whole_without_a_question(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, Partly(10), Partly(20)) as way:
+        await way.naps(1)
+        await backlog.until(DONE)
+        assert {method for method, _ in asked(way.centre)} == {"PUT"}
+        assert way.centre.got[-1].body == backlog.data()[0]
+
+
+@pytest.mark.parametrize("there", [0, 50_000])
+async def test_who_refuses_a_body_before_its_end_is_heard(
+    pki: LoopbackPki, backlog: SqliteBacklog, there: int
+) -> None:
+    busy = Partly(there, says(503, {"error": "busy"}, Retry_After="7"))
+    (outcome,), _ = await put(pki, backlog, land, busy)
+    assert isinstance(outcome, Later)  # or the cut is seen first, and the wait is our own
+    assert outcome.after in (7.0, None)
+
+
+async def test_it_stops_promptly_in_the_middle_of_a_body(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    await seal(backlog, padding=LARGE)
+    async with road(pki, backlog, land, Partly(10, silence), segments=0) as way:
+        await way.centre.asked(2)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
