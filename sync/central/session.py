@@ -73,6 +73,8 @@ def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Spark 4.3 else fails on a union of a union: "Can't zip RDDs with unequal numbers"
+        "spark.sql.unionOutputPartitioning": "false",
         "spark.sql.streaming.stopTimeout": "60s",
     } | dict(extra or {})
 

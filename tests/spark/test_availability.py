@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import date
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from sync.central.reports.availability import SCHEMA, SPANS, availability, spans, stretches
-from sync.central.tables import EVENTS, SEGMENTS
-from tests.helpers.small_tables import at, table, told
+from sync.central.reports import lanes, signs
+from sync.central.reports.availability import SCHEMA, availability
+from sync.central.reports.outages import SCHEMA as OUTAGES
+from sync.central.reports.outages import outages
+from sync.central.reports.signs import SPANS, spans, stretches
+from sync.central.tables import SEGMENTS
+from tests.helpers.small_tables import at, events, table, told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +52,21 @@ def arrival(gateway: str, seconds: float) -> dict[str, Any]:
     return {"gateway": gateway, "arrived": at(seconds), "fate": "accepted"}
 
 
+class Signs(NamedTuple):
+    """What is made of events: their runs, and the time between them."""
+
+    life: DataFrame
+    times: DataFrame
+
+
+def signs_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Signs:
+    told = events(spark, rows).persist()
+    life = signs.DAILY.compute(told).persist()
+    return Signs(life, spans(life, lanes.DAILY.compute(told)).persist())
+
+
 @pytest.fixture(scope="module")
-def events(spark: SparkSession) -> DataFrame:
+def lives(spark: SparkSession) -> Signs:
     rows = [
         # whole: two heartbeats, one 150 s late (no outage), stopped for 100 s, started, and on
         sign("whole", 1, "start", 0),
@@ -75,46 +93,75 @@ def events(spark: SparkSession) -> DataFrame:
         sign("brisk", 2, "heartbeat", 25, value=10.0),
         sign("brisk", 3, "start", 50.5, value=100.0),
         sign("brisk", 4, "heartbeat", 250.5, value=100.0),
+        # steady: told every 60 s from before midnight until after, in a lane with other events
+        *(
+            sign("steady", 1 + 2 * at, "heartbeat" if at else "start", 43_000 + 60 * at, value=60.0)
+            for at in range(10)
+        ),
+        *(limit("steady", 2 + 2 * at, 43_001 + 60 * at) for at in range(9)),
         # fresh: one sign alone
         sign("fresh", 1, "start", 500),
     ]
-    return table(spark, EVENTS, rows)
+    return signs_of(spark, rows)
 
 
-def test_spans_tell_running_stopped_outage_unknown_and_clock(events: DataFrame) -> None:
-    rows = spans(events)
+def test_signs_in_time_are_one_run_for_each_day(lives: Signs) -> None:
+    rows = lives.life.where("gateway IN ('steady', 'brisk')").orderBy("gateway", "begin")
+    columns = ("gateway", "first_seq", "last_seq", "first_name", "last_name", "interval")
+    assert told(rows, *columns) == [
+        ("brisk", 1, 2, "start", "heartbeat", 10),
+        ("brisk", 3, 4, "start", "heartbeat", 100),
+        ("steady", 1, 7, "start", "heartbeat", 60),
+        ("steady", 9, 19, "heartbeat", "heartbeat", 60),
+    ]
+
+
+def test_spans_tell_running_stopped_outage_unknown_and_clock(lives: Signs) -> None:
+    rows = lives.times
     assert rows.schema.simpleString() == SPANS.simpleString()
     found = [
-        (gateway, end - begin, state)
-        for gateway, begin, end, state in told(
+        (gateway, end - begin, state, ended)
+        for gateway, begin, end, state, ended in told(
             rows.orderBy("gateway", "begin"), *SPANS.fieldNames()
         )
     ]
     assert found == [
-        ("brisk", 25, "running"),
-        ("brisk", 25.5, "outage"),
-        ("brisk", 200, "running"),
-        ("holed", 60, "running"),
-        ("holed", 1000, "unknown"),
-        ("holed", 60, "clock"),
-        ("holed", 88_880, "clock"),
-        ("holed", 60, "running"),
-        ("torn", 60, "running"),
-        ("torn", 151, "outage"),
-        ("torn", 89, "running"),
-        ("whole", 60, "running"),
-        ("whole", 150, "running"),
-        ("whole", 10, "running"),
-        ("whole", 100, "stopped"),
-        ("whole", 60, "running"),
+        ("brisk", 25, "running", None),
+        ("brisk", 25.5, "outage", "restarted"),
+        ("brisk", 200, "running", None),
+        ("holed", 60, "running", "went_on"),
+        ("holed", 1000, "unknown", "went_on"),
+        ("holed", 60, "clock", "went_on"),
+        ("holed", 88_880, "clock", "went_on"),
+        ("holed", 60, "running", "went_on"),
+        ("steady", 180, "running", None),
+        ("steady", 60, "running", "went_on"),
+        ("steady", 300, "running", None),
+        ("torn", 60, "running", "went_on"),
+        ("torn", 151, "outage", "restarted"),
+        ("torn", 89, "running", "new_epoch"),
+        ("whole", 60, "running", "went_on"),
+        ("whole", 150, "running", "went_on"),
+        ("whole", 10, "running", "went_on"),
+        ("whole", 100, "stopped", "restarted"),
+        ("whole", 60, "running", "went_on"),
     ]
 
 
-def test_stretches_join_what_follows_in_one_state(events: DataFrame) -> None:
-    rows = stretches(events)
+def test_outages_are_listed_latest_first(lives: Signs) -> None:
+    report = outages(lives.times)
+    assert report.schema.simpleString() == OUTAGES.simpleString()
+    assert told(report, *OUTAGES.fieldNames()) == [
+        ("torn", 60, 211, 151, "restarted"),
+        ("brisk", 25, 50.5, 25.5, "restarted"),
+    ]
+
+
+def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
+    rows = stretches(lives.times)
     found = [
         (gateway, end - begin, state)
-        for gateway, begin, end, state in told(rows, *SPANS.fieldNames())
+        for gateway, begin, end, state in told(rows, *signs.STRETCHES.fieldNames())
     ]
     assert found == [
         ("brisk", 25, "running"),
@@ -123,6 +170,7 @@ def test_stretches_join_what_follows_in_one_state(events: DataFrame) -> None:
         ("holed", 60, "running"),
         ("holed", 1000, "unknown"),
         ("holed", 60, "running"),
+        ("steady", 540, "running"),
         ("torn", 60, "running"),
         ("torn", 151, "outage"),
         ("torn", 89, "running"),
@@ -132,7 +180,7 @@ def test_stretches_join_what_follows_in_one_state(events: DataFrame) -> None:
     ]
 
 
-def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataFrame) -> None:
+def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs) -> None:
     segments = table(
         spark,
         SEGMENTS,
@@ -148,7 +196,8 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
             {"arrived": at(1), "fate": "bad"},
         ],
     )
-    report = availability(events, segments, at(2000))
+    life, times = (each.where("gateway != 'steady'") for each in lives)
+    report = availability(life, times, segments, at(2000)).persist()
     assert report.schema.simpleString() == SCHEMA.simpleString()
 
     running = ("gateway", "state", "first_seen", "last_seen", "running_s", "stopped_s", "outage_s")
@@ -194,12 +243,42 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, events: DataF
     ]
 
 
+def test_a_range_begins_with_a_day_and_tells_states_as_they_are(
+    spark: SparkSession, lives: Signs
+) -> None:
+    since, midnight = date(2025, 11, 22), 43_200
+    segments = table(spark, SEGMENTS, [arrival("holed", 0), arrival("holed", midnight + 750)])
+    holed = [each.where("gateway = 'holed'") for each in lives]
+    times = signs.since_day(holed[1], since)
+    report = availability(holed[0], times, segments, at(midnight + 1000), since)
+    columns = ("first_seen", "running_s", "unknown_s", "clock_steps", "silences", "last_arrival")
+    assert told(report, *columns) == [(0, 60, 0, 1, 1, midnight + 750)]
+    assert told(report, "longest_silence_s", "reachable_share") == [(750, 0.25)]
+
+
+def test_what_is_a_silence_depends_on_how_often_a_gateway_seals(spark: SparkSession) -> None:
+    def sealed(gateway: str, count: int, each: float) -> list[dict[str, Any]]:
+        told = {"lane": "system", "epoch": FIRST}
+        return [
+            arrival(gateway, 0) | told | {"first_seq": at, "service_seconds": at * each}
+            for at in range(count)
+        ]
+
+    rows = [*sealed("seldom", 6, 1200.0), *sealed("new", 5, 1200.0), *sealed("usual", 6, 60.0)]
+    report = availability(*signs_of(spark, []), table(spark, SEGMENTS, rows), at(2000))
+    assert told(report, "gateway", "silent_after_s", "silences", "state") == [
+        ("new", 750, 1, "silent"),
+        ("seldom", 3000, 0, "unknown"),
+        ("usual", 750, 1, "silent"),
+    ]
+
+
 def test_a_clean_stop_is_no_silence(spark: SparkSession) -> None:
-    events = table(spark, EVENTS, [sign("gw", 1, "start", 0), sign("gw", 2, "stop", 30)])
-    report = availability(events, table(spark, SEGMENTS, [arrival("gw", 30)]), at(90_000))
+    signed = signs_of(spark, [sign("gw", 1, "start", 0), sign("gw", 2, "stop", 30)])
+    report = availability(*signed, table(spark, SEGMENTS, [arrival("gw", 30)]), at(90_000))
     assert told(report, "state", "running_share", "last_seen") == [("stopped", 1, 30)]
 
 
 def test_of_nothing_there_is_nothing_to_tell(spark: SparkSession) -> None:
-    report = availability(table(spark, EVENTS, []), table(spark, SEGMENTS, []), at(0))
+    report = availability(*signs_of(spark, []), table(spark, SEGMENTS, []), at(0))
     assert report.collect() == []

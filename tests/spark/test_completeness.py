@@ -6,16 +6,17 @@ import pytest
 
 from sync.central.ingest import run_ingest
 from sync.central.manifest import LocalCommits
-from sync.central.reports.completeness import SCHEMA, completeness
-from sync.central.tables import EVENTS, SEGMENTS, read_events, read_segments
+from sync.central.reports import completeness, lanes
+from sync.central.reports.completeness import SCHEMA
+from sync.central.tables import SEGMENTS, read_events, read_segments
 from sync.format import Dropped
 from tests.helpers.fleet_tables import Lane, land, some_events
-from tests.helpers.small_tables import at, table, told
+from tests.helpers.small_tables import at, events, table, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sync.central.folders import FleetFolder
 
@@ -67,17 +68,24 @@ def segment(
     }
 
 
+def report_of(told: DataFrame, segments: DataFrame) -> DataFrame:
+    """Make the report as it is made of the summaries of these events."""
+    told = told.persist()
+    numbers, dropped = lanes.DAILY.compute(told), completeness.DAILY.compute(told)
+    return completeness.completeness(numbers.persist(), dropped, segments).persist()
+
+
 COUNTS = ("expected", "received", "missing", "declared", "unexplained", "duplicates")
 
 
 def test_what_came_in_full_is_complete(spark: SparkSession) -> None:
-    events = table(spark, EVENTS, events_of("logs", range(1, 6)))
+    rows = events_of("logs", range(1, 6))
     segments = table(
         spark,
         SEGMENTS,
         [segment("logs", 1, 2), segment("logs", 3, 5, f"logs-{FIRST}-1-2-accepted")],
     )
-    report = completeness(events, segments)
+    report = report_of(events(spark, rows), segments)
     assert report.schema.simpleString() == SCHEMA.simpleString()
     assert told(report, "gateway", "epoch", "lane", "state", "since", "first_seq", "last_seq") == [
         ("gw", FIRST, "logs", "open", 5, 1, 5)
@@ -96,9 +104,7 @@ def test_prefix_and_holes_are_missing_and_what_was_declared_is_explained(
         segment("logs", 31, 40, "y", dropped=((21, 26, "full"), (25, 30, "full"))),
         segment("logs", 51, 52, "z", dropped=((22, 23, "full"), (35, 44, "age"))),
     ]
-    report = completeness(
-        table(spark, EVENTS, events_of("logs", came)), table(spark, SEGMENTS, segments)
-    )
+    report = report_of(events(spark, events_of("logs", came)), table(spark, SEGMENTS, segments))
     assert told(report, "first_seq", "last_seq", *COUNTS) == [(11, 52, 52, 22, 30, 14, 16, 0)]
     assert told(report, "chain_breaks") == [(0,)]
 
@@ -117,9 +123,7 @@ def test_a_range_that_was_declared_and_landed_after_all_counts_as_received(
         segment("logs", 41, 42, f"logs-{FIRST}-36-40-accepted", dropped=((36, 40, "full"),)),
     ]
     came = [*range(1, 31), *range(36, 43)]
-    report = completeness(
-        table(spark, EVENTS, events_of("logs", came)), table(spark, SEGMENTS, segments)
-    )
+    report = report_of(events(spark, events_of("logs", came)), table(spark, SEGMENTS, segments))
     assert told(report, "first_seq", "last_seq", *COUNTS) == [(1, 42, 42, 37, 5, 5, 0, 0)]
     assert told(report, "repeated_segments", "forks", "chain_breaks") == [(1, 0, 0)]
 
@@ -134,8 +138,8 @@ def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_
     def report() -> list[tuple[Any, ...]]:
         run_ingest(spark, fleet, commits)
         manifests = commits.manifests()
-        events = read_events(spark, fleet.tables, manifests)
-        rows = completeness(events, read_segments(spark, fleet.tables, manifests))
+        told_of = read_events(spark, fleet.tables, manifests)
+        rows = report_of(told_of, read_segments(spark, fleet.tables, manifests))
         return told(rows, *COUNTS, "forks", "chain_breaks")
 
     assert report() == [(7, 3, 4, 4, 0, 0, 0, 0)]
@@ -143,10 +147,49 @@ def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_
     assert report() == [(7, 7, 0, 0, 0, 0, 0, 0)]
 
 
+def test_an_event_declares_too_what_no_segment_follows(spark: SparkSession) -> None:
+    # logs: 6-8 given up and nothing came after; readings: told of both ways, of another epoch;
+    # the third and the fourth tell nothing that can be counted
+    def evicted(seq: int, **tags: str) -> dict[str, Any]:
+        told = {"kind": "uplink", "name": "evicted", "tags": tags}
+        return events_of("system", [seq], epoch=SECOND)[0] | told
+
+    rows = [
+        *events_of("logs", range(1, 6), epoch=SECOND),
+        *events_of("readings", [4, 5]),
+        evicted(1, epoch=SECOND, lane="logs", first="6", last="8"),
+        evicted(2, epoch=FIRST, lane="readings", first="1", last="2"),
+        evicted(3, epoch=FIRST, lane="logs"),
+        evicted(4, epoch=FIRST, lane="logs", first="9", last="1"),
+        evicted(5, epoch="00Z", lane="logs", first="1", last="3"),
+    ]
+    segments = [
+        segment("logs", 1, 5, epoch=SECOND),
+        segment("readings", 4, 5, dropped=((2, 3, "full"),)),
+    ]
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
+    assert told(report, "epoch", "lane", "last_seq", *COUNTS) == [
+        ("00Z", "logs", None, 3, 0, 3, 3, 0, 0),
+        (FIRST, "readings", 5, 5, 2, 3, 3, 0, 0),
+        (SECOND, "logs", 5, 8, 5, 3, 3, 0, 0),
+        (SECOND, "system", 5, 5, 5, 0, 0, 0, 0),
+    ]
+
+
+def test_days_of_one_lane_are_counted_together(spark: SparkSession) -> None:
+    # 1-2 and 4 are of one day, 3 and 4 again of another: an island each, and two days of one
+    rows = events_of("logs", [1, 2, 4])
+    rows += [row | {"time": at(90_000)} for row in events_of("logs", [3, 4, 5])]
+    numbers = lanes.DAILY.compute(events(spark, rows)).orderBy("day", "first_seq").persist()
+    assert told(numbers, "first_seq", "last_seq", "rows") == [(1, 2, 2), (4, 4, 1), (3, 5, 3)]
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, [segment("logs", 1, 5)]))
+    assert told(report, *COUNTS) == [(5, 5, 0, 0, 0, 1)]
+
+
 def test_rows_that_the_tables_lost_or_doubled_are_told(spark: SparkSession) -> None:
-    events = [*events_of("logs", [1, 2, 4, 4, 5]), *events_of("readings", [1])]
+    rows = [*events_of("logs", [1, 2, 4, 4, 5]), *events_of("readings", [1])]
     segments = [segment("logs", 1, 5), segment("readings", 1, 1)]
-    report = completeness(table(spark, EVENTS, events), table(spark, SEGMENTS, segments))
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
     assert told(report, "lane", *COUNTS) == [
         ("logs", 5, 4, 1, 0, 1, 1),
         ("readings", 1, 1, 0, 0, 0, 0),
@@ -166,8 +209,8 @@ def test_forks_repetitions_and_broken_chains_are_counted(spark: SparkSession) ->
         segment("system", 1, 1, gateway="clone", fate="fork"),
         {"path": "landing/x.seg", "fate": "bad", "arrived": at(0)},
     ]
-    events = table(spark, EVENTS, events_of("logs", range(1, 7)))
-    report = completeness(events, table(spark, SEGMENTS, segments))
+    rows = events_of("logs", range(1, 7))
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
     figures = ("gateway", "received", "repeated_segments", "forks", "chain_breaks", "unexplained")
     assert told(report, *figures) == [("clone", 0, 0, 1, 0, 0), ("gw", 6, 2, 2, 2, 0)]
     assert told(report, "first_seq", "last_seq", "since")[0] == (None, None, None)
@@ -175,7 +218,7 @@ def test_forks_repetitions_and_broken_chains_are_counted(spark: SparkSession) ->
 
 def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
     stop = {"kind": "system", "name": "stop"}
-    events = [
+    rows = [
         *events_of("system", [1, 2]),
         *events_of("logs", [1]),
         *events_of("system", [1], epoch=SECOND),
@@ -191,7 +234,7 @@ def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
         segment("logs", 1, 2, epoch=SECOND),
         segment("system", 1, 2, gateway="on"),
     ]
-    report = completeness(table(spark, EVENTS, events), table(spark, SEGMENTS, segments))
+    report = report_of(events(spark, rows), table(spark, SEGMENTS, segments))
     assert told(report, "gateway", "epoch", "lane", "state", "since") == [
         ("gw", FIRST, "logs", "torn", 1),
         ("gw", FIRST, "system", "torn", 2),
@@ -202,4 +245,4 @@ def test_closed_open_and_torn_epochs(spark: SparkSession) -> None:
 
 
 def test_of_nothing_there_is_nothing_to_tell(spark: SparkSession) -> None:
-    assert completeness(table(spark, EVENTS, []), table(spark, SEGMENTS, [])).collect() == []
+    assert report_of(events(spark, []), table(spark, SEGMENTS, [])).collect() == []

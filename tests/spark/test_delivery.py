@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.central.reports import delivery, lag, notices, quarantine, volume
-from sync.central.tables import EVENTS, SEGMENTS
+from sync.central.reports import delivery, duplicates, lag, notices, quarantine, volume
+from sync.central.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ def event(gateway: str = "gw", **columns: Any) -> dict[str, Any]:
 
 
 def test_latency_by_gateway_and_level_is_exact(spark: SparkSession) -> None:
-    rows = [event(qos=2, latency_ms=value) for value in range(1, 101)]
+    rows = [event(qos=2, latency_ms=value, time=at(value * 2000)) for value in range(1, 101)]
     rows += [event(qos=1, latency_ms=0), event(qos=1, latency_ms=7), event(qos=1)]
     rows += [event("other", qos=2, latency_ms=5), event("other")]
-    report = delivery.delivery(table(spark, EVENTS, rows))
+    report = delivery.delivery(delivery.DAILY.compute(events(spark, rows)))
     assert report.schema.simpleString() == delivery.SCHEMA.simpleString()
     assert told(report, *delivery.SCHEMA.fieldNames()) == [
         ("gw", 1, 2, 0, 7, 7, 7),
@@ -34,12 +35,46 @@ def test_latency_by_gateway_and_level_is_exact(spark: SparkSession) -> None:
 def test_lag_keeps_synchronised_clocks_apart(spark: SparkSession) -> None:
     rows = [event(clock=True, arrived=at(1.5)), event(clock=True, arrived=at(3))]
     rows += [event(clock=False, arrived=at(-0.25))]
-    report = lag.lag(table(spark, EVENTS, rows))
+    report = lag.lag(lag.DAILY.compute(events(spark, rows)))
     assert report.schema.simpleString() == lag.SCHEMA.simpleString()
     assert told(report, *lag.SCHEMA.fieldNames()) == [
         ("gw", True, 2, 1.5, 3, 3, 3),
         ("gw", False, 1, -0.25, -0.25, -0.25, -0.25),
     ]
+
+
+def test_a_percentile_of_lag_is_one_that_occurred_and_two_per_cent_above_at_most(
+    spark: SparkSession,
+) -> None:
+    rows = [event(clock=True, arrived=at(0.3 * number)) for number in range(1, 1001)]
+    steps = lag.DAILY.compute(events(spark, rows)).persist()
+    assert steps.count() < 300
+    [(half, most, all_of_them)] = told(lag.lag(steps), "p50_s", "max_s", "events")
+    assert 150 <= half <= 150 * (1 + lag.RESOLUTION)
+    assert (most, all_of_them) == (300, 1000)
+
+
+def test_what_was_offered_again_is_counted_by_source(spark: SparkSession) -> None:
+    told_of = event(lane="system", kind="message", name="repeated", source="pump@gw", value=3.0)
+    rows = [
+        told_of,
+        told_of | {"time": at(90_000), "value": 4.0},
+        told_of | {"source": "fan@gw", "value": None},
+        told_of | {"name": "dead"},
+        told_of | {"lane": "logs"},
+    ]
+    again = {"gateway": "gw", "lane": "logs", "fate": "duplicate", "arrived": at(5)}
+    segments = [again, again | {"arrived": at(90_001)}, again | {"fate": "accepted"}]
+    daily = duplicates.DAILY.compute(events(spark, rows)).persist()
+    report = duplicates.duplicates(daily, table(spark, SEGMENTS, segments))
+    assert report.schema.simpleString() == duplicates.SCHEMA.simpleString()
+    assert told(report, *duplicates.SCHEMA.fieldNames()) == [
+        ("gw", "offers", "fan@gw", 1, 0, 0),
+        ("gw", "offers", "pump@gw", 7, 0, 90_000),
+        ("gw", "segments", "logs", 2, 5, 90_001),
+    ]
+    later = duplicates.duplicates(daily, table(spark, SEGMENTS, segments), date(2025, 11, 22))
+    assert told(later.where("what = 'segments'"), "times") == [(1,)]
 
 
 def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) -> None:
@@ -69,11 +104,13 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
 def test_volume_counts_by_lane_and_kind_and_by_time(spark: SparkSession) -> None:
     rows = [event(time=at(second)) for second in (0, 9, 10, 25)]
     rows += [event(lane="system", kind="limit", time=at(-1))]
-    events = table(spark, EVENTS, rows)
-    totals = volume.totals(events)
+    daily = volume.DAILY.compute(events(spark, rows)).persist()
+    totals = volume.totals(daily)
     assert totals.schema.simpleString() == volume.TOTALS.simpleString()
     assert told(totals, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
-    active = volume.activity(events, 10)
+    assert volume.step_of(daily) == 1
+    assert volume.step_of(daily.where("false")) == 1
+    active = volume.activity(daily, 10)
     assert active.schema.simpleString() == volume.ACTIVITY.simpleString()
     begin = int(at(0).timestamp())
     assert told(active, "begin", "lane", "events") == [
@@ -82,6 +119,24 @@ def test_volume_counts_by_lane_and_kind_and_by_time(spark: SparkSession) -> None
         (begin + 10, "logs", 1),
         (begin + 20, "logs", 1),
     ]
+    assert told(volume.gateway_activity(daily, 3600), "gateway", "begin", "lane", "events") == [
+        ("gw", begin - 3600, "system", 1),
+        ("gw", begin, "logs", 4),
+    ]
+
+
+def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSession) -> None:
+    rows = [event(time=at(second)) for second in (0, 97, 90_000)]
+    rows += [event("other", time=at(second)) for second in (0, 40_000)]
+    daily = volume.DAILY.compute(events(spark, rows)).orderBy("gateway", "begin").persist()
+    assert told(daily, "gateway", "step_s") == [
+        ("gw", 10),
+        ("gw", 10),
+        ("gw", 1),
+        ("other", 600),
+        ("other", 600),
+    ]
+    assert volume.step_of(daily) == 3600
 
 
 @pytest.mark.parametrize(

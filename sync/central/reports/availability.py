@@ -4,8 +4,7 @@ The two are told apart. A gateway **runs** while its heartbeats follow each othe
 once its backlog came in. It is **reachable** while its segments arrive. Nothing is said of the time
 after the last heartbeat: whether it runs is not known until the next one comes.
 
-Time by the gateway's clock is compared only between signs with the same state of that clock: a
-clock that was set in between makes no outage.
+Signs of life and what is made of them are in `sync.central.reports.signs`.
 """
 
 from __future__ import annotations
@@ -23,19 +22,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sync.central.reports.common import HEARTBEAT_S, PATIENCE, SEAL_S, conform, seconds
+from sync.central.reports import lanes, signs
+from sync.central.reports.common import PATIENCE, SEAL_S, conform, exact_percentile, seconds
+from sync.central.reports.given import Given, Report
+from sync.central.reports.signs import since_day
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import date, datetime
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.window import WindowSpec
-
-SIGNS: Final = ("start", "heartbeat", "stop")
-"""The system events that tell of a gateway's life."""
 
 SILENCE_S: Final = SEAL_S * PATIENCE
-"""Seconds without an arrival, beyond which the gateway was not reachable."""
+"""Seconds without an arrival, beyond which the gateway was not reachable, at least: for one that
+seals more seldom it is `PATIENCE` times what lies between two of its segments, by the median."""
+
+SEALINGS: Final = 5
+"""Times between two segments of the system lane that have to be known, before their median counts
+for how often a gateway seals."""
 
 SCHEMA: Final = StructType(
     [
@@ -56,33 +59,34 @@ SCHEMA: Final = StructType(
         StructField("reachable_share", DoubleType()),
         StructField("silences", LongType()),
         StructField("longest_silence_s", DoubleType()),
+        StructField("silent_after_s", DoubleType()),
         StructField("last_arrival", TimestampType()),
     ]
 )
 """`state` is `running`, `stopped` (cleanly), `silent` (nothing arrives) or `unknown` (no heartbeat
 ever came). Shares are of 1; `running_share` leaves out the time that is unknown.
-Lengths are in seconds, to the millisecond."""
-
-SPANS: Final = StructType(
-    [
-        StructField("gateway", StringType()),
-        StructField("begin", DoubleType()),
-        StructField("end", DoubleType()),
-        StructField("state", StringType()),
-    ]
-)
-"""The time between two signs, in seconds since 1970: `running`, `stopped`, `outage`, `unknown`, or
-`clock` where the clock was set and so the length is not known."""
+Lengths are in seconds, to the millisecond. `silent_after_s` is what counts as a silence of this
+gateway."""
 
 
-def availability(events: DataFrame, segments: DataFrame, as_of: datetime) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway, in their order, as things stood at `as_of`."""
-    running = _running(spans(events))
-    lives = _lives(events)
-    reachable = _reachable(segments, as_of)
-    rows = reachable.join(lives, on="gateway", how="full_outer")
+def availability(
+    life: DataFrame,
+    times: DataFrame,
+    segments: DataFrame,
+    as_of: datetime,
+    since: date | None = None,
+) -> DataFrame:
+    """Give a row of `SCHEMA` for each gateway, in their order, as things stood at `as_of`.
+
+    `life` is the summary `signs.DAILY`, `times` its `signs.spans`, cut off at `since` if that is
+    asked for: a day in UTC. Then lengths, shares and counts are of the time from it on; the state
+    and what was first and last are not.
+    """
+    running = _running(times)
+    reachable = _reachable(segments, as_of, since)
+    rows = reachable.join(_lives(life, since), on="gateway", how="full_outer")
     rows = rows.join(running, on="gateway", how="left")
-    quiet = F.lit(as_of.timestamp()) - seconds("last_arrival") > SILENCE_S
+    quiet = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
     state = (
         F.when(F.col("last_name") == "stop", "stopped")
         .when(quiet, "silent")
@@ -94,70 +98,6 @@ def availability(events: DataFrame, segments: DataFrame, as_of: datetime) -> Dat
     lengths = [each.name for each in SCHEMA if each.name.endswith("_s")]
     told = told.withColumns({name: F.round(name, 3) for name in lengths})
     return conform(told, SCHEMA).orderBy("gateway")
-
-
-def spans(events: DataFrame) -> DataFrame:
-    """Give a row of `SPANS` for the time from each sign of a gateway to its next."""
-    order = Window.partitionBy("gateway").orderBy("epoch", "seq")
-    signs = _signs(events).withColumn("interval", _interval(order))
-    for name in ("epoch", "seq", "place", "name", "clock", "at"):
-        signs = signs.withColumn(f"last_{name}", F.lag(name).over(order))
-    rows = signs.where(F.col("last_name").isNotNull()).select(
-        "gateway",
-        F.col("last_at").alias("begin"),
-        F.greatest("at", "last_at").alias("end"),
-        _span_state().alias("state"),
-    )
-    return conform(rows, SPANS)
-
-
-def stretches(events: DataFrame) -> DataFrame:
-    """Give rows of `SPANS` in which spans of one state that follow each other are made one.
-
-    Leaves out `clock`, whose length is not known.
-    """
-    order = Window.partitionBy("gateway").orderBy("begin", "end")
-    known = spans(events).where(F.col("state") != "clock")
-    goes_on = (F.lag("state").over(order) == F.col("state")) & (
-        F.lag("end").over(order) == F.col("begin")
-    )
-    begins = known.withColumn("begins", F.when(goes_on, 0).otherwise(1))
-    numbered = begins.withColumn("stretch", F.sum("begins").over(order))
-    merged = numbered.groupBy("gateway", "stretch").agg(
-        F.min("begin").alias("begin"), F.max("end").alias("end"), F.first("state").alias("state")
-    )
-    return conform(merged, SPANS).orderBy("gateway", "begin")
-
-
-def _signs(events: DataFrame) -> DataFrame:
-    """Give the signs of life; `place` counts what came of their lane, `seq` what there was."""
-    order = Window.partitionBy("gateway", "epoch").orderBy("seq")
-    system = events.where(F.col("lane") == "system").withColumn("place", F.row_number().over(order))
-    is_sign = (F.col("kind") == "system") & F.col("name").isin(*SIGNS)
-    return system.where(is_sign).select(
-        "gateway", "epoch", "seq", "place", "name", "clock", "value", seconds("time").alias("at")
-    )
-
-
-def _interval(order: WindowSpec) -> Column:
-    """Give the seconds between heartbeats that the gateway was set to, which its signs tell."""
-    before = order.rowsBetween(Window.unboundedPreceding, -1)
-    told = F.last(F.when(F.col("value") > 0, F.col("value")), ignorenulls=True).over(before)
-    return F.coalesce(told, F.lit(HEARTBEAT_S))
-
-
-def _span_state() -> Column:
-    same_epoch = F.col("epoch") == F.col("last_epoch")
-    whole = F.when(
-        same_epoch, F.col("seq") - F.col("last_seq") == F.col("place") - F.col("last_place")
-    ).otherwise(F.col("seq") == F.col("place"))
-    return (
-        F.when(F.col("clock") != F.col("last_clock"), "clock")
-        .when((F.col("last_name") == "stop") & whole, "stopped")
-        .when(F.col("at") - F.col("last_at") <= F.col("interval") * PATIENCE, "running")
-        .when(whole, "outage")
-        .otherwise("unknown")
-    )
 
 
 def _running(between: DataFrame) -> DataFrame:
@@ -176,35 +116,69 @@ def _running(between: DataFrame) -> DataFrame:
     return sums.withColumn("running_share", F.when(known > 0, F.col("running_s") / known))
 
 
-def _lives(events: DataFrame) -> DataFrame:
+def _lives(life: DataFrame, since: date | None) -> DataFrame:
     """Give each gateway's first and last sign, and how often it started, cleanly or not."""
-    order = Window.partitionBy("gateway").orderBy("epoch", "seq")
-    signs = _signs(events).withColumn("before", F.lag("name").over(order))
-    place = F.struct("epoch", "seq")
-    again = (F.col("name") == "start") & F.col("before").isNotNull()
-    return signs.groupBy("gateway").agg(
-        F.timestamp_seconds(F.min_by("at", place)).alias("first_seen"),
-        F.timestamp_seconds(F.max_by("at", place)).alias("last_seen"),
-        F.max_by("name", place).alias("last_name"),
+    order = Window.partitionBy("gateway").orderBy("epoch", "first_seq")
+    runs = life.withColumn("before", F.lag("last_name").over(order))
+    place = F.struct("epoch", "first_seq")
+    again = (F.col("first_name") == "start") & F.col("before").isNotNull()
+    if since is not None:
+        again &= F.col("begin") >= F.unix_seconds(F.lit(since).cast("timestamp"))
+    return runs.groupBy("gateway").agg(
+        F.timestamp_seconds(F.min_by("begin", place)).alias("first_seen"),
+        F.timestamp_seconds(F.max_by("end", place)).alias("last_seen"),
+        F.max_by("last_name", place).alias("last_name"),
         F.count_if(again).alias("restarts"),
         F.count_if(again & (F.col("before") != "stop")).alias("unclean_restarts"),
     )
 
 
-def _reachable(segments: DataFrame, as_of: datetime) -> DataFrame:
+def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> DataFrame:
     """Tell how long the gaps between arrivals were, the one up to `as_of` included."""
-    order = Window.partitionBy("gateway").orderBy("at")
+    order = Window.partitionBy("gateway").orderBy("begin")
     arrived = segments.where(F.col("gateway").isNotNull())
-    arrivals = arrived.select("gateway", seconds("arrived").alias("at")).distinct()
-    until = F.coalesce(F.lead("at").over(order), F.greatest(F.lit(as_of.timestamp()), F.col("at")))
-    gaps = arrivals.withColumn("gap", until - F.col("at")).withColumn("until", until)
-    silent = F.when(F.col("gap") > SILENCE_S, F.col("gap"))
+    arrivals = arrived.select("gateway", seconds("arrived").alias("begin")).distinct()
+    now = F.greatest(F.lit(as_of.timestamp()), F.col("begin"))
+    gaps = arrivals.withColumn("end", F.coalesce(F.lead("begin").over(order), now))
+    gaps = gaps.join(_patience(segments), on="gateway", how="left")
+    after = F.coalesce("silent_after_s", F.lit(SILENCE_S))
+    gaps = gaps.withColumn("silent_after_s", after).withColumn("arrival", F.col("begin"))
+    gaps = gaps.withColumn("long", F.col("end") - F.col("begin") > F.col("silent_after_s"))
+    gaps = since_day(gaps, since)
+    length = F.col("end") - F.col("begin")
+    silent = F.when(F.col("long"), length)
     sums = gaps.groupBy("gateway").agg(
         F.count(silent).alias("silences"),
         F.max(silent).alias("longest_silence_s"),
         F.coalesce(F.sum(silent), F.lit(0.0)).alias("silent_s"),
-        (F.max("until") - F.min("at")).alias("listened_s"),
-        F.timestamp_seconds(F.max("at")).alias("last_arrival"),
+        F.sum(length).alias("listened_s"),
+        F.timestamp_seconds(F.max("arrival")).alias("last_arrival"),
+        F.first("silent_after_s").alias("silent_after_s"),
     )
     share = F.lit(1.0) - F.col("silent_s") / F.col("listened_s")
     return sums.withColumn("reachable_share", F.when(F.col("listened_s") > 0, share))
+
+
+def _patience(segments: DataFrame) -> DataFrame:
+    """Tell from how often a gateway seals its system lane what counts as a silence of it.
+
+    Seconds of service lie between two segments whether or not the gateway was off meanwhile, and
+    whatever its clock was set to. Where too few segments are known, nothing is told.
+    """
+    order = Window.partitionBy("gateway", "epoch").orderBy("first_seq")
+    sealed = segments.where((F.col("fate") == "accepted") & (F.col("lane") == "system"))
+    between = F.col("service_seconds") - F.lag("service_seconds").over(order)
+    known = sealed.select("gateway", between.alias("between")).where("between > 0")
+    usual = known.groupBy("gateway").agg(
+        exact_percentile(0.5, "between").alias("usual"), F.count(F.lit(1)).alias("known")
+    )
+    after = F.greatest(F.lit(SILENCE_S), F.col("usual") * PATIENCE)
+    return usual.where(F.col("known") >= SEALINGS).select("gateway", after.alias("silent_after_s"))
+
+
+def _make(given: Given) -> DataFrame:
+    life, times = given.whole(signs.DAILY), signs.times_of(given)
+    return availability(life, times, given.segments(), given.as_of, given.since)
+
+
+REPORT: Final = Report("availability", SCHEMA, (signs.DAILY, lanes.DAILY), _make)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -46,3 +47,28 @@ def exact_percentile(share: float, column: str) -> Column:
     This is the nearest-rank definition, exact: a value that occurred, and never a mean of two.
     """
     return F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column})")
+
+
+def percentiles(
+    histogram: DataFrame, by: tuple[str, ...], value: str, suffix: str, *, each: float = 1
+) -> DataFrame:
+    """Give `events`, p50, p95, p99 and max of each group from how often each value occurred.
+
+    `histogram` has the columns of `by`, `value` and `events`. The names end in `suffix`; the values
+    are divided by `each`. By nearest rank: the smallest value that at least so many per cent of the
+    events do not exceed, and so one that occurred.
+    """
+    sums = histogram.groupBy(*by, value).agg(F.sum("events").alias("events"))
+    group = Window.partitionBy(*by)
+    reached = F.sum("events").over(group.orderBy(value))
+    ranked = sums.withColumns({"reached": reached, "all": F.sum("events").over(group)})
+
+    def rank(percent: int) -> Column:
+        within = F.col("reached") * 100 >= F.col("all") * percent
+        return F.min(F.when(within, F.col(value))) / each
+
+    return ranked.groupBy(*by).agg(
+        F.sum("events").alias("events"),
+        *(rank(percent).alias(f"p{percent}{suffix}") for percent in (50, 95, 99)),
+        (F.max(value) / each).alias(f"max{suffix}"),
+    )

@@ -1,8 +1,9 @@
 """Report 2, completeness: of every lane of every epoch, what came, what did not, and why.
 
 Numbers run from 1 without a gap, so what is missing can be counted: a prefix, a hole, and what a
-gateway says it dropped. What comes after the last number that arrived cannot be known; whether the
-epoch was closed says if anything may. **Unexplained** is the number that must be zero.
+gateway says it dropped. What comes after the last number that arrived, or was said to be dropped,
+cannot be known; whether the epoch was closed says if anything may. **Unexplained** is the number
+that must be zero. It speaks of whole epochs, whatever range of days is asked for.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from sync.central.reports import lanes
+from sync.central.reports.columns import number
 from sync.central.reports.common import LANE, NO_DIGEST, conform
+from sync.central.reports.given import Report
+from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.window import WindowSpec
+    from pyspark.sql import Column, DataFrame
 
 SCHEMA: Final = StructType(
     [
@@ -45,47 +49,92 @@ the last number that arrived; `missing` of these did not come, `declared` of tho
 `duplicates` are events that are in the tables more than once; `repeated_segments` were recognised
 and left out."""
 
-_COUNTS: Final = (
-    "expected",
-    "received",
-    "missing",
-    "declared",
-    "unexplained",
-    "duplicates",
-    "repeated_segments",
-    "forks",
-    "chain_breaks",
+DROPPED: Final = StructType(
+    [
+        StructField("gateway", StringType()),
+        StructField("epoch", StringType()),
+        StructField("lane", StringType()),
+        StructField("first_seq", LongType()),
+        StructField("last_seq", LongType()),
+    ]
 )
+"""Numbers that a gateway told in an event (`uplink/evicted`) that it gave up: an event comes also
+where no segment of that lane follows, whose header would say so."""
 
 
-def completeness(events: DataFrame, segments: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each lane of each epoch of each gateway, in that order."""
-    accepted = segments.where(F.col("fate") == "accepted").withColumns(
-        {
-            "end_before": F.lag("last_seq").over(_in_lane()),
-            "digest_before": F.lag("digest").over(_in_lane()),
-        }
+def dropped(events: DataFrame) -> DataFrame:
+    """Give a row of `DROPPED` and `day` for each range that an event of that day tells of."""
+
+    def tag(name: str) -> Column:
+        return F.element_at("tags", F.lit(name))
+
+    told = events.where(
+        (F.col("lane") == "system") & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
+    ).select(
+        "day",
+        "gateway",
+        tag("epoch").alias("epoch"),
+        tag("lane").alias("lane"),
+        number(tag("first")).alias("first_seq"),
+        number(tag("last")).alias("last_seq"),
     )
-    rows = _refused(segments)
-    for part in (_received(events), _chains(accepted), _declared(accepted)):
+    return told.where("epoch IS NOT NULL AND lane IS NOT NULL AND 0 < first_seq").where(
+        "first_seq <= last_seq"
+    )
+
+
+def completeness(numbers: DataFrame, told: DataFrame, segments: DataFrame) -> DataFrame:
+    """Give a row of `SCHEMA` for each lane of each epoch of each gateway, in that order.
+
+    `numbers` (`lanes.DAILY`) and `told` (`DAILY`) are of all days.
+    """
+    came = lanes.merged(numbers)
+    gone = _dropped(told, segments)
+    rows = _known(numbers, gone, segments)
+    parts = (
+        _received(came),
+        _counted(numbers),
+        _refused(segments),
+        _chains(segments),
+        _declared(came, gone),
+    )
+    for part in parts:
         rows = rows.join(part, on=[*LANE], how="left")
     missing = F.col("expected") - F.col("received")
+    expected = F.greatest("last_seq", "dropped_to", F.lit(0))
     counted = (
-        rows.withColumn("expected", F.coalesce("last_seq", F.lit(0)))
-        .fillna(0, subset=["received", "rows", "declared", "chain_breaks"])
+        rows.withColumn("expected", expected)
+        .fillna(0, subset=["received", "rows", "declared"])
+        .fillna(0, subset=["repeated_segments", "forks", "chain_breaks"])
         .withColumn("missing", missing)
         .withColumn("unexplained", missing - F.col("declared"))
         .withColumn("duplicates", F.col("rows") - F.col("received"))
     )
-    return conform(_with_state(counted, events), SCHEMA).orderBy(*LANE)
+    return conform(_with_state(counted, numbers), SCHEMA).orderBy(*LANE)
 
 
-def _in_lane() -> WindowSpec:
-    return Window.partitionBy(*LANE).orderBy("first_seq")
+def _known(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:
+    """Name every lane that anything is known of."""
+    told = segments.where(F.col("gateway").isNotNull()).select(*LANE)
+    return told.union(numbers.select(*LANE)).union(gone.select(*LANE)).distinct()
+
+
+def _received(came: DataFrame) -> DataFrame:
+    return came.groupBy(*LANE).agg(
+        F.min("first_seq").alias("first_seq"),
+        F.max("last_seq").alias("last_seq"),
+        F.sum(F.col("last_seq") - F.col("first_seq") + 1).alias("received"),
+    )
+
+
+def _counted(numbers: DataFrame) -> DataFrame:
+    return numbers.groupBy(*LANE).agg(
+        F.sum("rows").alias("rows"), F.max_by("last_time", "last_seq").alias("last_time")
+    )
 
 
 def _refused(segments: DataFrame) -> DataFrame:
-    """Name every lane that anything is known of, and count what was not taken."""
+    """Count what was not taken."""
     known = segments.where(F.col("gateway").isNotNull())
     return known.groupBy(*LANE).agg(
         F.count_if(F.col("fate") == "duplicate").alias("repeated_segments"),
@@ -93,68 +142,86 @@ def _refused(segments: DataFrame) -> DataFrame:
     )
 
 
-def _received(events: DataFrame) -> DataFrame:
-    return events.groupBy(*LANE).agg(
-        F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.count(F.lit(1)).alias("rows"),
-        F.countDistinct("seq").alias("received"),
-        F.max_by("time", "seq").alias("last_time"),
-    )
-
-
-def _chains(accepted: DataFrame) -> DataFrame:
+def _chains(segments: DataFrame) -> DataFrame:
     """Count segments that follow another without a gap, and do not carry its digest."""
+    order = Window.partitionBy(*LANE).orderBy("first_seq")
+    accepted = segments.where(F.col("fate") == "accepted").withColumns(
+        {
+            "end_before": F.lag("last_seq").over(order),
+            "digest_before": F.lag("digest").over(order),
+        }
+    )
     adjacent = F.col("first_seq") == F.coalesce("end_before", F.lit(0)) + 1
     broken = F.col("previous") != F.coalesce("digest_before", F.lit(NO_DIGEST))
     return accepted.groupBy(*LANE).agg(F.count_if(adjacent & broken).alias("chain_breaks"))
 
 
-def _declared(accepted: DataFrame) -> DataFrame:
-    """Count the numbers that lie in a hole between segments and in a range declared dropped."""
-    holes = accepted.select(
-        *LANE,
-        (F.coalesce("end_before", F.lit(0)) + 1).alias("hole_first"),
-        (F.col("first_seq") - 1).alias("hole_last"),
-    ).where("hole_first <= hole_last")
-    both = holes.join(_dropped(accepted), on=[*LANE], how="inner")
-    first, last = F.greatest("hole_first", "first"), F.least("hole_last", "last")
-    shared = F.greatest(last - first + 1, F.lit(0))
-    return both.groupBy(*LANE).agg(F.sum(shared).alias("declared"))
+def _dropped(told: DataFrame, segments: DataFrame) -> DataFrame:
+    """Give the ranges said to be dropped, by headers and by events, as `lanes.merged` does."""
+    accepted = segments.where(F.col("fate") == "accepted")
+    ranges = accepted.select(*LANE, F.explode("dropped").alias("range"))
+    headers = ranges.select(*LANE, "range.first_seq", "range.last_seq")
+    return lanes.merged(headers.union(told.select(*LANE, "first_seq", "last_seq")))
 
 
-def _dropped(accepted: DataFrame) -> DataFrame:
-    """Give the ranges declared dropped, those that overlap being made one."""
-    told = accepted.select(*LANE, F.explode("dropped").alias("range"))
-    ranges = told.select(
-        *LANE, F.col("range.first_seq").alias("first"), F.col("range.last_seq").alias("last")
+def _declared(came: DataFrame, gone: DataFrame) -> DataFrame:
+    """Count the numbers that were said to be dropped and did not come: some land after all.
+
+    The ranges of `came` do not overlap, nor do those of `gone`; so a number is in both if a range
+    of one begins there while one of the other has not ended. One pass over their ends tells.
+    """
+    steps = _ends(came, "came").union(_ends(gone, "gone"))
+    order = Window.partitionBy(*LANE).orderBy("at")
+    sums = steps.groupBy(*LANE, "at").agg(F.sum("came").alias("came"), F.sum("gone").alias("gone"))
+    inside = (F.sum("gone").over(order) > 0) & (F.sum("came").over(order) == 0)
+    length = F.lead("at").over(order) - F.col("at")
+    lengths = sums.withColumn("lost", F.when(inside, length).otherwise(0))
+    return lengths.groupBy(*LANE).agg(
+        F.sum("lost").alias("declared"),
+        (F.max(F.when(F.col("gone") < 0, F.col("at"))) - 1).alias("dropped_to"),
     )
-    order = Window.partitionBy(*LANE).orderBy("first", "last")
-    reached = F.max("last").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    begins = F.when(F.col("first") > F.coalesce(reached, F.lit(0)), 1).otherwise(0)
-    islands = ranges.withColumn("begins", begins).withColumn("island", F.sum("begins").over(order))
-    merged = islands.groupBy(*LANE, "island").agg(
-        F.min("first").alias("first"), F.max("last").alias("last")
+
+
+def _ends(ranges: DataFrame, name: str) -> DataFrame:
+    """Give two rows for a range: +1 where it begins, and -1 behind its end, under its name."""
+    ends = F.explode(
+        F.array(
+            F.struct(F.col("first_seq").alias("at"), F.lit(1).alias("step")),
+            F.struct((F.col("last_seq") + 1).alias("at"), F.lit(-1).alias("step")),
+        )
     )
-    return merged.drop("island")
+    steps = ranges.select(*LANE, ends.alias("end"))
+    step, none = F.col("end.step"), F.lit(0)
+    mine = name == "came"
+    came, gone = (step, none) if mine else (none, step)
+    return steps.select(*LANE, "end.at", came.alias("came"), gone.alias("gone"))
 
 
-def _with_state(rows: DataFrame, events: DataFrame) -> DataFrame:
+def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     """Tell closed, open and torn epochs apart by the last event of their system lane."""
-    place = F.col("seq")
     ends = (
-        events.where(F.col("lane") == "system")
+        numbers.where(F.col("lane") == "system")
         .groupBy("gateway", "epoch")
         .agg(
-            F.max_by(F.struct("kind", "name"), place).alias("end"),
-            F.max_by("time", place).alias("end_time"),
+            F.max_by(F.struct("last_kind", "last_name"), "last_seq").alias("end"),
+            F.max_by("last_time", "last_seq").alias("end_time"),
         )
     )
     latest = F.max("epoch").over(Window.partitionBy("gateway"))
-    closed = (F.col("end.kind") == "system") & (F.col("end.name") == "stop")
+    closed = (F.col("end.last_kind") == "system") & (F.col("end.last_name") == "stop")
     with_end = rows.join(ends, on=["gateway", "epoch"], how="left").withColumn("latest", latest)
     state = (
         F.when(closed, "closed").when(F.col("epoch") < F.col("latest"), "torn").otherwise("open")
     )
     since = F.when(closed, F.col("end_time")).otherwise(F.col("last_time"))
     return with_end.withColumn("state", state).withColumn("since", since)
+
+
+DAILY: Final = Summary("dropped", 1, DROPPED, dropped)
+
+REPORT: Final = Report(
+    "completeness",
+    SCHEMA,
+    (lanes.DAILY, DAILY),
+    lambda given: completeness(given.whole(lanes.DAILY), given.whole(DAILY), given.segments()),
+)

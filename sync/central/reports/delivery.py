@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
 
-from sync.central.reports.common import conform, exact_percentile
+from sync.central.reports.common import conform, percentiles
+from sync.central.reports.given import Report
+from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,14 +33,30 @@ SCHEMA: Final = StructType(
 Percentiles are exact, by nearest rank."""
 
 
-def delivery(events: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway and level that has events with a latency."""
+HISTOGRAM: Final = StructType(
+    [
+        StructField("gateway", StringType()),
+        StructField("qos", ByteType()),
+        StructField("latency_ms", LongType()),
+        StructField("events", LongType()),
+    ]
+)
+"""How often each latency, in milliseconds, occurred: days add up, and percentiles stay exact."""
+
+
+def histogram(events: DataFrame) -> DataFrame:
+    """Give a row of `HISTOGRAM` and `day` for each latency that occurred on a day."""
     timed = events.where(F.col("qos").isNotNull() & F.col("latency_ms").isNotNull())
-    rows = timed.groupBy("gateway", "qos").agg(
-        F.count(F.lit(1)).alias("events"),
-        exact_percentile(0.50, "latency_ms").alias("p50_ms"),
-        exact_percentile(0.95, "latency_ms").alias("p95_ms"),
-        exact_percentile(0.99, "latency_ms").alias("p99_ms"),
-        F.max("latency_ms").alias("max_ms"),
-    )
+    rows = timed.groupBy("day", "gateway", "qos", "latency_ms")
+    return rows.agg(F.count(F.lit(1)).alias("events"))
+
+
+def delivery(daily: DataFrame) -> DataFrame:
+    """Give a row of `SCHEMA` for each gateway and level that `DAILY` has rows of."""
+    rows = percentiles(daily, ("gateway", "qos"), "latency_ms", "_ms")
     return conform(rows, SCHEMA).orderBy("gateway", "qos")
+
+
+DAILY: Final = Summary("delivery", 1, HISTOGRAM, histogram)
+
+REPORT: Final = Report("delivery", SCHEMA, (DAILY,), lambda given: delivery(given.daily(DAILY)))

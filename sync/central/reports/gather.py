@@ -5,35 +5,60 @@ Renders nothing. Rows are plain dicts; times are aware datetimes in UTC.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
-from sync.central.reports import notices
-from sync.central.reports.availability import availability, stretches
-from sync.central.reports.completeness import completeness
-from sync.central.reports.delivery import delivery
-from sync.central.reports.lag import lag
-from sync.central.reports.quarantine import quarantine, quarantined
-from sync.central.reports.volume import activity, step_for, totals
+from sync.central.reports import (
+    availability,
+    completeness,
+    delivery,
+    duplicates,
+    lag,
+    notices,
+    outages,
+    quarantine,
+    refusals,
+    signs,
+    volume,
+)
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from collections.abc import Iterable
+    from datetime import date, datetime
 
     from pyspark.sql import DataFrame
 
+    from sync.central.reports.given import Given, Report
+    from sync.central.summaries import Summary
+
 Rows = list[dict[str, Any]]
 
-STRETCHES: Final = 5_000
-"""Stretches of availability that are brought home for the plot, the latest ones: more are no wider
-than a pixel each."""
+REPORTS: Final[tuple[Report, ...]] = (
+    availability.REPORT,
+    outages.REPORT,
+    signs.REPORT,
+    completeness.REPORT,
+    delivery.REPORT,
+    lag.REPORT,
+    duplicates.REPORT,
+    refusals.REPORT,
+    notices.REPORT,
+    volume.REPORT,
+    quarantine.REPORT,
+)
+"""All reports, each the rows of one field of `Findings`. What they ask for is kept by day."""
+
+AT_ONCE: Final = 4
+"""Reports that are computed at once: most are small, and much of what they take is planning."""
 
 
 @dataclass(frozen=True)
 class Findings:
     """All rows of all reports, as things stood at `as_of`.
 
+    Of what was asked for: the days from `since` on (UTC), or all; these `gateways`, or all. `days`
+    counts those that were read as they were kept, computed anew, and lost (`summaries.DayCount`).
     `step_s` is the length of time that `activity` counts by; `refused` counts files by their fate.
     Rows after it are drawn and not tabled, times (`at`, `begin`) in seconds since 1970:
     `gateway_activity` is `activity` with a `gateway`; `queue_depths` has `gateway`, `queue`, `at`
@@ -42,8 +67,12 @@ class Findings:
     """
 
     as_of: datetime
+    since: date | None = None
+    gateways: tuple[str, ...] | None = None
+    days: dict[str, int] = field(default_factory=dict)
     segments: int = 0
     availability: Rows = field(default_factory=list)
+    outages: Rows = field(default_factory=list)
     completeness: Rows = field(default_factory=list)
     delivery: Rows = field(default_factory=list)
     lag: Rows = field(default_factory=list)
@@ -68,25 +97,35 @@ class Findings:
     clock_offsets: Rows = field(default_factory=list)
 
 
-def gather(events: DataFrame, segments: DataFrame, as_of: datetime) -> Findings:
-    """Run every report over `events` and `segments` (`sync.central.tables`)."""
-    step = step_for(_span_s(events))
-    latest = stretches(events).orderBy(F.desc("begin"), "gateway").limit(STRETCHES)
-    return Findings(
-        as_of=as_of,
-        segments=segments.where(F.col("fate") == "accepted").count(),
-        availability=rows_of(availability(events, segments, as_of)),
-        completeness=rows_of(completeness(events, segments)),
-        delivery=rows_of(delivery(events)),
-        lag=rows_of(lag(events)),
-        notices=rows_of(notices.notices(notices.DAILY.compute(events))),
-        totals=rows_of(totals(events)),
-        quarantine=rows_of(quarantine(segments)),
-        refused={row["fate"]: row["files"] for row in rows_of(quarantined(segments))},
-        stretches=rows_of(latest.orderBy("gateway", "begin")),
-        activity=rows_of(activity(events, step)),
-        step_s=step,
-    )
+def summaries_of(reports: Iterable[Report] = REPORTS) -> list[Summary]:
+    """Name the summaries that these reports are made of, each once."""
+    named = {each.name: each for report in reports for each in report.summaries}
+    named[volume.DAILY.name] = volume.DAILY  # for what is drawn of it, whatever is reported
+    return list(named.values())
+
+
+def gather(given: Given, reports: Iterable[Report] = REPORTS) -> Findings:
+    """Run `reports` over what is given: `given.kept` has all of `summaries_of(reports)`."""
+    daily = given.daily(volume.DAILY)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        step = pool.submit(volume.step_of, daily)
+        made = {each.name: pool.submit(_rows, each, given) for each in reports}
+        refused = pool.submit(_refused, given)
+        accepted = pool.submit(_accepted, given)
+        activity = pool.submit(rows_of, volume.activity(daily, step.result()))
+        apart = pool.submit(rows_of, volume.gateway_activity(daily, step.result()))
+        return Findings(
+            as_of=given.as_of,
+            since=given.since,
+            gateways=given.gateways,
+            days=given.kept.days._asdict(),
+            segments=accepted.result(),
+            refused=refused.result(),
+            activity=activity.result(),
+            gateway_activity=apart.result(),
+            step_s=step.result(),
+            **{name: rows.result() for name, rows in made.items()},
+        )
 
 
 def rows_of(report: DataFrame) -> Rows:
@@ -95,8 +134,14 @@ def rows_of(report: DataFrame) -> Rows:
     return rows
 
 
-def _span_s(events: DataFrame) -> float:
-    """Give the seconds from the first event to the last; 0 when there is none."""
-    length = F.max(F.unix_seconds("time")) - F.min(F.unix_seconds("time"))
-    row = events.agg(F.coalesce(length, F.lit(0)).alias("span")).collect()[0]
-    return float(row["span"])
+def _rows(report: Report, given: Given) -> Rows:
+    return rows_of(report.make(given))
+
+
+def _accepted(given: Given) -> int:
+    return given.segments().where("fate = 'accepted'").count()
+
+
+def _refused(given: Given) -> dict[str, int]:
+    rows = rows_of(quarantine.quarantined(given.segments()))
+    return {row["fate"]: row["files"] for row in rows}

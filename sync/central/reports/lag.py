@@ -6,12 +6,15 @@ gateway's clock was synchronised and what was not: the latter may be off by any 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, StructField, StructType
 
-from sync.central.reports.common import conform, exact_percentile
+from sync.central.reports.common import conform, percentiles
+from sync.central.reports.given import Report
+from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,20 +31,46 @@ SCHEMA: Final = StructType(
     ]
 )
 """Seconds from the event to the arrival of its segment; `clock`: was the gateway's synchronised.
-Percentiles are exact, by nearest rank, to the millisecond."""
+Percentiles are values that occurred, by nearest rank, and at most `RESOLUTION` above the exact
+one; the maximum is exact."""
+
+RESOLUTION: Final = 0.02
+"""Lags that differ by less, as a share of the lag, may count as one: a day of a gateway is then
+some hundred rows, where milliseconds would make nearly one of each event."""
 
 
-def lag(events: DataFrame) -> DataFrame:
-    """Give a row of `SCHEMA` for each gateway and state of its clock that has events."""
-    timed = events.withColumn("lag_ms", F.unix_millis("arrived") - F.unix_millis("time"))
-    columns = {
-        "p50_s": exact_percentile(0.50, "lag_ms"),
-        "p95_s": exact_percentile(0.95, "lag_ms"),
-        "p99_s": exact_percentile(0.99, "lag_ms"),
-        "max_s": F.max("lag_ms"),
-    }
-    rows = timed.groupBy("gateway", "clock").agg(
-        F.count(F.lit(1)).alias("events"),
-        *((value / 1000).alias(name) for name, value in columns.items()),
+HISTOGRAM: Final = StructType(
+    [
+        StructField("gateway", StringType()),
+        StructField("clock", BooleanType()),
+        StructField("step", LongType()),
+        StructField("lag_ms", LongType()),
+        StructField("events", LongType()),
+    ]
+)
+"""How many events had a lag within this step, and the greatest of their lags in milliseconds. Steps
+are as wide as `RESOLUTION` says; those of negative lags are negative."""
+
+
+def histogram(events: DataFrame) -> DataFrame:
+    """Give a row of `HISTOGRAM` and `day` for each step of lag that occurred on a day."""
+    lag_ms = F.unix_millis("arrived") - F.unix_millis("time")
+    timed = events.select("day", "gateway", "clock", lag_ms.alias("lag_ms"))
+    length = F.log1p(F.abs("lag_ms").cast("double")) / math.log1p(RESOLUTION)
+    step = (F.signum("lag_ms") * F.floor(length)).cast("long")
+    rows = timed.groupBy("day", "gateway", "clock", step.alias("step"))
+    return rows.agg(F.max("lag_ms").alias("lag_ms"), F.count(F.lit(1)).alias("events"))
+
+
+def lag(daily: DataFrame) -> DataFrame:
+    """Give a row of `SCHEMA` for each gateway and state of its clock that `DAILY` has rows of."""
+    steps = daily.groupBy("gateway", "clock", "step").agg(
+        F.max("lag_ms").alias("lag_ms"), F.sum("events").alias("events")
     )
+    rows = percentiles(steps, ("gateway", "clock"), "lag_ms", "_s", each=1_000)
     return conform(rows, SCHEMA).orderBy("gateway", F.desc("clock"))
+
+
+DAILY: Final = Summary("lag", 1, HISTOGRAM, histogram)
+
+REPORT: Final = Report("lag", SCHEMA, (DAILY,), lambda given: lag(given.daily(DAILY)))

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from sync.central.reports.common import conform
+from sync.central.reports.given import Report
+from sync.central.tables import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,13 +34,13 @@ ROWS: Final = 1_000
 
 def quarantine(segments: DataFrame) -> DataFrame:
     """Give a row of `SCHEMA` for each file that was not taken: the latest `ROWS`, latest first."""
-    refused = segments.where(F.col("fate").isin("fork", "bad"))
-    once = refused.dropDuplicates(["path", "sha256"])
-    return conform(once, SCHEMA).orderBy(F.desc("arrived"), "path").limit(ROWS)
+    return conform(refused(segments), SCHEMA).orderBy(F.desc("arrived"), "path").limit(ROWS)
 
 
 def quarantined(segments: DataFrame) -> DataFrame:
     """Count all of them, by `fate`: one row each for `bad` and `fork`, where there are any."""
-    refused = segments.where(F.col("fate").isin("fork", "bad"))
-    once = refused.dropDuplicates(["path", "sha256"])
-    return once.groupBy("fate").agg(F.count(F.lit(1)).alias("files")).orderBy("fate")
+    left = refused(segments)
+    return left.groupBy("fate").agg(F.count(F.lit(1)).alias("files")).orderBy("fate")
+
+
+REPORT: Final = Report("quarantine", SCHEMA, (), lambda given: quarantine(given.segments()))

@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.central.reports.common import conform
+from sync.central.reports.given import Report
+from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 TOTALS: Final = StructType(
     [
@@ -40,19 +42,77 @@ BARS: Final = 96
 """Times that activity is counted in, at most, where `STEPS_S` allow: what a plot can show."""
 
 
-def totals(events: DataFrame) -> DataFrame:
-    """Give a row of `TOTALS` for each lane and kind."""
-    rows = events.groupBy("lane", "kind").agg(F.count(F.lit(1)).alias("events"))
+COUNTS: Final = StructType(
+    [
+        StructField("gateway", StringType()),
+        StructField("lane", StringType()),
+        StructField("kind", StringType()),
+        StructField("begin", LongType()),
+        StructField("step_s", LongType()),
+        StructField("events", LongType()),
+    ]
+)
+"""How many events of a gateway happened in the `step_s` seconds from `begin`, in seconds since
+1970. The step is what suits the time over which the gateway's events of that day are spread."""
+
+
+def counts(events: DataFrame) -> DataFrame:
+    """Give a row of `COUNTS` and `day` for each time of a day with events."""
+    at = F.unix_seconds("time")
+    spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
+    steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))
+    timed = events.select("day", "gateway", "lane", "kind", at.alias("at"))
+    timed = timed.join(F.broadcast(steps), on=["day", "gateway"], how="inner")
+    begin = (F.floor(F.col("at") / F.col("step_s")) * F.col("step_s")).alias("begin")
+    rows = timed.groupBy("day", "gateway", "lane", "kind", begin, "step_s")
+    return rows.agg(F.count(F.lit(1)).alias("events"))
+
+
+def _step(span: Column) -> Column:
+    """Choose as `step_for` does."""
+    chosen = F.lit(STEPS_S[-1])
+    for step in reversed(STEPS_S):
+        chosen = F.when(span / step <= BARS, step).otherwise(chosen)
+    return chosen
+
+
+def totals(daily: DataFrame) -> DataFrame:
+    """Give a row of `TOTALS` for each lane and kind that `DAILY` has rows of."""
+    rows = daily.groupBy("lane", "kind").agg(F.sum("events").alias("events"))
     return conform(rows, TOTALS).orderBy("lane", "kind")
 
 
-def activity(events: DataFrame, step_s: int) -> DataFrame:
-    """Give a row of `ACTIVITY` for each time of `step_s` seconds and each lane with events."""
-    begin = (F.floor(F.unix_seconds("time") / step_s) * step_s).alias("begin")
-    rows = events.groupBy(begin, "lane").agg(F.count(F.lit(1)).alias("events"))
+def activity(daily: DataFrame, step_s: int) -> DataFrame:
+    """Give a row of `ACTIVITY` for each time of `step_s` seconds and each lane with events.
+
+    `step_s` is at least that of each row of `daily`.
+    """
+    begin = (F.floor(F.col("begin") / step_s) * step_s).alias("begin")
+    rows = daily.groupBy(begin, "lane").agg(F.sum("events").alias("events"))
     return conform(rows, ACTIVITY).orderBy("begin", "lane")
+
+
+def gateway_activity(daily: DataFrame, step_s: int) -> DataFrame:
+    """Give what `activity` does, for each gateway apart: its column `gateway` comes first."""
+    begin = (F.floor(F.col("begin") / step_s) * step_s).alias("begin")
+    rows = daily.groupBy("gateway", begin, "lane").agg(F.sum("events").alias("events"))
+    schema = StructType([StructField("gateway", StringType()), *ACTIVITY.fields])
+    return conform(rows, schema).orderBy("gateway", "begin", "lane")
+
+
+def step_of(daily: DataFrame) -> int:
+    """Choose the length of time, in seconds, that a plot of `daily` counts events by."""
+    span = F.coalesce(F.max("begin") - F.min("begin"), F.lit(0)).alias("span")
+    least = F.coalesce(F.max("step_s"), F.lit(1)).alias("least")
+    row = daily.agg(span, least).collect()[0]
+    return max(step_for(row["span"]), int(row["least"]))
 
 
 def step_for(span_s: float) -> int:
     """Choose the shortest of `STEPS_S` that divides `span_s` seconds into at most `BARS`."""
     return next((step for step in STEPS_S if span_s / step <= BARS), STEPS_S[-1])
+
+
+DAILY: Final = Summary("totals", 1, COUNTS, counts)
+
+REPORT: Final = Report("totals", TOTALS, (DAILY,), lambda given: totals(given.daily(DAILY)))
