@@ -172,6 +172,24 @@ def test_a_worker_that_never_comes_back_after_a_restart_is_unsubscribed(gateway:
     assert [(word.what, word.id) for word in queues.told(gateway, queues.ONE)] == [("unlock", "a")]
 
 
+def test_a_worker_is_told_when_a_session_that_came_and_went_ended_the_subscription(
+    gateway: Gateway,
+) -> None:
+    queues.prepare(gateway)
+    appear(gateway, FIRST)
+    queues.work(gateway, FIRST, 1, FIRST.partition("/")[0])
+    queues.publish(gateway, "a")
+    assert queues.given(gateway, FIRST) == ["a"]
+    gateway.crash()
+    gateway.ring()
+    gateway.bind(SECOND)
+    gateway.leave(SECOND)
+    gateway.bind(FIRST)
+    gateway.ring()
+    words = [(word.what, word.id) for word in queues.told(gateway, FIRST)]
+    assert words[:1] == [("unlock", "a")], "it would believe to have it still"
+
+
 # Time
 
 

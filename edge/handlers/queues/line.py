@@ -16,7 +16,16 @@ from edge.handlers.queues.sharing import Parted
 from edge.rules import queue as rules
 from edge.rules.queue import TOLD, Fate, Kind, Loss
 from edge.rules.quota import Over
-from edge.store import events, outbox, queue_gates, queue_members, queues, space, subscriptions
+from edge.store import (
+    events,
+    outbox,
+    queue_gates,
+    queue_members,
+    queues,
+    sessions,
+    space,
+    subscriptions,
+)
 from edge.store.events import NewEvent
 from edge.wire import pubsub
 
@@ -218,9 +227,17 @@ def left(house: House, tx: Transaction, subscription: Subscription, loss: Loss) 
         queue_members.go_all(tx, subscription.jid)
     for item in queues.held_by(tx, subscription.jid):
         if item.subscription == subscription.id:
-            part(house, tx, item, loss)
+            part(house, tx, item, _loss_of(tx, item, loss))
     if subscription.queue is not None:
         pump(house, tx, subscription.queue, ask=False)  # its row is there still: none may join
+
+
+def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
+    """Whose session was before the start may come back, and believe to have its item: it is told,
+    though the last one of its account that was there is over."""
+    if loss is not Loss.CONNECTION or item.holder is None:
+        return loss
+    return Loss.UNAVAILABLE if sessions.holder(tx, item.holder) is None else loss
 
 
 def part(house: House, tx: Transaction, item: Item, loss: Loss) -> None:
