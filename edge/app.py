@@ -27,6 +27,7 @@ from edge.net.alarm import Alarm
 from edge.net.clock import Clock, Machine
 from edge.net.listener import Listener
 from edge.net.tally import Tally
+from edge.rules import levels
 from edge.store import database, due, events, service
 from edge.store.commit import Bounds, Store
 from edge.store.events import NewEvent
@@ -237,7 +238,9 @@ class App:
             settings.gateway.domain,
             backlog,
             backlog.facts,
-            BatchLimits(uplink.segment_events, uplink.segment_age, uplink.segment_bytes),
+            BatchLimits(
+                uplink.segment_events, uplink.segment_age, uplink.segment_bytes, uplink.urgent_age
+            ),
             clock=lambda: clock().service,
             sealed=uploader.wake if uploader else lambda: None,
             tell=backlog.tell,
@@ -295,6 +298,7 @@ class App:
 
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
+    events.set_urgent(tx, levels.at_least(settings.uplink.urgent_level))
     events.append(tx, events.SYSTEM, timekeeping.event(start, settings.uplink.heartbeat))
     service.save(tx, start.saved)
     service.keep(tx, run)

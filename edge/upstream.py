@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from edge.errors import StoreBroken, StoreError
 from edge.limits import ASIDE_BYTES
+from edge.rules.backlog import Bound
 from edge.store import epochs, events, meta, segments
 from edge.store.events import NewEvent
 from sync.format import Dropped, Event, Identity, digest_of, encode
@@ -74,7 +75,7 @@ class StoreBacklog:
         def unit(tx: Transaction) -> bool:
             if not _seal(tx, draft, data, digest):
                 return False
-            make_room(tx, self._limits.backlog_bytes)
+            make_room(tx, bound_of(self._config))
             return True
 
         return await self._run(unit)
@@ -162,7 +163,7 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
     _log(tx, "epoch", "Warning", f"events are counted anew: {reason}", tags=tags)
     for gone in lost:
         _tell_gone(tx, gone, NOT_SEALED)
-    make_room(tx, config.limits.backlog_bytes)
+    make_room(tx, bound_of(config))
     return epoch
 
 
@@ -207,9 +208,16 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
     return segments.seal(tx, sealed)
 
 
-def make_room(tx: Transaction, max_bytes: int) -> None:
-    """Bring what waits under `max_bytes`, and tell what had to go."""
-    for gone in segments.evict(tx, max_bytes, EVICTED):
+def bound_of(config: Config) -> Bound:
+    """Return how much may wait, and which share of it each lane has for certain."""
+    uplink = config.uplink
+    shares = segments.shares(uplink.readings_share, uplink.logs_share)
+    return Bound(config.limits.backlog_bytes, shares)
+
+
+def make_room(tx: Transaction, bound: Bound) -> None:
+    """Bring what waits within its bound, and tell what had to go."""
+    for gone in segments.evict(tx, bound, EVICTED):
         _tell_gone(tx, gone, EVICTED)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from edge.handlers.feature import Feature, Unreadable
+from edge.rules.levels import LEVELS
 from edge.store import events
 from edge.store.events import NewEvent
 from edge.wire.namespaces import EVENTLOG, clark
@@ -18,18 +19,7 @@ from edge.wire.namespaces import EVENTLOG, clark
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
-TYPES: Final = frozenset(
-    {
-        "Debug",
-        "Informational",
-        "Notice",
-        "Warning",
-        "Error",
-        "Critical",
-        "Alert",
-        "Emergency",
-    }
-)
+TYPES: Final = frozenset(LEVELS)
 
 TEXT: Final = "xs:string"
 """The type of a tag that names none."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from edge.handlers import refusals
 from edge.handlers.post import Letter, post
 from edge.rules import routing
+from edge.rules.levels import RANKS
 from edge.rules.routing import Kind
 from edge.store import accounts, events, meta, notices, sessions
 from edge.wire import jid, serialize
@@ -42,12 +43,10 @@ LEVELS: Final = {
     "Alert": "Major",
     "Emergency": "Major",
 }
-"""The types of events, the least first, and the extent that an event of such a type has."""
+"""The types of events, and the extent that an event of such a type has."""
 
 INFORMATIONAL: Final = "Informational"
 """The type of an event that names none (XEP-0337, section 5.1)."""
-
-_RANKS: Final = {type_: rank for rank, type_ in enumerate(LEVELS)}
 
 _SELDOM: Final = frozenset({"heartbeat"})
 """Events that tell the centre something by coming often, and people nothing."""
@@ -76,8 +75,8 @@ def _tell(house: House, log: Log, tx: Transaction) -> None:
 
 
 def _is_wanted(log: Log, event: NewEvent) -> bool:
-    rank = _RANKS[event.level or INFORMATIONAL]
-    return rank >= _RANKS[log.notify_level] and event.name not in _SELDOM
+    rank = RANKS[event.level or INFORMATIONAL]
+    return rank >= RANKS[log.notify_level] and event.name not in _SELDOM
 
 
 def _send(house: House, log: Log, tx: Transaction, number: int, event: NewEvent) -> None:

@@ -1,7 +1,8 @@
 """The event log: every notable thing a row, written in the transaction of what it tells of.
 
 Each lane has its own counter, and a number is used only in a transaction that commits: so the
-counters have no gaps. Sealed events leave for `segments`.
+counters have no gaps. Sealed events leave for `segments`. Who brings events of others asks first
+whether there is room for them; the gateway's own are bounded here.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from edge.store import meta
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from edge.store.database import Transaction
 
@@ -22,6 +25,14 @@ LANES: Final = (READINGS, LOGS, SYSTEM)
 
 OVERHEAD: Final = 48
 """Bytes that an event costs beside its texts: numbers, times, and its row."""
+
+
+SYSTEM_EVENTS: Final = 50_000
+"""Events of the gateway's own that wait to be sealed, a month of heartbeats: beyond, if its lane
+cannot be sealed, they are counted and not written."""
+
+_URGENT: Final = "urgent levels"
+_UNWRITTEN: Final = "events unwritten"
 
 
 class NewEvent(NamedTuple):
@@ -60,16 +71,20 @@ class Row(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What of a lane is not sealed yet; `oldest` is in service seconds."""
+    """What of a lane is not sealed yet; `oldest`, and `urgent`, the oldest urgent event, are in
+    service seconds."""
 
     lane: str
     events: int
     bytes: int
     oldest: float | None
+    urgent: float | None
 
 
 _COUNT: Final = """
-UPDATE lanes SET last = ?, bytes = bytes + ?, oldest = coalesce(oldest, ?) WHERE lane = ?
+UPDATE lanes SET
+    last = ?, bytes = bytes + ?, oldest = coalesce(oldest, ?), urgent = coalesce(urgent, ?)
+WHERE lane = ?
 """
 _APPEND: Final = """
 INSERT INTO events (
@@ -82,7 +97,7 @@ UPDATE lanes SET
     last = 0, sealed = 0, previous = zeroblob(32), bytes = 0, oldest = NULL, urgent = NULL
 """
 _COUNTERS: Final = "SELECT lane, last, sealed FROM lanes"
-_LANES: Final = "SELECT lane, last - sealed, bytes, oldest FROM lanes ORDER BY lane"
+_LANES: Final = "SELECT lane, last - sealed, bytes, oldest, urgent FROM lanes ORDER BY lane"
 _READ: Final = """
 SELECT seq, time, clock, kind, source, topic, name, value, unit, level, text, qos, latency_ms, tags,
     bytes
@@ -91,14 +106,23 @@ FROM events WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?
 
 
 class _Counter:
-    """A lane's last number and the last sealed one, and bytes that its row does not count yet."""
+    """A lane's last number and the last sealed one, and what its row does not have yet: bytes, and
+    that an event is urgent."""
 
-    __slots__ = ("bytes", "last", "sealed")
+    __slots__ = ("bytes", "last", "sealed", "urgent")
 
     def __init__(self, last: int, sealed: int) -> None:
         self.last = last
         self.sealed = sealed
         self.bytes = 0
+        self.urgent = False
+
+
+class _Levels(NamedTuple):
+    """From which levels on events are urgent; `text` is a JSON array of the same."""
+
+    names: frozenset[str]
+    text: str
 
 
 _to_json: Final = msgspec.json.Encoder().encode
@@ -108,7 +132,11 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     """Write an event to the log, stamped with the transaction's time."""
     now, size = tx.now, _size(event)
     counter = _counters(tx)[lane]
+    if lane == SYSTEM and counter.last - counter.sealed >= SYSTEM_EVENTS:
+        meta.write(tx, _UNWRITTEN, meta.read_number(tx, _UNWRITTEN) + 1)
+        return
     counter.last += 1
+    counter.urgent = counter.urgent or event.level in _urgent(tx).names
     counter.bytes += size
     *fields, tags = event
     text = _to_json(dict(tags)).decode() if tags else None
@@ -139,7 +167,39 @@ def settle(tx: Transaction) -> None:
     """Write the lanes' counters, and read them anew when they are next asked for."""
     for lane, counter in tx.memo.pop("lanes", {}).items():
         if counter.bytes:
-            tx.run(_COUNT, (counter.last, counter.bytes, tx.now.service, lane))
+            since = tx.now.service
+            urgent = since if counter.urgent else None
+            tx.run(_COUNT, (counter.last, counter.bytes, since, urgent, lane))
+
+
+def tell_unwritten(tx: Transaction) -> None:
+    """Log how many events of the gateway's own were not written, now that there is room again."""
+    count = meta.read_number(tx, _UNWRITTEN)
+    if count:
+        meta.write(tx, _UNWRITTEN, 0.0)
+        append(tx, SYSTEM, NewEvent("uplink", name="unwritten", value=count, level="Error"))
+
+
+def set_urgent(tx: Transaction, levels: Sequence[str]) -> None:
+    """Take events of these levels for urgent from now on."""
+    text = _to_json(levels).decode()
+    if text != urgent_levels(tx):
+        meta.write(tx, _URGENT, text)
+        tx.known.pop(_URGENT, None)
+
+
+def urgent_levels(tx: Transaction) -> str:
+    """Return the levels of urgent events, as a JSON array."""
+    return _urgent(tx).text
+
+
+def _urgent(tx: Transaction) -> _Levels:
+    """Return the same; they are read once."""
+    found: _Levels | None = tx.known.get(_URGENT)
+    if found is None:
+        text = meta.find_text(tx, _URGENT) or "[]"
+        found = tx.known[_URGENT] = _Levels(frozenset(msgspec.json.decode(text)), text)
+    return found
 
 
 def count_anew(tx: Transaction) -> None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge.rules import backlog
 from edge.store import events, meta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from edge.rules.backlog import Bound
     from edge.store.database import Transaction
     from edge.store.events import Row
 
@@ -63,7 +65,7 @@ class Sealed(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """A segment that had to go before the centre had it."""
+    """Segments that had to go before the centre had them, of neighbouring ranges."""
 
     epoch: str
     lane: str
@@ -100,7 +102,11 @@ UPDATE lanes SET
     oldest = (
         SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
         ORDER BY e.seq LIMIT 1
-    )
+    ),
+    urgent = CASE WHEN urgent IS NOT NULL THEN (
+        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
+        AND e.level IN (SELECT value FROM json_each(:urgent)) ORDER BY e.seq LIMIT 1
+    ) END
 WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
 """
 _TAKE_OUT: Final = "DELETE FROM events WHERE lane = ? AND seq <= ?"
@@ -122,12 +128,11 @@ RETURNING epoch, lane, declares
 """
 _TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _BY_LANE: Final = """
-SELECT lane, sum(bytes) AS size FROM segments WHERE state = 'waiting'
-GROUP BY lane ORDER BY size DESC LIMIT 1
+SELECT lane, sum(bytes) FROM segments WHERE state = 'waiting' GROUP BY lane
 """
 _EVICT: Final = """
 DELETE FROM segments WHERE id = (
-    SELECT min(id) FROM segments WHERE state = 'waiting' AND lane = ?
+    SELECT id FROM segments WHERE state = 'waiting' AND lane = ? ORDER BY id LIMIT 1
 ) RETURNING epoch, lane, first, last, bytes
 """
 _FORGET_OLDEST: Final = """
@@ -169,9 +174,12 @@ def seal(tx: Transaction, sealed: Sealed) -> bool:
     A new epoch begins a new chain too, with the same numbers.
     """
     events.settle(tx)
-    if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, sealed._asdict()).rowcount != 1:
+    values = sealed._asdict() | {"urgent": events.urgent_levels(tx)}
+    if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, values).rowcount != 1:
         return False
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
+    if sealed.lane == events.SYSTEM:
+        events.tell_unwritten(tx)
     declares = sealed.dropped[-1].last if sealed.dropped else None
     tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))
     return True
@@ -227,21 +235,45 @@ def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
     tx.rows(_FREE)
 
 
-def evict(tx: Transaction, max_bytes: int, reason: str) -> list[Evicted]:
-    """Bring what waits under `max_bytes`, and note the ranges that the centre will never get."""
-    gone: list[Evicted] = []
-    (total,) = tx.row(_TOTAL, ("waiting",))
-    while total > max_bytes:
-        lane, _size = tx.row(_BY_LANE)
-        evicted = Evicted(*tx.row(_EVICT, (lane,)))
-        total -= evicted.bytes
-        gone.append(evicted)
-        epoch, _lane, first, last, _bytes = evicted
-        if epoch != meta.epoch(tx):  # no header of it follows
-            continue
-        if tx.run(_EXTEND, (last, epoch, lane, first - 1, reason)).rowcount == 0:
-            tx.run(_DROP, (epoch, lane, first, last, reason))
-    return gone
+def shares(readings: float, logs: float) -> dict[str, float]:
+    """Return the share (of 1) of each lane: what those two leave is for the gateway's own."""
+    return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
+
+
+def used(tx: Transaction) -> dict[str, int]:
+    """Return how many bytes of each lane wait."""
+    return dict.fromkeys(events.LANES, 0) | dict(tx.rows(_BY_LANE))
+
+
+def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
+    """Bring what waits within its bound, and note the ranges that the centre will never get.
+
+    Returns them, neighbours as one.
+    """
+    gone: dict[tuple[str, str], Evicted] = {}
+    ended: list[Evicted] = []
+    left = used(tx)
+    while backlog.is_over(left, bound):
+        evicted = Evicted(*tx.row(_EVICT, (backlog.furthest_over(left, bound),)))
+        left[evicted.lane] -= evicted.bytes
+        _note_dropped(tx, evicted, reason)
+        key = evicted.epoch, evicted.lane
+        before = gone.get(key)
+        if before is not None and before.last + 1 == evicted.first:
+            evicted = evicted._replace(first=before.first, bytes=before.bytes + evicted.bytes)
+        elif before is not None:
+            ended.append(before)
+        gone[key] = evicted
+    return [*ended, *gone.values()]
+
+
+def _note_dropped(tx: Transaction, evicted: Evicted, reason: str) -> None:
+    """Have the next header declare the range; after the end of its epoch there is none."""
+    epoch, lane, first, last, _bytes = evicted
+    if epoch != meta.epoch(tx):
+        return
+    if tx.run(_EXTEND, (last, epoch, lane, first - 1, reason)).rowcount == 0:
+        tx.run(_DROP, (epoch, lane, first, last, reason))
 
 
 def drop_unsealed(tx: Transaction, lane: str) -> Evicted:

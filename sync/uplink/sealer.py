@@ -112,24 +112,31 @@ class Sealer:
         """Seal all that is due, by turns, and return for how many seconds nothing will be."""
         for _ in range(_MOST):
             states = await self._backlog.lanes()
-            due = [state.lane for state in states if self._due(state)]
+            idle = await self._is_idle(states)
+            due = [state.lane for state in states if self._due(state, idle)]
             made = [await self._seal(lane) for lane in due]
             if not any(made):
-                return self._wait(states)
+                return self._wait(states, idle)
         return 0.0
 
-    def _due(self, state: LaneState) -> bool:
+    async def _is_idle(self, states: Sequence[LaneState]) -> bool:
+        """Tell whether nothing waits to be sent; it is looked for where something is urgent."""
+        if all(state.urgent is None for state in states):
+            return False
+        return await self._backlog.next_waiting() is None
+
+    def _due(self, state: LaneState, idle: bool) -> bool:
         now = self._clock()
         free = self._stuck.get(state.lane, now) <= now
-        return free and isinstance(decide(state, self._limits, now), Seal)
+        return free and isinstance(decide(state, self._limits, now, idle=idle), Seal)
 
-    def _wait(self, states: Sequence[LaneState]) -> float:
+    def _wait(self, states: Sequence[LaneState], idle: bool) -> float:
         """Return seconds until the first lane is due, and never more than an event may wait."""
         now = self._clock()
         wait = self._limits.seconds
         for state in states:
             stuck = self._stuck.get(state.lane, now)
-            decision = decide(state, self._limits, now)
+            decision = decide(state, self._limits, now, idle=idle)
             if stuck > now:
                 wait = min(wait, stuck - now)
             elif isinstance(decision, Seal):

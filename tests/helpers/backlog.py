@@ -46,6 +46,7 @@ class SqliteBacklog:
         self.gateway = gateway
         self.full = False
         self.dropped: tuple[Dropped, ...] = ()
+        self.urgent: dict[str, float] = {}
         self.current = EPOCH
         self.reasons_begun: list[str] = []
         self._changed = asyncio.Event()
@@ -100,7 +101,8 @@ class SqliteBacklog:
             "SELECT lane, count(*), sum(size), min(since) FROM events GROUP BY lane"
         )
         found = {row[0]: LaneState(*row) for row in rows}
-        return [found.get(lane, LaneState(lane, 0, 0, None)) for lane in LANES]
+        states = [found.get(lane, LaneState(lane, 0, 0, None)) for lane in LANES]
+        return [state._replace(urgent=self.urgent.get(state.lane)) for state in states]
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         """See `Backlog`."""
@@ -125,6 +127,7 @@ class SqliteBacklog:
         if (self.current, self._previous(draft.lane)) != (draft.epoch, draft.previous):
             return False
         first, last = draft.events[0].seq, draft.events[-1].seq
+        self.urgent.pop(draft.lane, None)
         self._rows.execute("BEGIN")
         self._rows.execute(
             "INSERT INTO segments (epoch, lane, first, last, digest, data)"

@@ -18,6 +18,7 @@ from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Uplink
+from edge.rules.backlog import Bound
 from edge.rules.lineage import Hardware
 from edge.store import database, epochs, events, segments
 from edge.store.commit import Store
@@ -29,6 +30,7 @@ from edge.upstream import (
     Facts,
     StoreBacklog,
     begin_epoch,
+    bound_of,
     disk_used,
     make_room,
 )
@@ -53,6 +55,10 @@ async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
 
 def with_limits(limits: Limits) -> Config:
     return Config(gateway=CONFIG.gateway, limits=limits)
+
+
+def room(size: int) -> Bound:
+    return bound_of(CONFIG)._replace(bytes=size)
 
 
 def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
@@ -215,7 +221,7 @@ async def test_the_next_header_declares_the_range_with_its_reason(
 ) -> None:
     await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
     await sealer(tmp_path, store, clock, count=2).flush()
-    await store.run(lambda tx: segments.evict(tx, 0, EVICTED))
+    await store.run(lambda tx: segments.evict(tx, room(0), EVICTED))
     await write(store, clock, [(LOGS, NewEvent("log"))])
     await sealer(tmp_path, store, clock).flush()
     (segment,) = await shipped(store)
@@ -349,11 +355,11 @@ async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_de
 ) -> None:
     await write(store, clock, [(LOGS, NewEvent("log"))] * 4)
     await sealer(tmp_path, store, clock, count=2).flush()
-    await store.run(lambda tx: segments.evict(tx, 1, EVICTED))
+    await store.run(lambda tx: segments.evict(tx, room(1), EVICTED))
     await write(store, clock, [(LOGS, NewEvent("log"))] * 2)
     backlog = backlog_of(store)
     await backlog.begin_epoch("restored")
-    await store.run(lambda tx: make_room(tx, 0))
+    await store.run(lambda tx: make_room(tx, room(0)))
     await write(store, clock, [(LOGS, NewEvent("log"))])
     await sealer(tmp_path, store, clock).flush()
     told: set[int] = set()

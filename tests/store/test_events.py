@@ -52,14 +52,14 @@ def test_each_lane_counts_for_itself_from_one(db: sqlite3.Connection) -> None:
 def test_what_waits_is_counted_and_weighed_with_the_moment_of_the_oldest(
     db: sqlite3.Connection,
 ) -> None:
-    assert events.lanes(at(db)) == [Lane(lane, 0, 0, None) for lane in sorted(LANES)]
+    assert events.lanes(at(db)) == [Lane(lane, 0, 0, None, None) for lane in sorted(LANES)]
     append(at(db, 5.0), LOGS, 2, EVENT)
     append(at(db, 9.0), LOGS, 1, NewEvent("log", "a", "b", "c", 1.0, "d", "e", "fg", 1, 2))
     append(at(db, 7.0), SYSTEM, 1, NewEvent("system", tags={"key": "value"}))
     assert events.lanes(at(db)) == [
-        Lane(LOGS, 3, 2 * SIZE + events.OVERHEAD + 7, 5.0),
-        Lane(READINGS, 0, 0, None),
-        Lane(SYSTEM, 1, events.OVERHEAD + 8, 7.0),
+        Lane(LOGS, 3, 2 * SIZE + events.OVERHEAD + 7, 5.0, None),
+        Lane(READINGS, 0, 0, None, None),
+        Lane(SYSTEM, 1, events.OVERHEAD + 8, 7.0, None),
     ]
     assert [events.unsealed(at(db), lane) for lane in (LOGS, READINGS, SYSTEM)] == [3, 0, 1]
     assert events.fullest(at(db)) == 3
@@ -118,4 +118,26 @@ def test_within_a_transaction_the_counters_are_true_before_they_are_written(
     assert events.unsealed(tx, LOGS) == 4
     tx.finish()
     (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
-    assert state == Lane(LOGS, 4, 4 * SIZE, 3.0)
+    assert state == Lane(LOGS, 4, 4 * SIZE, 3.0, None)
+
+
+def test_the_gateway_s_own_events_are_bounded_and_counted_beyond(
+    db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SYSTEM_EVENTS", 3)
+    for _ in range(2):
+        append(at(db), SYSTEM, 4, EVENT)
+        append(at(db), LOGS, 4, EVENT)
+    assert [events.unsealed(at(db), lane) for lane in (SYSTEM, LOGS)] == [3, 8]
+    tx = at(db)
+    events.append(tx, SYSTEM, EVENT)
+    assert events.noted(tx) == []
+    db.execute("UPDATE lanes SET sealed = last WHERE lane = 'system'")
+    db.execute("DELETE FROM events WHERE lane = 'system'")
+    for _ in range(2):
+        tx = at(db)
+        events.tell_unwritten(tx)
+        tx.finish()
+    (told,) = events.read(at(db), SYSTEM, 0, 10, 10**6)
+    assert (told.seq, told.kind, told.name, told.value) == (4, "uplink", "unwritten", 6.0)
+    assert events.unsealed(at(db), SYSTEM) == 1

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.rules.backlog import Bound
 from edge.rules.clock import Now
 from edge.store import events, segments
 from edge.store.database import Transaction
@@ -48,6 +49,11 @@ def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> S
     segment = sealed(db, lane, count, size)
     assert segments.seal(at(db), segment)
     return segment
+
+
+def even(size: int) -> Bound:
+    """Let so many bytes wait, with the same share for each lane."""
+    return Bound(size, dict.fromkeys(LANES, 1 / 3))
 
 
 def waiting(db: sqlite3.Connection) -> list[str]:
@@ -161,17 +167,17 @@ def test_what_the_centre_refuses_is_set_aside_within_a_bound_and_never_sent(
 
 def test_below_the_bound_nothing_goes(db: sqlite3.Connection) -> None:
     seal(db, LOGS, 1, 100)
-    assert segments.evict(at(db), 100, "full") == []
+    assert segments.evict(at(db), even(100), "full") == []
     assert waiting(db) == ["logs 1-1"]
 
 
-def test_the_oldest_of_the_largest_lane_goes_and_the_next_header_names_the_range(
+def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_range(
     db: sqlite3.Connection,
 ) -> None:
     seal(db, LOGS, 2, 40)
     seal(db, READINGS, 5, 60)
     seal(db, READINGS, 5, 60)
-    (gone,) = segments.evict(at(db), 120, "full")
+    (gone,) = segments.evict(at(db), even(120), "full")
     assert gone[1:] == (READINGS, 1, 5, 60)
     assert waiting(db) == ["logs 1-2", "readings 6-10"]
     append(at(db), READINGS, 1, EVENT)
@@ -185,33 +191,72 @@ def test_the_oldest_of_the_largest_lane_goes_and_the_next_header_names_the_range
     assert dropped(db) == []
 
 
+def test_neighbours_that_go_together_are_told_as_one(db: sqlite3.Connection) -> None:
+    for lane in (LOGS, READINGS, LOGS, READINGS, LOGS):
+        seal(db, lane, 2, 50)
+    gone = segments.evict(at(db), even(50), "full")
+    assert sorted(gone) == [(EPOCH, LOGS, 1, 4, 100), (EPOCH, READINGS, 1, 4, 100)]
+
+
+def test_shares_are_of_all_lanes() -> None:
+    shares = segments.shares(0.6, 0.3)
+    assert shares == {READINGS: 0.6, LOGS: 0.3, SYSTEM: pytest.approx(0.1)}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(LANES), st.integers(1, 90)), max_size=40),
+    st.integers(100, 400),
+    st.floats(0.05, 0.9),
+    st.floats(0.05, 0.9),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_flood_in_one_lane_costs_no_other_what_it_has_within_its_share(
+    work: list[tuple[str, int]], size: int, readings: float, logs: float
+) -> None:
+    whole = readings + logs + 0.1
+    bound = Bound(size, segments.shares(readings / whole, logs / whole))
+    with in_memory() as db:
+        for lane, length in work:
+            seal(db, lane, 1, length)
+            before = segments.used(at(db))
+            lost = {gone.lane for gone in segments.evict(at(db), bound, "full")}
+            after = segments.used(at(db))
+            assert sum(after.values()) <= size
+            for one in LANES:
+                share = bound.shares[one] * size
+                if before[one] <= share:
+                    assert one not in lost
+                else:
+                    assert after[one] > share - 90, "no more than one segment below it"
+
+
 def test_what_was_acknowledged_or_set_aside_is_not_evicted(db: sqlite3.Connection) -> None:
     segments.acknowledge(at(db), seal(db, LOGS, 1, 100).digest, ROOM)
     segments.set_aside(at(db), seal(db, LOGS, 1, 100).digest, "refused", ROOM)
     seal(db, LOGS, 1, 10)
-    assert segments.evict(at(db), 10, "full") == []
-    assert [gone.first for gone in segments.evict(at(db), 0, "full")] == [3]
+    assert segments.evict(at(db), even(10), "full") == []
+    assert [gone.first for gone in segments.evict(at(db), even(0), "full")] == [3]
 
 
 def test_neighbours_with_one_reason_are_one_range(db: sqlite3.Connection) -> None:
     for _ in range(4):
         seal(db, LOGS, 2)
-    segments.evict(at(db), 30, "full")
-    segments.evict(at(db), 20, "full")
+    segments.evict(at(db), even(30), "full")
+    segments.evict(at(db), even(20), "full")
     assert dropped(db) == [(LOGS, 1, 4, "full")]
-    segments.evict(at(db), 10, "other")
-    segments.evict(at(db), 0, "full")
+    segments.evict(at(db), even(10), "other")
+    segments.evict(at(db), even(0), "full")
     assert dropped(db) == [(LOGS, 1, 4, "full"), (LOGS, 5, 6, "other"), (LOGS, 7, 8, "full")]
 
 
 def test_a_range_that_grew_after_the_draft_is_told_in_part(db: sqlite3.Connection) -> None:
     for _ in range(3):
         seal(db, LOGS, 2)
-    segments.evict(at(db), 20, "full")
+    segments.evict(at(db), even(20), "full")
     append(at(db), LOGS, 1, EVENT)
     draft = sealed(db, LOGS)
     assert draft.dropped == (Dropped(1, 2, "full"),)
-    segments.evict(at(db), 0, "full")
+    segments.evict(at(db), even(0), "full")
     assert segments.seal(at(db), draft)
     segments.acknowledge(at(db), draft.digest, ROOM)
     assert dropped(db) == [(LOGS, 3, 6, "full")]
@@ -221,10 +266,10 @@ def test_a_declaration_lasts_until_the_centre_has_the_segment_that_makes_it(
     db: sqlite3.Connection,
 ) -> None:
     seal(db, LOGS, 2)
-    segments.evict(at(db), 0, "full")
+    segments.evict(at(db), even(0), "full")
     first = seal(db, LOGS)
     assert first.dropped == (Dropped(1, 2, "full"),)
-    segments.evict(at(db), 0, "full")
+    segments.evict(at(db), even(0), "full")
     second = seal(db, LOGS)
     assert second.dropped == (Dropped(1, 3, "full"),), "the first never got there"
     segments.set_aside(at(db), second.digest, "refused", ROOM)
@@ -240,7 +285,7 @@ def test_a_declaration_lasts_until_the_centre_has_the_segment_that_makes_it(
 def test_an_outage_without_end_takes_one_row(db: sqlite3.Connection) -> None:
     for _ in range(200):
         seal(db, LOGS)
-        segments.evict(at(db), 30, "full")
+        segments.evict(at(db), even(30), "full")
     assert db.execute("SELECT count(*) FROM dropped").fetchone() == (1,)
 
 
@@ -251,7 +296,7 @@ def test_a_header_declares_a_bounded_number_of_ranges(
     for _ in range(3):
         seal(db, LOGS)
     for number in range(3):
-        segments.evict(at(db), 20 - 10 * number, f"reason{number}")
+        segments.evict(at(db), even(20 - 10 * number), f"reason{number}")
     first = seal(db, LOGS)
     assert [d.first for d in first.dropped] == [1, 2]
     segments.acknowledge(at(db), first.digest, ROOM)
@@ -266,7 +311,7 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
     with in_memory() as db:
         for lane, count, room in work:
             seal(db, lane, count)
-            segments.evict(at(db), room, "full")
+            segments.evict(at(db), even(room), "full")
             (size,) = db.execute("SELECT coalesce(sum(bytes), 0) FROM segments").fetchone()
             assert size <= room
         for lane in LANES:
@@ -277,6 +322,52 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
                     numbers += range(first, last + 1)
             (last,) = db.execute("SELECT last FROM lanes WHERE lane = ?", (lane,)).fetchone()
             assert sorted(numbers) == list(range(1, last + 1))
+
+
+# What is urgent.
+
+
+def urgent(db: sqlite3.Connection, lane: str = LOGS) -> float | None:
+    (found,) = (state.urgent for state in events.lanes(at(db)) if state.lane == lane)
+    return found
+
+
+def log(db: sqlite3.Connection, service: float, *levels: str | None) -> None:
+    tx = at(db, service)
+    for level in levels:
+        events.append(tx, LOGS, NewEvent("log", level=level))
+    tx.finish()
+
+
+def test_the_oldest_urgent_event_is_known_until_it_is_sealed(db: sqlite3.Connection) -> None:
+    events.set_urgent(at(db), ["Error", "Alert"])
+    log(db, 1.0, None, "Warning", "Critical")
+    assert urgent(db) is None
+    log(db, 2.0, "Warning", "Error")
+    log(db, 3.0, "Alert")
+    assert urgent(db) == 2.0
+    assert segments.seal(at(db), sealed(db, LOGS, 4))
+    assert urgent(db) == 2.0
+    assert segments.seal(at(db), sealed(db, LOGS, 1))
+    assert urgent(db) == 3.0
+    assert segments.seal(at(db), sealed(db, LOGS, 1))
+    assert urgent(db) is None
+    log(db, 4.0, "Warning", "Debug")
+    assert urgent(db) is None
+    assert urgent(db, SYSTEM) is None
+
+
+def test_which_levels_are_urgent_can_be_changed(db: sqlite3.Connection) -> None:
+    tx = at(db)
+    assert events.urgent_levels(tx) == "[]"
+    log(db, 1.0, "Emergency")
+    assert urgent(db) is None
+    for levels in (["Emergency"], ["Emergency"], []):
+        events.set_urgent(tx, levels)
+        assert events.urgent_levels(tx) == events.urgent_levels(at(db))
+    events.set_urgent(tx, ["Emergency"])
+    log(db, 2.0, "Emergency")
+    assert urgent(db) == 2.0
 
 
 # Reading what is here.

@@ -43,6 +43,34 @@ def test_looking_again_when_told_seals(events: int, size: int, oldest: float, no
         assert isinstance(decide(state, LIMITS, decision.moment), Seal)
 
 
+URGENT = BatchLimits(events=10, seconds=60, bytes=1_000, urgent=5)
+
+
+@pytest.mark.parametrize(
+    ("now", "idle", "expected"),
+    [
+        (100.0, True, WaitUntil(115.0)),
+        (100.0, False, WaitUntil(115.0)),
+        (114.5, True, WaitUntil(115.0)),
+        (115.0, True, Seal()),
+        (115.0, False, WaitUntil(120.0)),
+        (130.0, False, WaitUntil(135.0)),
+        (158.0, False, WaitUntil(160.0)),
+        (160.0, False, Seal()),
+    ],
+)
+def test_what_is_urgent_waits_shortly_where_the_link_is_idle(
+    now: float, idle: bool, expected: object
+) -> None:
+    state = LaneState("logs", 2, 10, oldest=100.0, urgent=110.0)
+    assert decide(state, URGENT, now, idle=idle) == expected
+
+
+def test_what_is_urgent_never_waits_longer_than_another() -> None:
+    state = LaneState("logs", 2, 10, oldest=100.0, urgent=158.0)
+    assert decide(state, URGENT, 159.0, idle=True) == WaitUntil(160.0)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -53,6 +81,8 @@ def test_looking_again_when_told_seals(events: int, size: int, oldest: float, no
         {"seconds": 86_401},
         {"bytes": 0},
         {"bytes": 4 * 1024 * 1024 + 1},
+        {"urgent": 0},
+        {"urgent": 86_401},
     ],
 )
 def test_limits_that_seal_nothing_or_too_much_are_refused(changes: dict[str, float]) -> None:

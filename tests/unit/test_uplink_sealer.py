@@ -102,6 +102,29 @@ async def test_a_lane_is_sealed_when_its_oldest_event_is_old_enough(backlog: Sql
         assert bench.ranges() == [("logs", 1, 3)]
 
 
+async def test_what_is_urgent_is_sealed_early_where_nothing_waits_to_be_sent(
+    backlog: SqliteBacklog,
+) -> None:
+    backlog.write("logs", logs(10))
+    backlog.write("readings", readings(3))
+    backlog.urgent["readings"] = -5.0
+    async with running(backlog) as bench:
+        nap = await bench.wait()
+        assert nap.seconds == 5
+        bench.now = 5.0
+        nap.end()
+        nap = await bench.wait()
+        assert nap.seconds == 10, "the logs wait to be sent"
+        assert bench.ranges() == [("logs", 1, 10)]
+        waiting = await backlog.next_waiting()
+        assert waiting is not None
+        await backlog.acknowledge(waiting.digest)
+        bench.now = 15.0
+        nap.end()
+        assert (await bench.wait()).seconds == 60
+        assert bench.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
+
+
 async def test_waking_makes_it_look(backlog: SqliteBacklog) -> None:
     async with running(backlog) as bench:
         assert (await bench.wait()).seconds == 60

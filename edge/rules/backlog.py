@@ -1,0 +1,32 @@
+"""Whose segments go when the backlog is full: so that a flood in one lane costs that lane alone.
+
+Pure: what waits, and which segments are the oldest, is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Bound(NamedTuple):
+    """How many bytes may wait in all, and which share of them (of 1) each lane has for certain."""
+
+    bytes: int
+    shares: Mapping[str, float]
+
+
+def is_over(used: Mapping[str, int], bound: Bound) -> bool:
+    """Tell whether more waits than may; `used` has the bytes of each lane."""
+    return sum(used.values()) > bound.bytes
+
+
+def furthest_over(used: Mapping[str, int], bound: Bound) -> str:
+    """Return the lane that is over its share by most bytes.
+
+    As the shares make up 1, there is one that is over its share whenever all of them are over the
+    bound: so what a lane has within its share stays.
+    """
+    return max(used, key=lambda lane: used[lane] - bound.shares[lane] * bound.bytes)
