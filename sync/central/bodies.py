@@ -146,6 +146,16 @@ class Bodies:
                 async with asyncio.timeout(self._limits.takeover_s):
                     await holder.done.wait()
 
+    async def small(self, request: web.Request) -> bytes:
+        """Read a body that has a few bytes, into memory. Raises Refusal."""
+        try:
+            async with asyncio.timeout(self._limits.stall_s):
+                return await request.read()
+        except TimeoutError:
+            raise Refusal(408, "slow", "the body came too slowly") from None
+        except (web.RequestPayloadError, ConnectionError):
+            raise Refusal(400, "cut", "the body ended early") from None
+
     async def _receive(self, request: web.Request, incoming: Incoming, length: int) -> None:
         """Write the body to its file; the length is announced, and HTTP keeps to it."""
         try:

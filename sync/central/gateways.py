@@ -1,4 +1,4 @@
-"""Which gateways are enrolled at the centre, and whose token a request carries.
+"""Which gateways are enrolled at the centre, whose token that is, and which certificates are good.
 
 One record for each gateway, a file of its own; a token's SHA-256 is kept, never the token. Makes no
 enrolment file and speaks no HTTP. All calls block: call them in a thread.
@@ -6,6 +6,7 @@ enrolment file and speaks no HTTP. All calls block: call them in a thread.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import threading
 import time
@@ -32,7 +33,11 @@ SETTLED_NS: Final = 2_000_000_000
 
 
 class Enrolled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A gateway's record. `added` and `revoked` are milliseconds since 1970 UTC."""
+    """A gateway's record. All moments are milliseconds since 1970 UTC.
+
+    Certificates that were issued before `certificates_since` are refused; the last one ends at
+    `certificate_ends`.
+    """
 
     gateway: str
     url: str
@@ -40,6 +45,8 @@ class Enrolled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     added: int
     revoked: int | None = None
     version: int = 1
+    certificates_since: int = 0
+    certificate_ends: int | None = None
 
 
 class Survey(NamedTuple):
@@ -74,14 +81,32 @@ class Gateways:
                 records.extend([record] if record else [])
         return Survey(records, faults)
 
-    def enrol(self, gateway: str, url: str, token: str, now_ms: int, *, renew: bool) -> None:
+    def enrol(
+        self,
+        gateway: str,
+        url: str,
+        token: str,
+        now_ms: int,
+        *,
+        renew: bool,
+        certificate_ends: int | None = None,
+    ) -> None:
         """Enrol `gateway`, which is known by `token` from now on.
 
-        With `renew` the token before stops being valid. Raises FleetError when the name cannot be
-        enrolled or, without `renew`, was enrolled before.
+        With `renew` the token and the certificates before stop being valid; one that is issued at
+        `first_issue(gateway, now_ms)` is the first that is. Raises FleetError when the name cannot
+        be enrolled or, without `renew`, was enrolled before.
         """
         path = self._path(gateway)
-        record = msgspec.json.encode(Enrolled(gateway, url, token_digest(token), now_ms))
+        enrolled = Enrolled(
+            gateway,
+            url,
+            token_digest(token),
+            now_ms,
+            certificates_since=self.first_issue(gateway, now_ms),
+            certificate_ends=certificate_ends,
+        )
+        record = msgspec.json.encode(enrolled)
         if renew:
             write_whole(path, record)
             return
@@ -92,7 +117,10 @@ class Gateways:
             raise FleetError(msg) from None
 
     def revoke(self, gateway: str, now_ms: int) -> None:
-        """Refuse the token of `gateway` from now on. Raises FleetError when it is not enrolled."""
+        """Refuse token and certificates of `gateway` from now on.
+
+        Raises FleetError when it is not enrolled.
+        """
         record = self.get(gateway)
         if record is None:
             msg = f"{gateway} is not enrolled"
@@ -100,6 +128,36 @@ class Gateways:
         if record.revoked is None:
             revoked = msgspec.structs.replace(record, revoked=now_ms)
             write_whole(self._path(gateway), msgspec.json.encode(revoked))
+
+    def first_issue(self, gateway: str, now_ms: int) -> int:
+        """The moment from which certificates are good if `gateway` is enrolled now.
+
+        In ms since 1970 UTC, a whole second, and after that of each certificate made before.
+        """
+        before = 0
+        with contextlib.suppress(FleetError):
+            record = self.get(gateway)
+            if record is None:
+                return issue_time(now_ms)
+            before = record.certificates_since
+        return max(issue_time(now_ms), before) + 1_000
+
+    def note_certificate(self, gateway: str, ends_ms: int) -> None:
+        """Note when the newest certificate of an enrolled gateway ends. Raises FleetError."""
+        record = self.get(gateway)
+        if record is not None:
+            noted = msgspec.structs.replace(record, certificate_ends=ends_ms)
+            write_whole(self._path(gateway), msgspec.json.encode(noted))
+
+    def accepts(self, gateway: str, issued_ms: int) -> bool:
+        """Tell whether a certificate of `gateway` that was issued then is good by its record.
+
+        Raises FleetError when the record is damaged.
+        """
+        record = self.get(gateway) if is_enrollable(gateway) else None
+        if record is None or record.revoked is not None:
+            return False
+        return issued_ms >= record.certificates_since
 
     def authenticate(self, token: str) -> str | None:
         """The gateway that `token` belongs to, None when it is nobody's or revoked.
@@ -133,6 +191,11 @@ class Gateways:
             msg = f"{gateway!r} cannot be a gateway: its name is its domain, in lower case"
             raise FleetError(msg)
         return self._records / f"{gateway}.json"
+
+
+def issue_time(now_ms: int) -> int:
+    """The next whole second, in ms: a certificate knows no smaller time."""
+    return (now_ms // 1_000 + 1) * 1_000
 
 
 def _read(path: Path) -> Enrolled | None:

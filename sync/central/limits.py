@@ -80,6 +80,10 @@ class ReceiverLimits:
     rate_window_s: float = 60.0
     """Seconds over which the two are allowed at once: who was cut off comes in a rush."""
 
+    certificates_per_day: int = 10
+    """Certificates made for one gateway in a day: one a year is needed, and one that forgets each
+    is stopped before the authority does nothing else."""
+
     reserve_bytes: int = 512 * 1024 * 1024
     """Bytes of the disk that stay free: the ingest needs them to take segments into the tables, and
     a system whose disk is full does worse than one that refuses. `serve --reserve` sets it."""

@@ -1,6 +1,7 @@
-"""The centre's own certificate authority, and the certificate that its receiver shows to gateways.
+"""The centre's own certificate authority, and the certificates of its receiver and of gateways.
 
-Makes keys and certificates and renews the receiver's; knows no gateways and opens no socket.
+Makes keys and certificates and renews the receiver's; decides whom to trust by none of them
+(`sync.central.clients`), and opens no socket.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import contextlib
 import datetime as dt
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sync.central.durable import create_whole, write_whole
@@ -38,6 +39,18 @@ MAX_NAMES: Final = 64
 
 SKEW: Final = dt.timedelta(days=1)
 """How far a certificate starts in the past: a gateway's clock may be behind."""
+
+
+ClientKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
+"""The public keys that a certificate is made for."""
+
+
+class _Whose(NamedTuple):
+    """What a certificate says of its owner: a title for people, names, and what it is good for."""
+
+    title: str
+    names: list[x509.GeneralName] | list[x509.DNSName]
+    use: x509.ObjectIdentifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,28 +123,44 @@ class Authority:
         if len(names) > MAX_NAMES:
             msg = f"the receiver's certificate would have more than {MAX_NAMES} hosts"
             raise FleetError(msg)
-        authority, signer = _certificate(self.ca), _key(self._ca_key)
-        public = _key(self.server_key).public_key()
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fieldpost receiver")])
         ordered = sorted(names, key=lambda name: str(name.value))
+        whose = _Whose("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
+        public = _key(self.server_key).public_key()
+        write_whole(self.server, self._sign(whose, public, now, SERVER_DAYS), mode=0o644)
+
+    def issue_client(
+        self, gateway: str, public: ClientKey, issued: dt.datetime, days: int
+    ) -> bytes:
+        """Make a certificate, PEM, by which `gateway` is known in a TLS handshake.
+
+        It is valid from a day before `issued`, which is in whole seconds, and `days` from then on.
+        Raises FleetError when the authority cannot be read.
+        """
+        name = [x509.DNSName(gateway)]
+        whose = _Whose("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._sign(whose, public, issued, days)
+
+    def _sign(self, whose: _Whose, public: ClientKey, now: dt.datetime, days: int) -> bytes:
+        authority, signer = _certificate(self.ca), _key(self._ca_key)
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, whose.title)])
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         certificate = (
-            _dated(subject, authority.subject, public, now, SERVER_DAYS)
-            .add_extension(x509.SubjectAlternativeName(ordered), critical=False)
+            _dated(subject, authority.subject, public, now, days)
+            .add_extension(x509.SubjectAlternativeName(whose.names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([whose.use]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(issuer_key, critical=False)
             .sign(signer, hashes.SHA256())
         )
-        write_whole(self.server, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+        return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _dated(
     subject: x509.Name,
     issuer: x509.Name,
-    public: ec.EllipticCurvePublicKey,
+    public: ClientKey,
     now: dt.datetime,
     days: int,
 ) -> x509.CertificateBuilder:

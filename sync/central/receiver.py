@@ -19,6 +19,7 @@ from sync.central.announced import (
     announced,
     announced_sum,
 )
+from sync.central.clients import REQUEST_BYTES, RequestError, renew
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
 from sync.central.heads import Head, heads
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
     from sync.central.bodies import Bodies
+    from sync.central.callers import Callers
     from sync.central.folders import FleetFolder
     from sync.central.incoming import Incoming
     from sync.central.landing import Landed, Landing
@@ -39,8 +41,10 @@ if TYPE_CHECKING:
     from sync.central.room import Room
     from sync.central.threads import Threads
 
+DAY_S: Final = 24 * 3600.0
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SEGMENT: Final = "/v1/segments/{gateway}/{epoch}/{lane}/{numbers}"
+_CERTIFICATE: Final = "/v1/gateways/{gateway}/certificate"
 _EPOCH: Final = "/v1/gateways/{gateway}/epochs/{epoch}"
 
 
@@ -56,6 +60,7 @@ class Receiver:
     def __init__(
         self,
         folder: FleetFolder,
+        callers: Callers,
         landing: Landing,
         bodies: Bodies,
         room: Room,
@@ -64,6 +69,7 @@ class Receiver:
     ) -> None:
         self._folder = folder
         self._gateways = Gateways(folder)
+        self._callers = callers
         self._landing = landing
         self._bodies = bodies
         self._limits = limits
@@ -71,6 +77,7 @@ class Receiver:
         self._room = room
         self._requests = Rate(limits.requests_per_s, limits.rate_window_s)
         self._bytes = Rate(limits.bytes_per_s, limits.rate_window_s)
+        self._signings = Rate(limits.certificates_per_day / DAY_S, DAY_S)
 
     def application(self) -> web.Application:
         """The routes, with every refusal turned into its answer."""
@@ -79,6 +86,7 @@ class Receiver:
         app.router.add_put(_SEGMENT, self._put)
         app.router.add_head(_SEGMENT, self._head)
         app.router.add_get(_EPOCH, self._heads, allow_head=False)
+        app.router.add_post(_CERTIFICATE, self._certify)
         return app
 
     @web.middleware
@@ -145,6 +153,22 @@ class Receiver:
             lanes = await self._in_thread(heads, self._folder, self._landing, gateway, epoch)
         return web.json_response({"lanes": {lane: _shown(head) for lane, head in lanes.items()}})
 
+    async def _certify(self, request: web.Request) -> web.Response:
+        """Make a certificate for the key that a gateway asks it for."""
+        gateway = await self._caller(request)
+        length = request.content_length
+        if length is None or length > REQUEST_BYTES:
+            raise Refusal(413, "size", f"a request has a length, of at most {REQUEST_BYTES} bytes")
+        self._charge(self._signings, gateway, 1)
+        with self._bodies.place(gateway):
+            data = await self._bodies.small(request)
+            try:
+                made = await self._in_thread(renew, self._folder, self._gateways, gateway, data)
+            except RequestError as error:
+                raise Refusal(400, "request", str(error)) from None
+        tell(logging.INFO, "certificate", text="a gateway has a new certificate", gateway=gateway)
+        return web.Response(body=made, content_type="application/x-pem-file")
+
     async def _authorised(self, request: web.Request) -> Identity:
         """The segment that the path names, if the caller is its gateway."""
         gateway = await self._caller(request)
@@ -152,16 +176,8 @@ class Receiver:
         return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
 
     async def _caller(self, request: web.Request) -> str:
-        """The gateway that calls, which is the one that the path names.
-
-        An unknown gateway and a wrong token are told alike, so that names cannot be probed.
-        """
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        gateway = None
-        if scheme.lower() == "bearer":
-            gateway = await self._in_thread(self._gateways.authenticate, token.strip())
-        if gateway is None:
-            raise Refusal(401, "token", "no enrolled gateway has this token")
+        """The gateway that calls, which is the one that the path names."""
+        gateway = await self._callers.gateway(request)
         if gateway != request.match_info["gateway"]:
             raise Refusal(403, "gateway", "a gateway writes its own segments alone")
         self._charge(self._requests, gateway, 1)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sync.central.bodies import Bodies
+from sync.central.callers import Callers
 from sync.central.door import open_door
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
@@ -58,10 +59,14 @@ class Chain:
 
 
 class Certificate:
-    """A TLS context that follows its files: a new certificate is shown by the next handshake."""
+    """A TLS context that follows its files: a new certificate is shown by the next handshake.
 
-    def __init__(self, chain: Chain) -> None:
+    Clients may show one of the authority in the file `clients`, and need not.
+    """
+
+    def __init__(self, chain: Chain, clients: Path) -> None:
         self._chain = chain
+        self._clients = clients
         self._seen = self._stamp()
         self._current = self._load()
         self.context = self._load()
@@ -80,6 +85,8 @@ class Certificate:
         except ssl.SSLError as error:
             msg = f"{self._chain.certificate} and {self._chain.key} are no pair: {error.reason}"
             raise FleetError(msg) from error
+        context.load_verify_locations(self._clients)
+        context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
     def _choose(
@@ -120,14 +127,16 @@ async def listening(
     room = Room(folder, limits.reserve_bytes, limits.landing_bytes)
     for fault in Gateways(folder).survey().faults:
         tell(logging.ERROR, "damaged", text=fault)
+    context = Certificate(chain, Authority(folder.pki).ca).context
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
         in_thread = Threads(pool)
         bodies = Bodies(landing, partials, limits, in_thread)
-        receiver = Receiver(folder, landing, bodies, room, limits, in_thread)
+        callers = Callers(Gateways(folder), Authority(folder.pki).ca.read_bytes(), in_thread)
+        receiver = Receiver(folder, callers, landing, bodies, room, limits, in_thread)
         async with (
             repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
             repeated(room.measure, limits.measure_every_s, "measure"),
-            _served(receiver, bodies, listen, chain, limits) as address,
+            _served(receiver, bodies, listen, context, limits) as address,
         ):
             yield address
 
@@ -141,7 +150,11 @@ def _clean(landing: Landing, partials: Partials) -> None:
 
 @contextlib.asynccontextmanager
 async def _served(
-    receiver: Receiver, bodies: Bodies, listen: Listen, chain: Chain, limits: ReceiverLimits
+    receiver: Receiver,
+    bodies: Bodies,
+    listen: Listen,
+    context: ssl.SSLContext,
+    limits: ReceiverLimits,
 ) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(
         receiver.application(),
@@ -151,7 +164,6 @@ async def _served(
         lingering_time=limits.linger_s,
         shutdown_timeout=limits.close_s,
     )
-    context = Certificate(chain).context
     await runner.setup()
     try:
         listener = _bind(listen)

@@ -120,10 +120,12 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def client(
-    address: tuple[str, int], tokens: dict[str, str], ca: Path
+    address: tuple[str, int], tokens: dict[str, str], ca: Path, pair: Path | None = None
 ) -> AsyncIterator[Client]:
-    """A client that trusts the authority in the file `ca`."""
+    """A client that trusts the authority in the file `ca`, and shows the certificate in `pair`."""
     context = ssl.create_default_context(cafile=str(ca))
+    if pair is not None:
+        context.load_cert_chain(pair)
     connector = aiohttp.TCPConnector(ssl=context, limit=0)
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import click
@@ -56,7 +57,21 @@ def command() -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The authority that the gateway shall trust instead of the centre's own, PEM.",
 )
-@click.option("--renew", is_flag=True, help="Replace the token of a gateway that is enrolled.")
+@click.option(
+    "--certificate",
+    is_flag=True,
+    help="Put a certificate and its key into the file too: the gateway shows it, and renews it.",
+)
+@click.option(
+    "--days",
+    type=click.IntRange(1, 3_650),
+    help="Days that the first certificate is valid.  [default: 365]",
+)
+@click.option(
+    "--renew",
+    is_flag=True,
+    help="Replace token and certificate of a gateway that is enrolled: those before end.",
+)
 def add(
     gateway: str,
     folder: Path,
@@ -64,21 +79,29 @@ def add(
     hosts: tuple[str, ...],
     out: Path | None,
     ca: Path | None,
+    days: int | None,
     *,
+    certificate: bool,
     renew: bool,
 ) -> None:
-    """Enrol GATEWAY, named by its domain, and write its enrolment file, which holds its token.
+    """Enrol GATEWAY, named by its domain, and write its enrolment file, which holds its secrets.
 
     Makes the fleet folder, its authority and the receiver's certificate when they are missing.
     """
     _check(gateway, url)
+    if days is not None and not certificate:
+        msg = "--days goes with --certificate"
+        raise click.UsageError(msg)
     fleet = FleetFolder(folder)
     fleet.create()
     with fleet.changing():
         _refuse_to_overwrite(fleet, gateway, out, renew=renew)
         trusted = _prepare_certificates(fleet, (str(urlsplit(url).hostname), *hosts), ca)
+        now_ms, ends_ms = _now_ms(), None
         enrolment = _new_enrolment(gateway, url, trusted)
-        _enrol(fleet, enrolment, out, renew=renew)
+        if certificate:
+            enrolment, ends_ms = _certified(fleet, enrolment, now_ms, days)
+        _enrol(fleet, enrolment, out, Enrolling(now_ms, ends_ms, renew))
     if out is None:
         click.echo(format_enrolment(enrolment), nl=False)
     else:
@@ -89,7 +112,7 @@ def add(
 @fleet_dir
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_gateways(folder: Path, *, as_json: bool) -> None:
-    """Name every gateway that was enrolled, with its state."""
+    """Name every gateway that was enrolled, its state, and by what it is known."""
     import msgspec
 
     from sync.central.gateways import Gateways
@@ -112,7 +135,7 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
 @click.argument("gateway")
 @fleet_dir
 def revoke(gateway: str, folder: Path) -> None:
-    """Refuse the token of GATEWAY from now on. What has landed stays."""
+    """Refuse token and certificates of GATEWAY from now on. What has landed stays."""
     from sync.central.gateways import Gateways
 
     fleet = FleetFolder(folder)
@@ -168,7 +191,29 @@ def _new_enrolment(gateway: str, url: str, ca: str) -> Enrolment:
         raise FleetError(str(error)) from None
 
 
-def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, *, renew: bool) -> None:
+def _certified(
+    fleet: FleetFolder, enrolment: Enrolment, now_ms: int, days: int | None
+) -> tuple[Enrolment, int]:
+    """Add a certificate and its key; the moment it ends comes with it, in ms since 1970 UTC."""
+    from sync.central.clients import CLIENT_DAYS, make_pair
+    from sync.central.gateways import Gateways
+    from sync.central.pki import Authority
+
+    gateway = enrolment.gateway
+    issued_ms = Gateways(fleet).first_issue(gateway, now_ms)
+    made, key = make_pair(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
+    return replace(enrolment, certificate=made.pem.decode(), key=key.decode()), made.ends_ms
+
+
+class Enrolling(NamedTuple):
+    """How a gateway is enrolled: when, until when its certificate is valid, and whether anew."""
+
+    now_ms: int
+    ends_ms: int | None
+    renew: bool
+
+
+def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enrolling) -> None:
     """Write the file, then the record: a token that nobody has would lock the gateway out."""
     from sync.central.gateways import Gateways
 
@@ -176,7 +221,12 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, *, renew:
         write_enrolment(out, enrolment)
     try:
         Gateways(fleet).enrol(
-            enrolment.gateway, enrolment.url, enrolment.token, _now_ms(), renew=renew
+            enrolment.gateway,
+            enrolment.url,
+            enrolment.token,
+            how.now_ms,
+            renew=how.renew,
+            certificate_ends=how.ends_ms,
         )
     except (FleetError, OSError):
         if out is not None:
@@ -185,9 +235,12 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, *, renew:
 
 
 def _line(record: Enrolled) -> str:
-    if record.revoked is None:
-        return f"{record.gateway}  enrolled {_day(record.added)}  {record.url}"
-    return f"{record.gateway}  revoked {_day(record.revoked)}"
+    if record.revoked is not None:
+        return f"{record.gateway}  revoked {_day(record.revoked)}"
+    by = "token"
+    if record.certificate_ends is not None:
+        by = f"certificate until {_day(record.certificate_ends)}, token"
+    return f"{record.gateway}  enrolled {_day(record.added)}  {record.url}  {by}"
 
 
 def _day(ms: int) -> str:

@@ -1,0 +1,65 @@
+"""Which gateway a request is from: by its token, or by the certificate that it was shown with.
+
+Decides by the records at each request, so that a revocation holds at once. Knows no segments.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from sync.central.clients import shown
+from sync.central.refusal import Refusal
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from sync.central.gateways import Gateways
+    from sync.central.threads import Threads
+
+
+class Callers:
+    """Knows gateways by `gateways`; `authority` is the certificate, PEM, of the fleet's own."""
+
+    def __init__(self, gateways: Gateways, authority: bytes, in_thread: Threads) -> None:
+        self._gateways = gateways
+        self._authority = authority
+        self._in_thread = in_thread
+
+    async def gateway(self, request: web.Request) -> str:
+        """The gateway that calls. A token decides where there is one.
+
+        An unknown gateway, a wrong token and a certificate that is good no more are told alike, so
+        that names cannot be probed. Raises Refusal, and FleetError when a record is damaged.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        found = None
+        if scheme.lower() == "bearer":
+            found = await self._in_thread(self._gateways.authenticate, token.strip())
+        elif not scheme:
+            found = await self._by_certificate(_of_handshake(request))
+        if found is None:
+            raise Refusal(401, "token", "no enrolled gateway has this token or certificate")
+        return found
+
+    async def _by_certificate(self, certificate: bytes | None) -> str | None:
+        if certificate is None:
+            return None
+        return await self._in_thread(self._certified, certificate)
+
+    def _certified(self, certificate: bytes) -> str | None:
+        whose = shown(certificate, self._authority, dt.datetime.now(dt.UTC))
+        if whose is None or not self._gateways.accepts(*whose):
+            return None
+        return whose.gateway
+
+
+def _of_handshake(request: web.Request) -> bytes | None:
+    """The certificate (DER) that the client proved to have in the TLS handshake; None if none."""
+    connection = (
+        None if request.transport is None else request.transport.get_extra_info("ssl_object")
+    )
+    if connection is None:
+        return None
+    certificate: bytes | None = connection.getpeercert(binary_form=True)
+    return certificate

@@ -1,0 +1,217 @@
+"""Gateways that show a certificate: who is known by one, until when, and how it is made anew."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.x509.oid import NameOID
+
+from sync.central.clients import REQUEST_BYTES, make_pair
+from sync.central.gateways import Gateways
+from sync.central.limits import ReceiverLimits
+from sync.central.pki import Authority
+from sync.format import identity_path, new_token
+from tests.helpers.fleet import (
+    GATEWAY,
+    OTHER,
+    Answer,
+    Centre,
+    Client,
+    client,
+    identity,
+    make_fleet,
+    running_centre,
+    segment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+async def centre(tmp_path: Path) -> AsyncIterator[Centre]:
+    async with running_centre(tmp_path / "fleet") as running:
+        yield running
+
+
+def pair(
+    folder: FleetFolder,
+    out: Path,
+    gateway: str = GATEWAY,
+    issued_ms: int | None = None,
+    days: int = 9,
+) -> Path:
+    """Write a certificate and its key, issued now, to one file."""
+    issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
+    made, key = make_pair(Authority(folder.pki), gateway, issued, days)
+    out.write_bytes(made.pem + key)
+    return out
+
+
+@contextlib.asynccontextmanager
+async def showing(centre: Centre, shown: Path) -> AsyncIterator[Client]:
+    """A client that shows a certificate."""
+    ca = centre.folder.pki / "ca.pem"
+    async with client(centre.client.address, centre.client.tokens, ca, shown) as connected:
+        yield connected
+
+
+async def put(connected: Client, gateway: str = GATEWAY) -> Answer:
+    """Put a segment without a token."""
+    name = identity(gateway=gateway)
+    sums = {"X-Fieldpost-SHA256": hashlib.sha256(segment(name)).hexdigest()}
+    return await connected.send("PUT", f"/v1/segments/{identity_path(name)}", sums, segment(name))
+
+
+async def test_a_certificate_does_in_place_of_a_token(centre: Centre, tmp_path: Path) -> None:
+    async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
+        assert (await put(connected)).status == 201
+        assert (await put(connected, OTHER)).status == 403
+        wrong = await connected.put(segment(), Authorization=f"Bearer {new_token()}")
+        assert wrong.status == 401, "a token decides where there is one"
+    assert (await put(centre.client)).status == 401, "with neither"
+
+
+async def test_revoking_and_renewing_end_it_at_once(centre: Centre, tmp_path: Path) -> None:
+    gateways = Gateways(centre.folder)
+    async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
+        assert (await put(connected)).status == 201
+        gateways.revoke(GATEWAY, 1)
+        assert (await put(connected)).status == 401
+        now_ms = time.time_ns() // 10**6
+        first = gateways.first_issue(GATEWAY, now_ms)
+        gateways.enrol(GATEWAY, "https://h:1", new_token(), now_ms, renew=True)
+        assert (await put(connected)).status == 401
+    anew = pair(centre.folder, tmp_path / "anew.pem", issued_ms=first)
+    async with showing(centre, anew) as connected:
+        assert (await put(connected)).status == 200
+        again = gateways.first_issue(GATEWAY, now_ms)
+        assert again > first, "two renewals in one second are two"
+        gateways.enrol(GATEWAY, "https://h:1", new_token(), now_ms, renew=True)
+        assert (await put(connected)).status == 401
+
+
+async def test_who_is_not_enrolled_is_nobody(centre: Centre, tmp_path: Path) -> None:
+    for name in ("unknown.example", "Not A Gateway", "a" * 250):
+        async with showing(centre, pair(centre.folder, tmp_path / "pair.pem", name)) as connected:
+            assert (await put(connected)).status == 401
+
+
+async def test_what_the_authority_did_not_make_for_a_client_is_no_certificate(
+    centre: Centre, tmp_path: Path
+) -> None:
+    make_fleet(tmp_path / "foreign")
+    foreign = type(centre.folder)(tmp_path / "foreign")
+    server = tmp_path / "server.pem"
+    pki = centre.folder.pki
+    server.write_bytes((pki / "server.pem").read_bytes() + (pki / "server.key").read_bytes())
+    ended = pair(centre.folder, tmp_path / "ended.pem", issued_ms=10**12, days=1)
+    for wrong in (pair(foreign, tmp_path / "pair.pem"), server, ended):
+        async with showing(centre, wrong) as connected:
+            with pytest.raises(aiohttp.ClientError):
+                await put(connected)
+    assert centre.files() == []
+
+
+def request(key: object, name: str = OTHER) -> bytes:
+    """A request for a certificate, signed by its key; it may ask for any name."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    )
+    edwards = isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
+    algorithm = None if edwards else hashes.SHA256()
+    asked = builder.sign(key, algorithm)  # type: ignore[arg-type] # keys of any kind are tried
+    return asked.public_bytes(serialization.Encoding.PEM)
+
+
+async def ask(
+    connected: Client, body: bytes, gateway: str = GATEWAY, token: bool = True
+) -> tuple[int, bytes]:
+    headers = {"Authorization": f"Bearer {connected.tokens[GATEWAY]}"} if token else {}
+    url = connected.url(f"/v1/gateways/{gateway}/certificate")
+    async with connected.session.post(url, data=body, headers=headers) as response:
+        return response.status, await response.read()
+
+
+async def test_a_certificate_is_made_for_the_gateway_that_asks(
+    centre: Centre, tmp_path: Path
+) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    status, made = await ask(centre.client, request(key))
+    assert status == 200
+    certificate = x509.load_pem_x509_certificate(made)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [GATEWAY], "whatever the request names"
+    record = Gateways(centre.folder).get(GATEWAY)
+    assert record is not None
+    assert record.certificate_ends == certificate.not_valid_after_utc.timestamp() * 1_000
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (tmp_path / "pair.pem").write_bytes(made + private)
+    async with showing(centre, tmp_path / "pair.pem") as connected:
+        assert (await put(connected)).status == 201
+        assert (await ask(connected, request(key), token=False))[0] == 200, "by the one before"
+        assert (await ask(connected, request(key), OTHER, token=False))[0] == 403
+
+
+async def test_keys_that_are_used_are_certified_and_others_are_not(centre: Centre) -> None:
+    good = [
+        ed25519.Ed25519PrivateKey.generate(),
+        rsa.generate_private_key(65_537, 2_048),
+        ec.generate_private_key(ec.SECP384R1()),
+    ]
+    bad = [
+        rsa.generate_private_key(65_537, 1_024),  # noqa: S505 # that it is weak is the point
+        ed448.Ed448PrivateKey.generate(),
+        ec.generate_private_key(ec.SECP192R1()),
+    ]
+    statuses = [(await ask(centre.client, request(key)))[0] for key in (*good, *bad)]
+    assert statuses == [200, 200, 200, 400, 400, 400]
+
+
+async def test_what_is_no_request_is_refused(centre: Centre) -> None:
+    spoiled = bytearray(
+        x509.load_pem_x509_csr(request(ec.generate_private_key(ec.SECP256R1()))).public_bytes(
+            serialization.Encoding.DER
+        )
+    )
+    spoiled[60] ^= 1
+    forged = as_pem(bytes(spoiled))
+    for body in (b"", b"x", forged):
+        assert (await ask(centre.client, body))[0] == 400
+    assert (await ask(centre.client, bytes(REQUEST_BYTES + 1)))[0] == 413
+    assert (await ask(centre.client, b"x", token=False))[0] == 401
+
+
+def as_pem(der: bytes) -> bytes:
+    text = base64.encodebytes(der).decode()
+    label = "CERTIFICATE REQUEST"
+    return f"-----BEGIN {label}-----\n{text}-----END {label}-----\n".encode()
+
+
+async def test_certificates_of_a_day_are_bounded(tmp_path: Path) -> None:
+    limits = ReceiverLimits(certificates_per_day=2)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        body = request(ec.generate_private_key(ec.SECP256R1()))
+        statuses = [(await ask(centre.client, body))[0] for _ in range(3)]
+    assert statuses == [200, 200, 429]
