@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import clocks
+from sync.central.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, SETTLE_S
+from sync.central.tables import SEGMENTS
+from tests.helpers.small_tables import at, events, table, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+HOURS = 26
+
+
+def signs(gateway: str, *told_of: tuple[float, str, float, bool]) -> list[dict[str, Any]]:
+    """Make system events: when, which, with what value, and whether the clock is synchronised."""
+    return [
+        {
+            "gateway": gateway,
+            "epoch": "E1",
+            "lane": "system",
+            "seq": place,
+            "kind": "system",
+            "time": at(when),
+            "name": name,
+            "value": float(value),
+            "clock": clock,
+        }
+        for place, (when, name, value, clock) in enumerate(told_of)
+    ]
+
+
+def beats(begin: float, count: int, *, clock: bool) -> list[tuple[float, str, float, bool]]:
+    return [(begin + 60 * place, "heartbeat", 60.0, clock) for place in range(count)]
+
+
+def sent(
+    gateway: str,
+    ppm: float = 0,
+    ahead: float = 0,
+    lag: float = 1,
+    hours: int = HOURS,
+    batch: float = 1,
+    **columns: Any,
+) -> list[dict[str, Any]]:
+    """Make segments, one every 15 minutes; each second one takes 3 s more.
+
+    The first three quarters arrive every `batch` seconds alone."""
+    rows = []
+    for place in range(4 * hours):
+        when = 900.0 * place
+        wall = when * (1 + ppm / 1e6) + ahead
+        arrived = when + lag + (3 if place % 2 else 0)
+        if place < 3 * hours or gateway == "stick":
+            arrived = math.ceil(arrived / batch) * batch
+        rows.append(
+            {
+                "gateway": gateway,
+                "boot": "b1",
+                "service_seconds": when + 1e6,
+                "sealed_at": at(wall),
+                "arrived": at(arrived),
+                "clock": True,
+                "fate": "accepted",
+                **columns,
+            }
+        )
+    return rows
+
+
+EVENTS = [
+    *signs("ordinary", *beats(0, 59, clock=False), (3540, "clock_stepped", 9e8, False),
+           (3540 + SETTLE_S, "clock_synchronised", 0, True), *beats(4200, 60, clock=True)),
+    *signs("set", (0, "clock_stepped", -3600.0, True), (1, "heartbeat", 60.0, True),
+           (SETTLE_S + 1, "clock_synchronised", 0, True)),
+    *signs("nervous", *((60 * one, "clock_stepped", 1.5, True) for one in range(3))),
+    *signs("once", (0, "clock_stepped", -1.5, True)),
+    *signs("alone", *beats(43_200 - 1800, 61, clock=False), *beats(50_000, 60, clock=False)),
+]  # fmt: skip
+
+HELD = [
+    *sent("ordinary"),
+    *sent("quartz", ppm=DRIFT_PPM / 2),
+    *sent("fast", ppm=DRIFT_PPM + 50),
+    *sent("slow", ppm=-DRIFT_PPM - 50, clock=False),
+    *sent("ahead", ahead=AHEAD_S + 2),
+    *sent("behind", ahead=-BEHIND_S),
+    *sent("backlog", batch=7200),
+    *sent("stick", lag=9e5, batch=2e4),
+    *sent("short", ppm=900, hours=2),
+    *sent("fork", ppm=900, fate="fork"),
+]
+
+
+def test_clocks_that_are_wrong_are_told_and_others_are_not(spark: SparkSession) -> None:
+    days = DAILY.compute(events(spark, EVENTS))
+    report = clocks.clocks(days, table(spark, SEGMENTS, HELD))
+    assert report.schema.simpleString() == clocks.SCHEMA.simpleString()
+    names = clocks.SCHEMA.fieldNames()
+    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    assert {gateway: row["state"] for gateway, row in found.items()} == {
+        "ordinary": "ok",
+        "quartz": "ok",
+        "fast": "drifting",
+        "slow": "drifting",
+        "ahead": "skewed",
+        "behind": "skewed",
+        "backlog": "ok",
+        "stick": "ok",
+        "short": "ok",
+        "set": "stepping",
+        "nervous": "stepping",
+        "once": "ok",
+        "alone": "unsynchronised",
+    }
+    known = {name: (row["drift_ppm"], row["gain_ppm"]) for name, row in found.items()}
+    assert known["fast"] == (DRIFT_PPM + 50, DRIFT_PPM + 50)
+    assert known["slow"] == (-DRIFT_PPM - 50, -DRIFT_PPM - 50)
+    assert known["ordinary"] == known["ahead"] == (0, 0)
+    assert known["stick"] == (0, None)
+    assert known["short"] == known["set"] == (None, None)
+    skew = {name: row["skew_s"] for name, row in found.items()}
+    assert (skew["ordinary"], skew["ahead"], skew["behind"]) == (-1, AHEAD_S + 1, -BEHIND_S - 1)
+    assert skew["stick"] is skew["short"] is None
+    steps = ("steps", "odd_steps", "step_sum_s", "step_max_s", "last_step")
+    assert [found["ordinary"][name] for name in steps] == [1, 0, 9e8, 9e8, 3540]
+    assert [found["set"][name] for name in steps] == [1, 1, 3600, -3600, 0]
+    assert [found["nervous"][name] for name in steps] == [3, 3, 4.5, 1.5, 120]
+    free = ("synchronised", "unsynchronised_share", "unsynchronised_s", "worst_day_s")
+    assert [found["ordinary"][name] for name in free] == [True, 59 / 119, 3540, 3540]
+    assert [found["alone"][name] for name in free] == [False, 1, 7260, 5460]
