@@ -14,14 +14,17 @@ from sync.central.reports import (
     availability,
     completeness,
     delivery,
+    duplicates,
     lag,
     notices,
+    outages,
     quarantine,
     volume,
 )
 from sync.central.reports.common import PATIENCE, SEAL_S
 from sync.central.reports.gather import Findings
 from sync.central.session import BATCH_FILES
+from sync.central.summaries import DayCount
 from sync.central.tables import SEGMENTS
 from tests.helpers.small_tables import START
 
@@ -29,9 +32,11 @@ TEXT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="u
 
 SCHEMAS = {
     "availability": availability.SCHEMA,
+    "outages": outages.SCHEMA,
     "completeness": completeness.SCHEMA,
     "delivery": delivery.SCHEMA,
     "lag": lag.SCHEMA,
+    "duplicates": duplicates.SCHEMA,
     "notices": notices.SCHEMA,
     "totals": volume.TOTALS,
     "quarantine": quarantine.SCHEMA,
@@ -60,4 +65,8 @@ def test_totals_and_limits_are_as_told() -> None:
     assert f"{PATIENCE} times" in TEXT
     assert f"{BATCH_FILES:,} files" in TEXT
     assert f"{quarantine.ROWS:,} files" in TEXT
+    assert f"last {outages.ROWS:,} of them" in TEXT
+    assert f"at most {lag.RESOLUTION:.0%} above".replace("%", " %") in TEXT
+    assert f"and {availability.SEALINGS} such times" in TEXT
+    assert set(DayCount._fields) <= named
     assert f"more than {MAX_DAYS} days" in TEXT
