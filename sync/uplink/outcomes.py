@@ -15,7 +15,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _MAX_TEXT: Final = 200  # characters of the centre's words that a notice repeats
-_ON_THE_WAY: Final = ("cut", "request", "sha256")
+_ON_THE_WAY: Final = ("cut", "range", "request", "sha256")
 """The centre's reasons that tell of the journey, not of the segment: it may do better next time."""
 
 

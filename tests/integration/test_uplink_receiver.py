@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.central.limits import ReceiverLimits
 from sync.format import Enrolment, Identity, new_token
 from sync.uplink import (
     BatchLimits,
     Bell,
     Conflict,
     Denied,
+    Head,
+    HttpsLimits,
     HttpsTransport,
     Landed,
+    Later,
     Refused,
     Sealer,
     Uploader,
     Waiting,
 )
 from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
-from tests.helpers.fleet import GATEWAY, OTHER, identity, running_centre, segment
+from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.segments import logs, readings
 
@@ -97,6 +102,80 @@ async def test_each_answer_is_understood(centre: Centre) -> None:
     outcome = await put(centre, data, identity(4, 6))
     assert isinstance(outcome, Refused)
     assert outcome.reason == "name"
+
+
+def there(fleet: Centre) -> int:
+    """Bytes of bodies that have not landed."""
+    begun = (fleet.folder.root / name for name in fleet.files(landed=False))
+    return sum(path.stat().st_size for path in begun)
+
+
+async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
+    tmp_path: Path,
+) -> None:
+    data = segment(text=random.Random(1).randbytes(90_000).hex())
+    waiting = Waiting(identity(), data[-32:], data)
+    limits, pieces = HttpsLimits(bandwidth=65_536), list[float]()
+
+    async def cut(seconds: float) -> None:
+        pieces.append(seconds)
+        if len(pieces) == 4:
+            async with asyncio.timeout(10):
+                while there(fleet) < 40_000:  # noqa: ASYNC110 - it is in a file
+                    await asyncio.sleep(0)
+            raise ConnectionResetError
+
+    bounds = ReceiverLimits(buffer_bytes=1_024)
+    async with running_centre(tmp_path / "fleet", bounds) as fleet:
+        transport = HttpsTransport(enrolment(fleet), limits, clock=lambda: 0.0, sleep=cut)
+        assert isinstance(await transport.put(waiting), Later)
+        assert await transport.put(waiting) == Landed(data[-32:], True)
+        await transport.close()
+        assert len(pieces) - 4 <= (len(data) - 40_000) / 16_384 + 1  # and not the whole again
+        assert [(fleet.folder.root / name).read_bytes() for name in fleet.files()] == [data]
+        assert fleet.files(landed=False) == []
+
+
+async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
+    transport = HttpsTransport(enrolment(centre))
+    assert await transport.heads(GATEWAY, EPOCH) == {}
+    data = segment()
+    await transport.put(Waiting(identity(), data[-32:], data))
+    assert await transport.heads(GATEWAY, EPOCH) == {"logs": Head(3, data[-32:])}
+    assert isinstance(await transport.heads(OTHER, EPOCH), Denied)
+    await transport.close()
+
+
+async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre) -> None:
+    """What was shipped before the roll-back stays; what is counted anew has an epoch of its own."""
+    for text, count, begun in (("before", 9, []), ("after", 4, ["centre-ahead"])):
+        backlog, notices, time = SqliteBacklog(GATEWAY), Notices, ManualTime()
+        backlog.current = EPOCH
+        told = notices(backlog)
+        backlog.write("logs", [event._replace(text=text) for event in logs(count)])
+        transport = HttpsTransport(enrolment(centre))
+        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Bell(time.sleep))
+        sealer = Sealer(
+            GATEWAY,
+            backlog,
+            FixedFacts(),
+            BatchLimits(events=3),
+            clock=lambda: 0.0,
+            sealed=uploader.wake,
+            tell=told.tell,
+        )
+        if begun:  # the first three were shipped before, too
+            await sealer.flush()
+        else:
+            assert await sealer.flush() == 3
+        task = asyncio.create_task(uploader.run())
+        await time.nap()
+        task.cancel()
+        await asyncio.wait([task])
+        await transport.close()
+        assert backlog.reasons_begun == begun
+        assert told.names() == [*begun, *(["conflict"] * len(begun))]
+        backlog.close()
 
 
 async def test_a_token_that_is_not_ours_is_denied(centre: Centre) -> None:

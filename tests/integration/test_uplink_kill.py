@@ -1,0 +1,81 @@
+"""The uplink under `kill -9` at random moments, and the real receiver: all is there, and once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from typing import TYPE_CHECKING
+
+from sync.format import Enrolment, decode, write_enrolment
+from tests.helpers.fleet import GATEWAY, running_centre
+from tests.helpers.shipping_process import text_of
+from tests.helpers.store import DOMAIN, EPOCH, new_database
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.helpers.fleet import Centre
+
+assert GATEWAY == DOMAIN
+
+STEPS = 60
+"""Steps after which a process is killed at the latest: some rounds of logging and shipping."""
+
+
+async def start(*words: object) -> Process:
+    command = [sys.executable, "-m", "tests.helpers.shipping_process", *map(str, words)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"open\n"
+    return process
+
+
+async def killed_after(process: Process, steps: int) -> int:
+    """Kill the process after so many steps; return the last number that it said is durable."""
+    assert process.stdout is not None
+    told = b"".join([await process.stdout.readline() for _ in range(steps)])
+    process.kill()
+    told += await process.stdout.read()
+    await process.wait()
+    logged = [line.split()[1] for line in told.split(b"\n")[:-1] if line.startswith(b"logged")]
+    return int(logged[-1]) if logged else 0
+
+
+def check(centre: Centre, logged: int) -> None:
+    """Every number is in one segment, and says what it said; the chain has no gap and no fork."""
+    found = [decode((centre.folder.root / name).read_bytes()) for name in centre.files()]
+    lane = sorted(
+        (s for s in found if s.header.lane == "readings"), key=lambda s: s.header.first_seq
+    )
+    texts = [(event.seq, event.text) for segment in lane for event in segment.events]
+    assert [seq for seq, _ in texts] == list(range(1, len(texts) + 1))
+    assert len(texts) >= logged
+    assert all(text == text_of(seq) for seq, text in texts)
+    assert {segment.header.epoch for segment in found} == {EPOCH}
+    digests = [bytes(32), *(segment.digest for segment in lane)]
+    assert [segment.header.previous for segment in lane] == digests[:-1]
+
+
+async def test_nothing_is_lost_and_nothing_is_there_twice(
+    tmp_path: Path, scale: Callable[[int, int], int], seed: int
+) -> None:
+    chance, logged = random.Random(seed), 0
+    database, enrolment = new_database(tmp_path), tmp_path / "gw.json"
+    async with running_centre(tmp_path / "fleet") as centre, asyncio.timeout(900):
+        host, port = centre.client.address
+        ca = (centre.folder.pki / "ca.pem").read_text()
+        token = centre.client.tokens[GATEWAY]
+        write_enrolment(enrolment, Enrolment(GATEWAY, f"https://{host}:{port}", token, ca))
+        for number in range(scale(3, 50)):
+            process = await start(database, enrolment, seed + number)
+            logged = max(logged, await killed_after(process, chance.randrange(STEPS)))
+        process = await start(database, enrolment, seed, "finish")
+        assert process.stdout is not None
+        await process.stdout.read()
+        assert await process.wait() == 0
+        assert centre.files(landed=False) == []
+        check(centre, logged)
+    assert logged or not centre.files()
