@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.central.clients import make_pair
 from sync.central.limits import ReceiverLimits
-from sync.format import Enrolment, Identity, new_token
+from sync.central.pki import Authority
+from sync.format import Enrolment, Identity, new_token, read_enrolment, write_enrolment
 from sync.uplink import (
     BatchLimits,
     Bell,
@@ -22,10 +26,12 @@ from sync.uplink import (
     Landed,
     Later,
     Refused,
+    Renewal,
     Sealer,
     Uploader,
     Waiting,
 )
+from sync.uplink.renewal import life_of
 from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
@@ -63,9 +69,9 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
     backlog.write("readings", readings(25))
     backlog.write("logs", logs(5))
     notices = Notices(backlog)
-    time = ManualTime()
+    naps = ManualTime()
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Bell(time.sleep))
+    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Bell(naps.sleep))
     sealer = Sealer(
         GATEWAY,
         backlog,
@@ -149,12 +155,12 @@ async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
 async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre) -> None:
     """What was shipped before the roll-back stays; what is counted anew has an epoch of its own."""
     for text, count, begun in (("before", 9, []), ("after", 4, ["centre-ahead"])):
-        backlog, notices, time = SqliteBacklog(GATEWAY), Notices, ManualTime()
+        backlog, naps = SqliteBacklog(GATEWAY), ManualTime()
         backlog.current = EPOCH
-        told = notices(backlog)
+        told = Notices(backlog)
         backlog.write("logs", [event._replace(text=text) for event in logs(count)])
         transport = HttpsTransport(enrolment(centre))
-        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Bell(time.sleep))
+        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Bell(naps.sleep))
         sealer = Sealer(
             GATEWAY,
             backlog,
@@ -169,13 +175,46 @@ async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre
         else:
             assert await sealer.flush() == 3
         task = asyncio.create_task(uploader.run())
-        await time.nap()
+        await naps.nap()
         task.cancel()
         await asyncio.wait([task])
         await transport.close()
         assert backlog.reasons_begun == begun
         assert told.names() == [*begun, *(["conflict"] * len(begun))]
         backlog.close()
+
+
+async def test_a_certificate_stands_for_the_token_and_is_made_anew(
+    centre: Centre, tmp_path: Path
+) -> None:
+    """Of a year's certificate 65 days are left; the receiver makes the next one, and knows it."""
+    begin = int(time.time()) - 300 * 86_400
+    made, key = make_pair(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
+    first = replace(enrolment(centre), token="", certificate=made.pem.decode(), key=key.decode())
+    path, backlog, naps = tmp_path / "gw.json", SqliteBacklog(GATEWAY), ManualTime()
+    write_enrolment(path, first)
+    told = Notices(backlog)
+    transport = HttpsTransport(first)
+    data, more = segment(), segment(identity(4, 6))
+    assert await transport.put(Waiting(identity(), data[-32:], data)) == Landed(data[-32:], True)
+    renewal = Renewal(path, first, transport, tell=told.tell, now=time.time, sleep=naps.sleep)
+    task = asyncio.create_task(renewal.run())
+    await naps.nap()
+    task.cancel()
+    await asyncio.wait([task])
+    assert told.names() == ["certificate-renewed"]
+    renewed = read_enrolment(path)
+    assert life_of(renewed.certificate).begins > begin + 299 * 86_400
+    outcome = await transport.put(Waiting(identity(4, 6), more[-32:], more))
+    assert outcome == Landed(more[-32:], True)
+    await transport.close()
+    backlog.close()
+    other = replace(renewed, gateway=OTHER)
+    transport = HttpsTransport(other)
+    name = identity(gateway=OTHER)
+    theirs = segment(name)
+    assert isinstance(await transport.put(Waiting(name, theirs[-32:], theirs)), Denied)
+    await transport.close()
 
 
 async def test_a_token_that_is_not_ours_is_denied(centre: Centre) -> None:
