@@ -15,14 +15,25 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from sync.central.gateways import Gateways
+    from sync.central.proxy import Proxy
     from sync.central.threads import Threads
 
 
 class Callers:
-    """Knows gateways by `gateways`; `authority` is the certificate, PEM, of the fleet's own."""
+    """Knows gateways by `gateways`; `authority` is the certificate, PEM, of the fleet's own.
 
-    def __init__(self, gateways: Gateways, authority: bytes, in_thread: Threads) -> None:
+    With a `proxy`, what it says of its clients is believed, as far as it can be.
+    """
+
+    def __init__(
+        self,
+        gateways: Gateways,
+        authority: bytes,
+        in_thread: Threads,
+        proxy: Proxy | None = None,
+    ) -> None:
         self._gateways = gateways
+        self._proxy = proxy
         self._authority = authority
         self._in_thread = in_thread
 
@@ -37,10 +48,17 @@ class Callers:
         if scheme.lower() == "bearer":
             found = await self._in_thread(self._gateways.authenticate, token.strip())
         elif not scheme:
-            found = await self._by_certificate(_of_handshake(request))
+            found = await self._by_certificate(self._certificate(request))
         if found is None:
             raise Refusal(401, "token", "no enrolled gateway has this token or certificate")
         return found
+
+    def peer(self, request: web.Request) -> str | None:
+        """The address that the request is from."""
+        return request.remote if self._proxy is None else self._proxy.peer(request)
+
+    def _certificate(self, request: web.Request) -> bytes | None:
+        return _of_handshake(request) if self._proxy is None else self._proxy.certificate(request)
 
     async def _by_certificate(self, certificate: bytes | None) -> str | None:
         if certificate is None:

@@ -13,6 +13,7 @@ from asyncio import sslproto
 from typing import TYPE_CHECKING, Final
 
 from sync.central.logs import tell
+from sync.central.proxy import Proxy
 
 if TYPE_CHECKING:
     import socket
@@ -29,14 +30,17 @@ TLS_BUFFER: Final = 16 * 1024
 
 @contextlib.asynccontextmanager
 async def open_door(
-    listener: socket.socket, server: web.Server, context: ssl.SSLContext, limits: ReceiverLimits
+    listener: socket.socket,
+    server: web.Server,
+    way: ssl.SSLContext | Proxy,
+    limits: ReceiverLimits,
 ) -> AsyncIterator[None]:
-    """Give `server` what comes in at `listener` over TLS, until the context ends.
+    """Give `server` what comes in at `listener`, until the context ends: over TLS, or of a proxy.
 
     `listener` is closed at its end, and so is each connection that is still in its handshake.
     """
     _bound_tls_buffers()
-    door = Door(listener, server, context, limits)
+    door = Door(listener, server, way, limits)
     door.watch()
     try:
         yield
@@ -51,12 +55,13 @@ class Door:
         self,
         listener: socket.socket,
         server: web.Server,
-        context: ssl.SSLContext,
+        way: ssl.SSLContext | Proxy,
         limits: ReceiverLimits,
     ) -> None:
         self._listener = listener
         self._server = server
-        self._context = context
+        self._proxy = way if isinstance(way, Proxy) else None
+        self._context = None if isinstance(way, Proxy) else way
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
@@ -96,6 +101,10 @@ class Door:
             tell(logging.WARNING, "refused", text="too many connections", peer=peer[0])
             connection.close()
             return
+        if self._proxy is not None and not self._proxy.admits(peer[0]):
+            tell(logging.WARNING, "refused", text="this is not the proxy", peer=peer[0])
+            connection.close()
+            return
         task = self._loop.create_task(self._begin(connection, peer[0]))
         self._handshakes[task] = connection
         task.add_done_callback(self._handshakes.pop)
@@ -107,7 +116,7 @@ class Door:
                 self._server,
                 connection,
                 ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake_s,
+                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
             )
         except OSError as error:
             reason = str(error) or type(error).__name__

@@ -112,7 +112,7 @@ class Receiver:
             reason=told.reason,
             text=told.text,
             path=request.path,
-            peer=request.remote,
+            peer=self._callers.peer(request),
         )
         return told.response()
 

@@ -28,6 +28,7 @@ from sync.central.limits import ReceiverLimits
 from sync.central.logs import tell
 from sync.central.partial import PartialBound, Partials
 from sync.central.pki import Authority
+from sync.central.proxy import Proxy
 from sync.central.receiver import Receiver
 from sync.central.repeating import repeated
 from sync.central.room import Room
@@ -108,17 +109,23 @@ class Certificate:
 
 def own_chain(folder: FleetFolder) -> Chain:
     """The certificate of the centre's own authority, made anew first if it ends soon."""
-    authority = Authority(folder.pki)
     with folder.changing():
-        authority.ensure((), dt.datetime.now(dt.UTC))
+        Authority(folder.pki).ensure((), dt.datetime.now(dt.UTC))
+    return _own(folder)
+
+
+def _own(folder: FleetFolder) -> Chain:
+    authority = Authority(folder.pki)
     return Chain(authority.server, authority.server_key)
 
 
 @contextlib.asynccontextmanager
 async def listening(
-    folder: FleetFolder, listen: Listen, chain: Chain, limits: ReceiverLimits
+    folder: FleetFolder, listen: Listen, road: Chain | Proxy, limits: ReceiverLimits
 ) -> AsyncIterator[tuple[str, int]]:
     """Receive segments while the context lasts; gives the address that is listened on.
+
+    They come over TLS, with the certificate of `road`, or by a proxy.
 
     At its end no request is begun, those in progress have `limits.grace_s`, and all is closed.
     """
@@ -127,16 +134,18 @@ async def listening(
     room = Room(folder, limits.reserve_bytes, limits.landing_bytes)
     for fault in Gateways(folder).survey().faults:
         tell(logging.ERROR, "damaged", text=fault)
-    context = Certificate(chain, Authority(folder.pki).ca).context
+    authority = Authority(folder.pki).ca
+    proxy = road if isinstance(road, Proxy) else None
+    way = proxy or Certificate(road, authority).context
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
         in_thread = Threads(pool)
         bodies = Bodies(landing, partials, limits, in_thread)
-        callers = Callers(Gateways(folder), Authority(folder.pki).ca.read_bytes(), in_thread)
+        callers = Callers(Gateways(folder), authority.read_bytes(), in_thread, proxy)
         receiver = Receiver(folder, callers, landing, bodies, room, limits, in_thread)
         async with (
             repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
             repeated(room.measure, limits.measure_every_s, "measure"),
-            _served(receiver, bodies, listen, context, limits) as address,
+            _served(receiver, bodies, listen, way, limits) as address,
         ):
             yield address
 
@@ -153,7 +162,7 @@ async def _served(
     receiver: Receiver,
     bodies: Bodies,
     listen: Listen,
-    context: ssl.SSLContext,
+    way: ssl.SSLContext | Proxy,
     limits: ReceiverLimits,
 ) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(
@@ -171,7 +180,7 @@ async def _served(
         server = runner.server
         assert server is not None  # noqa: S101
         try:
-            async with open_door(listener, server, context, limits):
+            async with open_door(listener, server, way, limits):
                 yield address
         finally:
             await bodies.drain()
@@ -194,7 +203,7 @@ def _bind(listen: Listen) -> socket.socket:
 async def serve(
     folder: FleetFolder,
     listen: Listen,
-    chain: Chain,
+    road: Chain | Proxy,
     limits: ReceiverLimits,
     ready: Callable[[tuple[str, int]], None],
 ) -> None:
@@ -208,8 +217,8 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        if chain.certificate == Authority(folder.pki).server:
+        if road == _own(folder):
             renewal = repeated(lambda: own_chain(folder), limits.renew_every_s, "certificate")
             await stack.enter_async_context(renewal)
-        ready(await stack.enter_async_context(listening(folder, listen, chain, limits)))
+        ready(await stack.enter_async_context(listening(folder, listen, road, limits)))
         await stop.wait()

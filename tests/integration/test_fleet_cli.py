@@ -157,6 +157,11 @@ def test_another_authority_can_be_named(
         ("serve", "--key", "/dev/null"),
         ("serve", "--rate", "0"),
         ("serve", "--reserve", "-1"),
+        ("serve", "--behind-proxy", "--listen", "0.0.0.0:0"),
+        ("serve", "--behind-proxy", "--trust-proxy", "proxy.example"),
+        ("serve", "--behind-proxy", "--client-certificate-header", "no header"),
+        ("serve", "--behind-proxy", "--certificate", "/dev/null", "--key", "/dev/null"),
+        ("serve", "--trust-proxy", "192.0.2.1"),
         ("nonsense",),
     ],
 )

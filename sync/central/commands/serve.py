@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +17,10 @@ from sync.central.options import fleet_dir
 
 if TYPE_CHECKING:
     from sync.central.limits import ReceiverLimits
+    from sync.central.proxy import Proxy
 
 DEFAULT_LISTEN = "127.0.0.1:8443"
+_HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 
 @click.command()
@@ -55,6 +60,23 @@ DEFAULT_LISTEN = "127.0.0.1:8443"
     metavar="BYTES",
     help="Bytes of segments that may wait for the ingest.  [default: what the disk has]",
 )
+@click.option(
+    "--behind-proxy",
+    is_flag=True,
+    help="Speak plain HTTP, with a proxy on this machine that ends TLS.",
+)
+@click.option(
+    "--trust-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="The proxy's address, or a network, where it is another machine. Repeatable.",
+)
+@click.option(
+    "--client-certificate-header",
+    metavar="NAME",
+    help="The header in which the proxy gives its client's certificate, PEM escaped as in a URL.",
+)
 def command(
     folder: Path,
     listen: str,
@@ -63,26 +85,60 @@ def command(
     rate: int | None,
     reserve: int | None,
     landing_cap: int | None,
+    proxies: tuple[str, ...],
+    client_certificate_header: str | None,
+    *,
+    behind_proxy: bool,
 ) -> None:
     """Receive segments over HTTPS, until SIGTERM.
 
-    Prints one line, `ready https=HOST:PORT`, when gateways can connect.
+    Prints one line, `ready https=HOST:PORT`, when gateways can connect; `http=` behind a proxy.
     """
     host, port = _address(listen)
-    if (certificate is None) != (key is None):
-        msg = "--certificate and --key go together"
+    chain = _pair(certificate, key)
+    proxy = None
+    if behind_proxy:
+        proxy = _proxy(host, proxies, client_certificate_header)
+    if (proxies or client_certificate_header) and proxy is None:
+        msg = "--trust-proxy and --client-certificate-header go with --behind-proxy"
+        raise click.UsageError(msg)
+    if proxy is not None and chain is not None:
+        msg = "behind a proxy the certificate is the proxy's"
         raise click.UsageError(msg)
     from sync.central import logs, server
 
     fleet = FleetFolder(folder)
     fleet.require()
     logs.to_stderr()
-    if certificate is None or key is None:
-        chain = server.own_chain(fleet)
-    else:
-        chain = server.Chain(certificate, key)
+    road = proxy or (server.Chain(*chain) if chain else server.own_chain(fleet))
+    ready = partial(_say_ready, "http" if proxy else "https")
     limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_bytes=landing_cap)
-    asyncio.run(server.serve(fleet, server.Listen(host, port), chain, limits, _say_ready))
+    asyncio.run(server.serve(fleet, server.Listen(host, port), road, limits, ready))
+
+
+def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    if certificate is not None and key is not None:
+        return certificate, key
+    if certificate is None and key is None:
+        return None
+    msg = "--certificate and --key go together"
+    raise click.UsageError(msg)
+
+
+def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> Proxy:
+    """The proxy that is trusted. Plain HTTP on an open address would show tokens to the network."""
+    from sync.central.proxy import LOOPBACK, Proxy, is_loopback
+
+    if not addresses and not is_loopback(host):
+        msg = "plain HTTP is for a loopback address, or --trust-proxy names the proxy's"
+        raise click.BadParameter(msg, param_hint="--listen")
+    if header is not None and _HEADER.fullmatch(header) is None:
+        raise click.BadParameter("is no header", param_hint="--client-certificate-header")
+    try:
+        networks = tuple(map(ipaddress.ip_network, addresses))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--trust-proxy") from None
+    return Proxy(networks or LOOPBACK, header)
 
 
 def _limits(**given: int | None) -> ReceiverLimits:
@@ -100,7 +156,7 @@ def _address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _say_ready(address: tuple[str, int]) -> None:
+def _say_ready(scheme: str, address: tuple[str, int]) -> None:
     host, port = address
     shown = f"[{host}]" if ":" in host else host
-    click.echo(f"ready https={shown}:{port}")
+    click.echo(f"ready {scheme}={shown}:{port}")

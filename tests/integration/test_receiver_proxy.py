@@ -1,0 +1,168 @@
+"""The receiver behind a proxy that ends TLS: what it believes of it, and whom it lets in."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import time
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+
+from sync.central.clients import make_pair
+from sync.central.folders import FleetFolder
+from sync.central.limits import ReceiverLimits
+from sync.central.pki import Authority
+from sync.central.proxy import Proxy, is_loopback
+from sync.central.server import Listen, listening
+from sync.format import identity_path
+from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+from tests.helpers.processes import start
+from tests.helpers.tls_proxy import HEADER, tls_proxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+PROXY = Proxy(certificate_header=HEADER)
+
+
+class Behind(NamedTuple):
+    """A receiver behind a proxy: where each listens, and the fleet."""
+
+    folder: FleetFolder
+    proxy: tuple[str, int]
+    receiver: tuple[str, int]
+    tokens: dict[str, str]
+
+    @contextlib.asynccontextmanager
+    async def client(self, pair: Path | None = None) -> AsyncIterator[Client]:
+        ca = self.folder.pki / "ca.pem"
+        async with client(self.proxy, self.tokens, ca, pair) as connected:
+            yield connected
+
+    def pair(self, out: Path, gateway: str = GATEWAY, issued_ms: int | None = None) -> Path:
+        issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
+        made, key = make_pair(Authority(self.folder.pki), gateway, issued, 9)
+        out.write_bytes(made.pem + key)
+        return out
+
+
+@pytest.fixture
+async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
+    tokens = make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    async with (
+        listening(folder, Listen(HOST, 0), PROXY, ReceiverLimits()) as receiver,
+        tls_proxy(folder.pki, receiver) as proxy,
+    ):
+        yield Behind(folder, proxy, receiver, tokens)
+
+
+async def test_a_token_passes_and_so_does_a_certificate(behind: Behind, tmp_path: Path) -> None:
+    async with behind.client() as connected:
+        assert (await connected.put(segment())).status == 201
+        assert (await connected.put(segment(), Authorization="")).status == 401
+    async with behind.client(behind.pair(tmp_path / "pair.pem")) as connected:
+        headers = {"X-Fieldpost-SHA256": "0" * 64}
+        path = f"/v1/segments/{identity_path(identity())}"
+        assert (await connected.send("HEAD", path, headers)).status == 200
+        other = f"/v1/segments/{identity_path(identity(gateway=OTHER))}"
+        assert (await connected.send("HEAD", other, headers)).status == 403
+
+
+async def test_a_certificate_that_a_client_only_names_is_not_believed(
+    behind: Behind, tmp_path: Path
+) -> None:
+    stolen = quote(behind.pair(tmp_path / "pair.pem").read_text())
+    path = f"/v1/segments/{identity_path(identity())}"
+    async with behind.client() as connected:
+        assert (await connected.send("HEAD", path, {HEADER: stolen})).status == 401
+
+
+async def test_what_the_proxy_lets_through_is_checked_again(behind: Behind, tmp_path: Path) -> None:
+    make_fleet(tmp_path / "foreign")
+    foreign = Behind(FleetFolder(tmp_path / "foreign"), *behind[1:])
+    wrong = [
+        foreign.pair(tmp_path / "foreign.pem").read_text(),
+        behind.pair(tmp_path / "ended.pem", issued_ms=10**12).read_text(),
+        (behind.folder.pki / "server.pem").read_text(),
+        "nonsense",
+        "",
+    ]
+    good = behind.pair(tmp_path / "good.pem").read_text()
+    url = "http://{}:{}/v1/segments/{}".format(*behind.receiver, identity_path(identity()))
+    async with aiohttp.ClientSession() as session:
+        statuses = []
+        for text in (*wrong, good):
+            async with session.head(url, headers={HEADER: quote(text)}) as answer:
+                statuses.append(answer.status)
+    assert statuses == [401] * len(wrong) + [404]
+
+
+async def test_the_log_names_who_called_the_proxy(
+    behind: Behind, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    url = "http://{}:{}/".format(*behind.receiver)
+    lists = ["198.51.100.7, 192.0.2.1", "2001:db8::1", "nonsense", ""]
+    async with aiohttp.ClientSession() as session:
+        for told in lists:
+            async with session.get(url, headers={"X-Forwarded-For": told}):
+                pass
+    peers = [record.__dict__["facts"]["peer"] for record in caplog.records]
+    assert peers == ["192.0.2.1", "2001:db8::1", HOST, HOST]
+
+
+async def test_who_is_not_the_proxy_is_not_let_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    proxy = Proxy((ipaddress.ip_network("192.0.2.0/24"),))
+    async with (
+        listening(folder, Listen(HOST, 0), proxy, ReceiverLimits()) as address,
+        aiohttp.ClientSession() as session,
+    ):
+        with pytest.raises(aiohttp.ClientError):
+            await session.get("http://{}:{}/".format(*address))
+    assert [record.__dict__["facts"]["text"] for record in caplog.records] == [
+        "this is not the proxy"
+    ] * len(caplog.records)
+    assert caplog.records
+
+
+async def test_without_a_header_that_is_named_none_is_looked_at(tmp_path: Path) -> None:
+    tokens = make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    async with listening(folder, Listen(HOST, 0), Proxy(), ReceiverLimits()) as address:
+        behind = Behind(folder, address, address, tokens)
+        good = quote(behind.pair(tmp_path / "good.pem").read_text())
+        url = "http://{}:{}/v1/segments/{}".format(*address, identity_path(identity()))
+        async with (
+            aiohttp.ClientSession() as session,
+            session.head(url, headers={HEADER: good}) as answer,
+        ):
+            assert answer.status == 401
+
+
+async def test_the_command_says_http(tmp_path: Path) -> None:
+    tokens = make_fleet(tmp_path / "fleet")
+    words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
+    with start(*words, "--behind-proxy", "--client-certificate-header", HEADER) as process:
+        pki = tmp_path / "fleet" / "pki"
+        async with (
+            tls_proxy(pki, process.host_port("http")) as address,
+            client(address, tokens, pki / "ca.pem") as connected,
+        ):
+            assert (await connected.put(segment())).status == 201
+        assert process.terminate() == 0
+
+
+def test_loopback_is_told_from_the_rest() -> None:
+    hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "192.0.2.1", "::", "gw.example"]
+    assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 3
+    assert Proxy().admits("::1%lo")
