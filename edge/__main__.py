@@ -13,6 +13,7 @@ from edge.cli.queue import queue
 from edge.cli.run import run
 from edge.cli.setup import init
 from edge.cli.status import status
+from edge.cli.uplink import uplink
 
 
 @click.group()
@@ -21,7 +22,7 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, status, events, dead, queue, backup, restore):
+for command in (init, device, run, status, events, dead, queue, uplink, backup, restore):
     main.add_command(command)
 
 if __name__ == "__main__":

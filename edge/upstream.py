@@ -13,6 +13,7 @@ from edge.errors import StoreBroken, StoreError
 from edge.limits import ASIDE_BYTES
 from edge.rules.backlog import Bound
 from edge.store import epochs, events, meta, segments
+from edge.store import uplink as rows
 from edge.store.events import NewEvent
 from sync.format import Dropped, Event, Identity, digest_of, encode
 from sync.uplink import (
@@ -109,7 +110,12 @@ class StoreBacklog:
 
     async def acknowledge(self, digest: bytes) -> None:
         """Note that the centre has it."""
-        await self._run(lambda tx: segments.acknowledge(tx, digest, self._limits.recent_bytes))
+
+        def unit(tx: Transaction) -> None:
+            segments.acknowledge(tx, digest, self._limits.recent_bytes)
+            rows.took(tx)
+
+        await self._run(unit)
         self._settled.set()
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
@@ -131,7 +137,12 @@ class StoreBacklog:
     async def tell(self, notice: Notice) -> None:
         """Log what the uplink has to say."""
         level = "Informational" if notice.name in _GOOD else "Warning"
-        await self._run(lambda tx: _log(tx, notice.name, level, notice.text))
+
+        def unit(tx: Transaction) -> None:
+            _log(tx, notice.name, level, notice.text)
+            rows.tell(tx, notice.name, notice.text)
+
+        await self._run(unit)
 
     async def _run(self, unit: Callable[[Transaction], T]) -> T:
         try:
@@ -189,9 +200,9 @@ def _draft(tx: Transaction, lane: str, max_events: int, max_bytes: int) -> Draft
     found = segments.draft(tx, lane, max_events, max_bytes)
     if found is None:
         return None
-    rows = [Event._make(row) for row in found.events]
+    listed = [Event._make(row) for row in found.events]
     dropped = tuple(Dropped(*entry) for entry in found.dropped)
-    return Draft(found.epoch, lane, found.previous, rows, dropped)
+    return Draft(found.epoch, lane, found.previous, listed, dropped)
 
 
 def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:

@@ -30,3 +30,13 @@ def furthest_over(used: Mapping[str, int], bound: Bound) -> str:
     bound: so what a lane has within its share stays.
     """
     return max(used, key=lambda lane: used[lane] - bound.shares[lane] * bound.bytes)
+
+
+def hours_left(room: int, sealed: int, seconds: float) -> float | None:
+    """Return in how many hours `room` bytes are full, at the rate of `sealed` bytes in `seconds`.
+
+    `None` where that says nothing: nothing was sealed, or a clock was set back.
+    """
+    if sealed <= 0 or seconds <= 0:
+        return None
+    return max(0, room) / (sealed / seconds) / 3600

@@ -63,6 +63,7 @@ def test_the_examples_work(folder: Path, title: str, monkeypatch: pytest.MonkeyP
 def test_each_chapter_with_examples_is_known() -> None:
     assert set(EXAMPLES) == {
         "Backups",
+        "The way to the centre",
         "How it stands",
         "Messages that could not be delivered",
         "Queues",

@@ -1,0 +1,185 @@
+"""`fieldpost uplink`: how it stands, and taking segments to the centre by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+from cryptography import x509
+
+from edge import config
+from edge.admin import moment
+from edge.admin import uplink as admin
+from edge.cli import folder as folder_option
+from edge.cli import shown, telling
+from edge.cli.columns import aligned
+from edge.errors import SetupError, StoreError
+from sync.format import (
+    EnrolmentError,
+    Identity,
+    SegmentError,
+    identity_path,
+    read_enrolment,
+    read_header,
+)
+from sync.uplink import Conflict, FolderTransport, Landed, Waiting
+from sync.uplink.folder import MARKER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edge.admin.uplink import Lane, Uplink
+
+_NOTHING: Final = "-"
+"""In place of what is not known, or of what there is none."""
+
+
+@click.group()
+def uplink() -> None:
+    """The way to the centre: how it stands, and segments to be taken there by hand."""
+
+
+@uplink.command()
+@folder_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@telling
+def status(folder: Path, as_json: bool) -> None:
+    """Print how far each lane is sealed and shipped, what waits, and what was lost."""
+    found, ways = admin.read(folder, _sealed_at), _ways(folder)
+    lines = json.dumps(_object(found) | {"to": ways}) if as_json else "\n".join(_lines(found, ways))
+    click.echo(lines)
+
+
+@uplink.command()
+@click.argument("target", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False))
+@folder_option
+@click.option("--all", "every", is_flag=True, help="Also what the centre has, and was set aside.")
+@telling
+def export(target: Path, folder: Path, every: bool) -> None:
+    """Write the segments that wait into FOLDER, for `fieldpost-fleet import`.
+
+    Nothing changes here, and the gateway may be running: what was taken to the centre so is shipped
+    again, and the centre knows it by its digest. What is in FOLDER already stays as it is.
+    """
+    _prepare(target)
+    written, there, others = asyncio.run(_export(folder, target, every=every))
+    click.echo(f"{written} segments written to {target}, {there} were there")
+    if unsealed := admin.unsealed(folder):
+        click.echo(
+            f"{unsealed} events are in no segment yet, and not among them: they are sealed in time,"
+            " or when the gateway is stopped"
+        )
+    if others:
+        raise SetupError(f"{others} segments have other bytes there; ours are written beside")
+
+
+def _prepare(target: Path) -> None:
+    """Make the folder, and mark it as one for segments."""
+    target.mkdir(exist_ok=True)
+    (target / MARKER).touch()
+
+
+async def _export(folder: Path, target: Path, *, every: bool) -> tuple[int, int, int]:
+    """Write segments; returns how many are new, were there, and contradict what is there."""
+    gateway, transport = admin.gateway(folder), FolderTransport(target)
+    written = there = others = 0
+    for row in admin.rows(folder, every=every):
+        identity = Identity(gateway, row.epoch, row.lane, row.first, row.last)
+        outcome = await transport.put(Waiting(identity, row.digest, row.data))
+        match outcome:
+            case Landed(new=new):
+                written += new
+                there += not new
+            case Conflict():
+                others += 1
+            case _:
+                raise SetupError(
+                    f"{identity_path(identity)} cannot be written: {outcome.text}; {written} were"
+                )
+    return written, there, others
+
+
+def _sealed_at(data: bytes) -> int:
+    try:
+        return read_header(data).sealed_at
+    except SegmentError as error:
+        raise StoreError(f"a segment in the database is damaged: {error}") from error
+
+
+def _ways(folder: Path) -> dict[str, str]:
+    """Tell where segments go, and until when the certificate is good; never a secret."""
+    options = config.load(folder).uplink
+    if options.folder:
+        return {"folder": options.folder}
+    if not options.enrolment:
+        return {}
+    try:
+        enrolment = read_enrolment(folder / options.enrolment)
+    except (EnrolmentError, OSError) as error:
+        return {"trouble": f"{options.enrolment}: {error}"}
+    told = {"url": enrolment.url, "gateway": enrolment.gateway}
+    if enrolment.certificate:
+        certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
+        ends = certificate.not_valid_after_utc.isoformat(timespec="seconds")
+        told["certificate_ends"] = ends.replace("+00:00", "Z")
+    return told
+
+
+def _object(found: Uplink) -> dict[str, object]:
+    whole: dict[str, object] = found._asdict()
+    for name in ("epochs", "lanes", "aside", "dropped"):
+        whole[name] = [row._asdict() for row in getattr(found, name)]
+    whole["told"] = None if found.told is None else found.told._asdict()
+    return whole
+
+
+def _lines(found: Uplink, ways: dict[str, str]) -> Iterator[str]:
+    yield from map(shown, aligned(_facts(found, ways)))
+    header = ("lane", "last", "sealed", "settled", "waiting", "bytes", "share", "oldest")
+    rows = [header, *(_row(lane) for lane in found.lanes)]
+    yield from ("", *aligned(rows, right=range(1, 8)), "")
+    for epoch in found.epochs:
+        began = _when(epoch.began or None)
+        yield shown(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")
+    for aside in found.aside:
+        yield shown(
+            f"aside {aside.lane}  {aside.segments} segments, {aside.bytes} bytes: {aside.reason}"
+        )
+    for gone in found.dropped:
+        yield shown(f"lost  {gone.lane}  {gone.first}-{gone.last}: {gone.reason}")
+
+
+def _facts(found: Uplink, ways: dict[str, str]) -> list[tuple[str, str]]:
+    told, waiting = found.told, sum(lane.bytes for lane in found.lanes)
+    hours = _NOTHING if found.hours is None else f"{found.hours:.0f} hours"
+    return [
+        ("gateway", found.gateway),
+        ("to", " ".join(f"{key}={text}" for key, text in ways.items()) or "nowhere: kept here"),
+        ("last taken", _when(found.taken)),
+        (
+            "last notice",
+            _NOTHING if told is None else f"{_when(told.time)} {told.name}: {told.text}",
+        ),
+        ("waiting", f"{waiting} of {found.bound} bytes; full in {hours} if nothing is taken"),
+    ]
+
+
+def _row(lane: Lane) -> tuple[str, ...]:
+    age = _NOTHING
+    if lane.oldest is not None:
+        age = f"{max(0, moment.now().wall - lane.oldest) / 3_600_000:.1f} h"
+    used = f"{100 * lane.bytes / lane.share:.0f} %"
+    figures = (lane.last, lane.sealed, lane.settled, lane.segments, lane.bytes)
+    return lane.lane, *map(str, figures), used, age
+
+
+def _when(time: int | None) -> str:
+    """Write a moment (ms since 1970 UTC)."""
+    if time is None:
+        return _NOTHING
+    stamp = datetime.datetime.fromtimestamp(time / 1000, datetime.UTC)
+    return stamp.isoformat(timespec="seconds").replace("+00:00", "Z")

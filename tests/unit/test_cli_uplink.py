@@ -1,0 +1,300 @@
+"""`fieldpost uplink`: what it tells, and what it writes for a stick."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import config
+from edge.__main__ import main
+from edge.admin import moment, pki, setup
+from edge.admin.transactions import changing
+from edge.rules.backlog import Bound, hours_left
+from edge.store import database, epochs, segments
+from edge.store.commit import Store
+from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.upstream import StoreBacklog, begin_epoch
+from sync.format import Enrolment, decode, new_token, write_enrolment
+from sync.uplink import BatchLimits, Notice, Sealer
+from tests.helpers.backlog import FixedFacts
+from tests.helpers.segments import START
+from tests.helpers.store import Clock, append, opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+@pytest.fixture
+async def store(folder: Path) -> AsyncIterator[Store]:
+    async with opened(folder / database.FILE_NAME, Clock()) as store:
+        yield store
+
+
+async def call(*args: object) -> Result:
+    """Run a command as another process would: beside the store that is open here."""
+    given = [str(arg) for arg in args]
+    return await asyncio.to_thread(CliRunner().invoke, main, given)
+
+
+async def told(folder: Path) -> dict[str, object]:
+    result = await call("uplink", "status", "--json", "--dir", folder)
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.output)
+    return found
+
+
+def backlog_of(folder: Path, store: Store) -> StoreBacklog:
+    return StoreBacklog(store, config.load(folder), FixedFacts())
+
+
+async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int = 2) -> None:
+    """Write events and seal them all, some to a segment."""
+    await store.run(lambda tx: append(tx, lane, count, NewEvent("log", text=f"of {lane}")))
+    backlog = backlog_of(folder, store)
+    limits = BatchLimits(a_segment, 300.0, 65_536)
+    sealer = Sealer(
+        "gw.example",
+        backlog,
+        FixedFacts(),
+        limits,
+        clock=lambda: 0.0,
+        sealed=lambda: None,
+        tell=backlog.tell,
+    )
+    await sealer.flush()
+
+
+async def take(folder: Path, store: Store, count: int) -> None:
+    """Let the centre take so many segments, the oldest first."""
+    backlog = backlog_of(folder, store)
+    for _ in range(count):
+        waiting = await backlog.next_waiting()
+        assert waiting is not None
+        await backlog.acknowledge(waiting.digest)
+
+
+async def test_a_new_gateway_has_nothing_to_tell(folder: Path) -> None:
+    found = await told(folder)
+    assert (found["gateway"], found["taken"], found["told"], found["hours"]) == (
+        "gw.example",
+        None,
+        None,
+        None,
+    )
+    assert found["lanes"] == [
+        {
+            "lane": lane, "last": 0, "sealed": 0, "settled": 0, "segments": 0, "bytes": 0,
+            "oldest": None, "share": share,
+        }
+        for lane, share in ((LOGS, 53687091), (READINGS, 161061274), (SYSTEM, 53687091))
+    ]
+    assert (found["aside"], found["dropped"], found["to"]) == ([], [], {})
+    result = await call("uplink", "status", "--dir", folder)
+    assert "nowhere: kept here" in result.output
+    assert "created" in result.output
+
+
+async def test_each_lane_says_how_far_it_is(folder: Path, store: Store) -> None:
+    await seal(folder, store, LOGS, 7)
+    await take(folder, store, 1)
+    await store.run(lambda tx: append(tx, LOGS, 3, NewEvent("log")))
+    backlog = backlog_of(folder, store)
+    await backlog.tell(Notice("unreachable", "no route\x1b[2J"))
+    found = await told(folder)
+    assert isinstance(found["lanes"], list)
+    (lane,) = (lane for lane in found["lanes"] if lane["lane"] == LOGS)
+    assert (lane["last"], lane["sealed"], lane["settled"], lane["segments"]) == (10, 7, 2, 3)
+    assert lane["oldest"] == START
+    now = Clock()().wall
+    assert (found["taken"], found["told"]) == (
+        now,
+        {"name": "unreachable", "text": "no route\x1b[2J", "time": now},
+    )
+    waiting = await backlog.next_waiting()
+    assert waiting is not None
+    await backlog.set_aside(waiting.digest, "conflict")
+    found = await told(folder)
+    assert found["aside"] == [
+        {"lane": LOGS, "reason": "conflict", "segments": 1, "bytes": len(waiting.data)}
+    ]
+    await store.run(
+        lambda tx: segments.evict(tx, Bound(0, dict.fromkeys(LANES, 0.3)), "backlog-full")
+    )
+    found = await told(folder)
+    assert found["dropped"] == [{"lane": LOGS, "first": 5, "last": 7, "reason": "backlog-full"}]
+    text = (await call("uplink", "status", "--dir", folder)).output
+    assert "unreachable: no route\\x1b[2J" in text
+    assert "aside logs  1 segments" in text
+    assert "lost  logs  5-7: backlog-full" in text
+
+
+async def test_epochs_are_told_with_what_waits_of_them(folder: Path, store: Store) -> None:
+    await seal(folder, store, LOGS, 4)
+    await backlog_of(folder, store).begin_epoch("another-card")
+    await seal(folder, store, LOGS, 2)
+    found = await told(folder)
+    assert isinstance(found["epochs"], list)
+    assert [(epoch["reason"], epoch["segments"]) for epoch in found["epochs"]] == [
+        ("another-card", 2),
+        ("created", 2),
+    ]
+    (lane,) = (lane for lane in found["lanes"] if lane["lane"] == LOGS)  # type: ignore[attr-defined]
+    assert (lane["last"], lane["sealed"], lane["settled"], lane["segments"]) == (2, 2, 0, 3)
+    assert "another-card" in (await call("uplink", "status", "--dir", folder)).output
+
+
+@pytest.mark.parametrize(
+    ("room", "sealed", "seconds", "hours"),
+    [(7200, 10, 10, 2.0), (-5, 10, 10, 0.0), (100, 0, 10, None), (100, 10, 0, None)],
+)
+def test_how_long_there_is_room(
+    room: int, sealed: int, seconds: float, hours: float | None
+) -> None:
+    assert hours_left(room, sealed, seconds) == hours
+
+
+async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store) -> None:
+    await seal(folder, store, LOGS, 2)
+    await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
+    state = (await FixedFacts().state())._replace(sealed_at=START + 3_600_000)
+    await store.run(lambda tx: begin_epoch(tx, config.load(folder), state, "restored"))
+    found = await told(folder)
+    waiting = await store.read(lambda tx: sum(segments.used(tx).values()))
+    newest = await backlog_of(folder, store).next_waiting()
+    assert newest is not None
+    assert found["hours"] == pytest.approx(
+        (268435456 - waiting) / (waiting - len(newest.data)), rel=1e-6
+    )
+
+
+async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
+    ca = pki.files(folder).ca.read_text()
+    token = new_token()
+    write_enrolment(
+        folder / "enrol.json", Enrolment("gw.example", "https://centre.example:8443", token, ca)
+    )
+    path = folder / config.FILE_NAME
+    text = path.read_text()
+    path.write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
+    result = await call("uplink", "status", "--dir", folder)
+    assert "url=https://centre.example:8443" in result.output
+    assert token not in result.output
+    key = pki.files(folder).server_key.read_text()
+    shown = Enrolment("gw.example", "https://centre.example:8443", "", ca, ca, key)
+    write_enrolment(folder / "enrol.json", shown)
+    to = (await told(folder))["to"]
+    assert isinstance(to, dict)
+    assert to["certificate_ends"].endswith("Z")
+    assert set(to) == {"url", "gateway", "certificate_ends"}
+    (folder / "enrol.json").write_text("{}")
+    assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]
+    path.write_text(text.replace('folder = ""', 'folder = "/mnt/share"'))
+    assert (await told(folder))["to"] == {"folder": "/mnt/share"}
+
+
+# For a stick.
+
+
+def files(target: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*.seg")
+    }
+
+
+async def test_what_waits_is_written_once_and_whole(
+    folder: Path, store: Store, tmp_path: Path
+) -> None:
+    await seal(folder, store, LOGS, 6)
+    await take(folder, store, 1)
+    await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
+    target = tmp_path / "stick"
+    result = await call("uplink", "export", target, "--dir", folder)
+    assert result.exit_code == 0, result.output
+    assert result.output == (
+        f"2 segments written to {target}, 0 were there\n"
+        "2 events are in no segment yet, and not among them: they are sealed in time, or when the"
+        " gateway is stopped\n"
+    )
+    epoch = await backlog_of(folder, store).epoch()
+    found = files(target)
+    assert set(found) == {f"gw.example/{epoch}/logs/{name}.seg" for name in ("3-4", "5-6")}
+    for name, data in found.items():
+        assert f"/{decode(data).header.first_seq}-" in name
+    for again in (found, found):
+        result = await call("uplink", "export", target, "--dir", folder)
+        assert result.output.startswith(f"0 segments written to {target}, 2 were there\n")
+        assert files(target) == again
+    result = await call("uplink", "export", target, "--all", "--dir", folder)
+    assert result.output.startswith(f"1 segments written to {target}, 2 were there\n")
+    states = await store.read(lambda tx: tx.rows("SELECT state FROM segments ORDER BY id"))
+    assert states == [("acknowledged",), ("waiting",), ("waiting",)], "nothing has changed"
+
+
+async def test_what_contradicts_is_left_and_told(
+    folder: Path, store: Store, tmp_path: Path
+) -> None:
+    await seal(folder, store, LOGS, 2)
+    epoch = await backlog_of(folder, store).epoch()
+    there = tmp_path / "stick" / "gw.example" / epoch / "logs" / "1-2.seg"
+    there.parent.mkdir(parents=True)
+    there.write_bytes(b"others")
+    result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
+    assert result.exit_code == 1
+    assert "1 segments have other bytes there" in result.output
+    assert there.read_bytes() == b"others"
+
+
+async def test_a_full_stick_is_told_and_nothing_is_half_written(
+    folder: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seal(folder, store, LOGS, 4)
+    written = 0
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal written
+        written += 1
+        if written > 6:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
+    monkeypatch.undo()
+    assert result.exit_code == 1
+    assert "cannot be written: OSError: [Errno 28] No space left on device" in result.output
+    for data in files(tmp_path / "stick").values():
+        decode(data)
+    assert not list((tmp_path / "stick").rglob(".*"))
+
+
+async def test_a_folder_that_cannot_be_made_is_told(folder: Path, tmp_path: Path) -> None:
+    result = await call("uplink", "export", tmp_path / "no" / "stick", "--dir", folder)
+    assert (result.exit_code, result.output.startswith("Error: ")) == (1, True)
+
+
+def test_the_segments_of_an_older_epoch_go_along(folder: Path, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with opened(folder / database.FILE_NAME, Clock()) as store:
+            await seal(folder, store, LOGS, 2)
+            await backlog_of(folder, store).begin_epoch("restored")
+
+    asyncio.run(work())
+    with changing(folder) as tx:
+        assert len(epochs.latest(tx)) == 2
+        assert tx.now.wall <= moment.now().wall
+    result = CliRunner().invoke(
+        main, ["uplink", "export", str(tmp_path / "stick"), "--dir", str(folder)]
+    )
+    assert result.exit_code == 0
+    assert len(files(tmp_path / "stick")) == 1
