@@ -5,6 +5,7 @@ Holds one gateway's arrivals at a time, without their bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -40,8 +41,9 @@ class Fleet:
     """A simulated fleet; `simulate` hands out its files and fills `truth`."""
 
     settings: FleetSettings
-    gateways: list[GatewayTruth] = field(default_factory=list)
+    gateways: list[dict[str, Any]] = field(default_factory=list)
     planted: list[dict[str, Any]] = field(default_factory=list)
+    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def simulate(self, write: Callable[[Delivery], None]) -> None:
         """Make all files, each of which is given to `write`. Raises what that raises."""
@@ -54,7 +56,8 @@ class Fleet:
                 arrivals.append(_arrival(delivery))
             truth = GatewayTruth(plan.name)
             truth.take(arrivals)
-            self.gateways.append(truth)
+            self.gateways.append(truth.as_json())
+            self.kinds += truth.kinds
             self.planted += planted(plan)
 
     def truth(self) -> dict[str, Any]:
@@ -72,28 +75,25 @@ class Fleet:
             "seal": settings.seal,
             "faults": sorted(settings.faults),
             "totals": self._totals(),
-            "gateways": [gateway.as_json() for gateway in self.gateways],
+            "gateways": self.gateways,
             "planted": self.planted,
         }
 
     def _totals(self) -> dict[str, Any]:
         lanes: dict[str, dict[str, int]] = {}
-        for gateway in self.gateways:
-            for (lane, kind), number in gateway.kinds.items():
-                of = lanes.setdefault(lane, {})
-                of[kind] = of.get(kind, 0) + number
-        rows = [lane.as_json() for gateway in self.gateways for lane in gateway.lanes.values()]
+        for (lane, kind), number in sorted(self.kinds.items()):
+            lanes.setdefault(lane, {})[kind] = number
+        rows = [row for gateway in self.gateways for row in gateway["lanes"]]
         return {
             "gateways": len(self.gateways),
-            "files": sum(gateway.files for gateway in self.gateways),
-            "segments": sum(gateway.segments for gateway in self.gateways),
-            "bad": sum(gateway.bad for gateway in self.gateways),
-            "events": sum(sum(kinds.values()) for kinds in lanes.values()),
+            **{name: sum(each[name] for each in self.gateways) for name in _COUNTED},
+            "events": self.kinds.total(),
             "lanes": lanes,
             **{name: sum(row[name] for row in rows) for name in _SUMMED},
         }
 
 
+_COUNTED: Final = ("files", "segments", "bad")
 _SUMMED: Final = (
     "expected", "received", "missing", "declared", "unexplained", "repeated", "forks",
     "chain_breaks",
