@@ -43,7 +43,7 @@ def _day(_context: click.Context, _option: click.Parameter, told: str | None) ->
         return None
     today = datetime.now(UTC).date()
     try:
-        if re.fullmatch(r"[0-9]{1,5}d", told):
+        if re.fullmatch(r"[1-9][0-9]{0,4}d", told):
             return today - timedelta(days=int(told[:-1]) - 1)
         return date.fromisoformat(told)
     except (ValueError, OverflowError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sync.central.reports import (
     availability,
+    clocks,
     completeness,
     delivery,
     duplicates,
@@ -18,7 +19,9 @@ from sync.central.reports import (
     notices,
     outages,
     quarantine,
+    queues,
     refusals,
+    sensors,
     signs,
     volume,
 )
@@ -42,8 +45,11 @@ REPORTS: Final[tuple[Report, ...]] = (
     delivery.REPORT,
     lag.REPORT,
     duplicates.REPORT,
+    queues.REPORT,
     refusals.REPORT,
     notices.REPORT,
+    sensors.REPORT,
+    clocks.REPORT,
     volume.REPORT,
     quarantine.REPORT,
 )
