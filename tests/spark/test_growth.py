@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edge.limits import Limits
+from sync.central.reports import growth
+from sync.central.reports.growth import CAP, DAILY, SOON_D
+from sync.central.tables import SEGMENTS
+from tests.helpers.small_tables import at, events, table, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DAY = 86_400
+MB = 1_000_000
+
+
+def sent(gateway: str, *used: float, days: float = 0.25) -> list[dict[str, Any]]:
+    """Make segments, one every `days`, at which the folder took so many bytes."""
+    return [
+        {
+            "gateway": gateway,
+            "epoch": "E1",
+            "service_seconds": float(place),
+            "sealed_at": at(place * days * DAY),
+            "size": 1000 + place // 4,
+            "disk_used": int(bytes_used),
+            "fate": "accepted",
+        }
+        for place, bytes_used in enumerate(used)
+    ]
+
+
+def told_of(gateway: str, when: float, kind: str, name: str, **columns: Any) -> dict[str, Any]:
+    return {
+        "gateway": gateway,
+        "lane": "system",
+        "kind": kind,
+        "name": name,
+        "time": at(when),
+        **columns,
+    }
+
+
+PEAK = [100 * MB] * 5 + [400 * MB] * 3 + [100 * MB] * 8
+
+HELD = [
+    *sent("steady", *[100 * MB] * 16),
+    *sent("peak", *PEAK),
+    *sent("fills", *(CAP - 100 * MB + place * MB for place in range(16))),
+    *sent("slow", *(100 * MB + place * MB for place in range(16))),
+    *sent("shrinks", *(100 * MB - place * MB for place in range(16))),
+    *sent("told", *(100 * MB + place * MB for place in range(16))),
+    *sent("over", *[CAP] * 16),
+    *sent("short", 1, 100 * MB, 200 * MB, 300 * MB),
+    *sent("evicts", *[100 * MB] * 16),
+    *sent("evicted", *[100 * MB] * 16),
+    {**sent("evicted", 9)[0], "fate": "fork", "gateway": "fork"},
+]
+
+EVENTS = [
+    *(told_of("steady", place * DAY / 2, "system", "heartbeat") for place in range(9)),
+    told_of("told", 0, "system", "wear", tags={"cap": str(CAP)}),
+    told_of("told", DAY, "system", "wear", tags={"cap": str(150 * MB)}),
+    told_of("told", 2 * DAY, "system", "wear", tags={"cap": "0"}),
+    told_of("evicts", 3 * DAY, "uplink", "evicted", value=500.0),
+    told_of("evicts", 4 * DAY, "uplink", "evicted"),
+    told_of("evicted", 0, "uplink", "evicted", value=7.0),
+    told_of("evicted", DAY + 1, "system", "heartbeat"),
+]
+
+
+def test_storage_that_will_be_full_is_told_and_other_is_not(spark: SparkSession) -> None:
+    days = DAILY.compute(events(spark, EVENTS))
+    held = table(spark, SEGMENTS, HELD)
+    report = growth.growth(days, held)
+    assert report.schema.simpleString() == growth.SCHEMA.simpleString()
+    names = growth.SCHEMA.fieldNames()
+    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    assert {gateway: row["state"] for gateway, row in found.items()} == {
+        "steady": "ok",
+        "peak": "ok",
+        "fills": "soon",
+        "slow": "ok",
+        "shrinks": "ok",
+        "told": "soon",
+        "over": "full",
+        "short": "ok",
+        "evicts": "full",
+        "evicted": "ok",
+    }
+    trend = ("trend_day", "trend_low", "trend_high", "days_left", "days_low", "days_high")
+    assert [found["fills"][name] for name in trend] == [4 * MB] * 3 + [21.3] * 3
+    assert [found["steady"][name] for name in trend] == [0, 0, 0, None, None, None]
+    assert [found["short"][name] for name in trend] == [None] * 6
+    assert found["peak"]["trend_day"] == 0
+    assert found["slow"]["days_left"] > SOON_D
+    cap = ("disk_used", "cap", "cap_from")
+    assert [found["slow"][name] for name in cap] == [115 * MB, CAP, "default"]
+    assert [found["told"][name] for name in cap] == [115 * MB, 150 * MB, "gateway"]
+    size = ("days", "shipped_day", "events_day")
+    assert [found["steady"][name] for name in size] == [3, 4006, 2]
+    assert [found["evicts"][name] for name in ("evicted", "last_evicted")] == [501, 4 * DAY]
+    ours = growth.growth(days, held, 116 * MB).where("gateway in ('slow', 'told')")
+    assert told(ours, "cap", "cap_from", "state") == [(116 * MB, "operator", "soon")] * 2
+
+
+def test_the_cap_that_is_assumed_is_the_gateways_default() -> None:
+    assert Limits().database_bytes == CAP

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import versions
+from sync.central.reports.versions import DAILY
+from sync.central.tables import SEGMENTS
+from tests.helpers.small_tables import at, events, table, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+DAY = 86_400
+NOON = DAY // 2
+
+
+def start(gateway: str, when: float, version: str) -> dict[str, Any]:
+    tags = {"version": version}
+    return {
+        "gateway": gateway,
+        "lane": "system",
+        "kind": "system",
+        "name": "start",
+        "time": at(when),
+        "tags": tags,
+    }
+
+
+def logged(gateway: str, begin: float, end: float, count: int, level: str) -> list[dict[str, Any]]:
+    """Make `count` events, the first at `begin` and the last at `end`."""
+    step = (end - begin) / (count - 1)
+    return [
+        {
+            "gateway": gateway,
+            "lane": "logs",
+            "kind": "log",
+            "level": level,
+            "time": at(begin + step * place),
+        }
+        for place in range(count)
+    ]
+
+
+def segment(gateway: str, when: float, software: str) -> dict[str, Any]:
+    return {
+        "gateway": gateway,
+        "epoch": "E1",
+        "service_seconds": float(when),
+        "software": software,
+        "fate": "accepted",
+    }
+
+
+def upgraded(gateway: str, old: str, new: str, errors: tuple[int, int]) -> list[dict[str, Any]]:
+    """A gateway that runs `old` for a day and `new` for the next, with so many errors."""
+    return [
+        start(gateway, -NOON, old),
+        *logged(gateway, -NOON, NOON - 1, errors[0], "Error"),
+        start(gateway, NOON, new),
+        start(gateway, NOON + 10, new),
+        *logged(gateway, NOON, NOON + DAY - 1, errors[1], "Critical"),
+    ]
+
+
+EVENTS = [
+    *upgraded("a", "1", "2", (20, 22)),
+    *upgraded("b", "1", "2", (400, 400)),
+    *upgraded("c", "2", "3", (10, 40)),
+    *upgraded("d", "2", "3", (10, 45)),
+    *upgraded("e", "3", "4", (10, 500)),
+    *upgraded("f", "3", "4", (10, 9)),
+    *upgraded("g", "3", "4", (10, 9)),
+    start("h", 0, "4"),
+    *logged("h", 0, 100, 10, "Error"),
+    start("h", 200, "5"),
+    *logged("h", 200, 300, 300, "Error"),
+    *logged("i", 0, 100, 10, "Warning"),
+]
+
+HELD = [
+    segment("a", 1, "1"),
+    segment("a", 2, "2"),
+    segment("c", 5, "3"),
+    segment("h", 1, "5"),
+    {**segment("h", 2, "9"), "fate": "fork"},
+    segment("i", 1, "0"),
+]
+
+
+def test_a_version_is_worse_if_its_gateways_err_more_than_before(spark: SparkSession) -> None:
+    days = DAILY.compute(events(spark, EVENTS))
+    report = versions.versions(days, table(spark, SEGMENTS, HELD))
+    assert report.schema.simpleString() == versions.SCHEMA.simpleString()
+    names = versions.SCHEMA.fieldNames()
+    found = {row[0]: dict(zip(names, row, strict=True)) for row in told(report, *names)}
+    judged = ("gateways", "current", "before", "compared", "higher", "worse", "caution")
+    assert {version: tuple(row[name] for name in judged) for version, row in found.items()} == {
+        "0": (1, 1, None, 0, 0, False, False),
+        "1": (2, 0, None, 0, 0, False, False),
+        "2": (4, 1, "1", 2, 1, False, False),
+        "3": (5, 1, "2", 2, 2, True, False),
+        "4": (4, 0, "3", 3, 1, False, False),
+        "5": (1, 1, "4", 1, 1, True, True),
+    }
+    third = found["3"]
+    assert (third["first_seen"], third["last_seen"]) == (-NOON, NOON + DAY - 1)
+    assert (third["events"], third["errors"]) == (122, 115)
+    assert third["per_thousand"] == pytest.approx(115 / 122 * 1000)
+    assert third["gateway_days"] == pytest.approx(5, abs=1e-3)
+    assert third["per_day"] == pytest.approx(23, abs=1e-2)
+    assert third["ratio"] == pytest.approx(4.25, abs=1e-2)
