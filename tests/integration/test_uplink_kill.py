@@ -69,7 +69,7 @@ async def test_nothing_is_lost_and_nothing_is_there_twice(
         ca = (centre.folder.pki / "ca.pem").read_text()
         token = centre.client.tokens[GATEWAY]
         write_enrolment(enrolment, Enrolment(GATEWAY, f"https://{host}:{port}", token, ca))
-        for number in range(scale(3, 50)):
+        for number in range(scale(2, 50)):
             process = await start(database, enrolment, seed + number)
             logged = max(logged, await killed_after(process, chance.randrange(STEPS)))
         process = await start(database, enrolment, seed, "finish")
