@@ -99,6 +99,14 @@ def lives(spark: SparkSession) -> Signs:
             for at in range(10)
         ),
         *(limit("steady", 2 + 2 * at, 43_001 + 60 * at) for at in range(9)),
+        # lost: of what it did last in its first epoch nothing came; then another one begins
+        sign("lost", 1, "start", 0),
+        sign("lost", 1, "start", 1000, epoch=SECOND),
+        # moved: its clock is set by an hour while it is synchronised
+        sign("moved", 1, "start", 0, value=60.0),
+        sign("moved", 2, "heartbeat", 60, value=60.0),
+        sign("moved", 3, "clock_stepped", 3_700, value=3_600.0),
+        sign("moved", 4, "heartbeat", 3_720, value=60.0),
         # fresh: one sign alone
         sign("fresh", 1, "start", 500),
     ]
@@ -134,6 +142,10 @@ def test_spans_tell_running_stopped_outage_unknown_and_clock(lives: Signs) -> No
         ("holed", 60, "clock", "went_on"),
         ("holed", 88_880, "clock", "went_on"),
         ("holed", 60, "running", "went_on"),
+        ("lost", 1000, "unknown", "new_epoch"),
+        ("moved", 60, "running", None),
+        ("moved", 3_640, "clock", "went_on"),
+        ("moved", 20, "running", None),
         ("steady", 180, "running", None),
         ("steady", 60, "running", "went_on"),
         ("steady", 300, "running", None),
@@ -170,6 +182,9 @@ def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
         ("holed", 60, "running"),
         ("holed", 1000, "unknown"),
         ("holed", 60, "running"),
+        ("lost", 1000, "unknown"),
+        ("moved", 60, "running"),
+        ("moved", 20, "running"),
         ("steady", 540, "running"),
         ("torn", 60, "running"),
         ("torn", 151, "outage"),
@@ -191,6 +206,8 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs)
             arrival("whole", 1751),
             arrival("torn", 300),
             arrival("holed", 2000),
+            arrival("lost", 2000),
+            arrival("moved", 2000),
             arrival("fresh", 2000),
             arrival("mute", 1990),
             {"arrived": at(1), "fate": "bad"},
@@ -205,6 +222,8 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs)
         ("brisk", "running", 0, 250.5, 225, 0, 25.5),
         ("fresh", "running", 500, 500, None, None, None),
         ("holed", "running", 0, 90_060, 120, 0, 0),
+        ("lost", "running", 0, 1000, 0, 0, 0),
+        ("moved", "running", 0, 3_720, 80, 0, 0),
         ("mute", "unknown", None, None, None, None, None),
         ("torn", "silent", 0, 300, 149, 0, 151),
         ("whole", "running", 0, 380, 280, 100, 0),
@@ -221,12 +240,16 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs)
         (0, 1, 25.5, 1, 1, 0),
         (None, 0, None, 0, 0, 0),
         (1000, 0, 1000, 0, 0, 2),
+        (1000, 0, 1000, 1, 0, 0),
+        (0, 0, None, 0, 0, 1),
         (None, 0, None, 0, 0, 0),
-        (0, 1, 151, 2, 2, 0),
+        (0, 1, 151, 2, 1, 0),
         (0, 0, None, 1, 0, 0),
     ]
     assert told(report, "running_share", "reachable_share") == [
         (225 / 250.5, None),
+        (None, None),
+        (1, None),
         (None, None),
         (1, None),
         (None, 1),
@@ -234,6 +257,8 @@ def test_running_and_reachable_are_told_apart(spark: SparkSession, lives: Signs)
         (280 / 380, pytest.approx(1 - 1001 / 2000)),
     ]
     assert told(report, "silences", "longest_silence_s", "last_arrival") == [
+        (0, None, 2000),
+        (0, None, 2000),
         (0, None, 2000),
         (0, None, 2000),
         (0, None, 2000),

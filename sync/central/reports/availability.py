@@ -119,9 +119,11 @@ def _running(between: DataFrame) -> DataFrame:
 def _lives(life: DataFrame, since: date | None) -> DataFrame:
     """Give each gateway's first and last sign, and how often it started, cleanly or not."""
     order = Window.partitionBy("gateway").orderBy("epoch", "first_seq")
-    runs = life.withColumn("before", F.lag("last_name").over(order))
+    stopped = F.lag(F.col("last_name") == "stop").over(order)
+    same_epoch = F.lag("epoch").over(order) == F.col("epoch")  # of others, it may have stopped
+    runs = life.withColumns({"stopped": stopped, "unclean": same_epoch & ~stopped})
     place = F.struct("epoch", "first_seq")
-    again = (F.col("first_name") == "start") & F.col("before").isNotNull()
+    again = (F.col("first_name") == "start") & F.col("stopped").isNotNull()
     if since is not None:
         again &= F.col("begin") >= F.unix_seconds(F.lit(since).cast("timestamp"))
     return runs.groupBy("gateway").agg(
@@ -129,7 +131,7 @@ def _lives(life: DataFrame, since: date | None) -> DataFrame:
         F.timestamp_seconds(F.max_by("end", place)).alias("last_seen"),
         F.max_by("last_name", place).alias("last_name"),
         F.count_if(again).alias("restarts"),
-        F.count_if(again & (F.col("before") != "stop")).alias("unclean_restarts"),
+        F.count_if(again & F.col("unclean")).alias("unclean_restarts"),
     )
 
 

@@ -27,7 +27,7 @@ SCHEMA: Final = StructType(
     ]
 )
 """From the last sign of life to the next one, by the gateway's clock; `ended` is as in
-`signs.SPANS`: `restarted`, `new_epoch` or `went_on`."""
+`signs.SPANS`: `restarted` or `went_on`."""
 
 ROWS: Final = 1_000
 """Outages that are listed, the latest of them: more than that is one cause, and fills no page."""

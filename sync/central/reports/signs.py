@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 SIGNS: Final = ("start", "heartbeat", "stop")
 """The system events that tell of a gateway's life."""
 
+STEP: Final = "clock_stepped"
+"""The system event that tells that its clock was set: it is a sign of life too."""
+
 RUNS: Final = StructType(
     [
         StructField("gateway", StringType()),
@@ -49,7 +52,8 @@ RUNS: Final = StructType(
 )
 """Signs that follow each other within a day, none of them late and no event of the system lane
 missing between them: the gateway ran from `begin` to `end` (seconds since 1970). A start begins a
-run, a stop ends one. `interval` is the seconds between heartbeats that it told last."""
+run, and so does a clock that was set; a stop ends one. `interval` is the seconds between heartbeats
+that it told last."""
 
 SPANS: Final = StructType(
     [
@@ -76,7 +80,7 @@ def runs(events: DataFrame) -> DataFrame:
     """Give a row of `RUNS` and `day` for each run of a day."""
     order = Window.partitionBy("day", "gateway").orderBy("epoch", "seq")
     signs = _signs(events)
-    told = F.when(F.col("value") > 0, F.col("value"))
+    told = F.when((F.col("name") != STEP) & (F.col("value") > 0), F.col("value"))
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     signs = signs.withColumn("before", F.last(told, ignorenulls=True).over(before))
     for name in ("epoch", "seq", "place", "name", "clock", "at"):
@@ -99,7 +103,7 @@ def _signs(events: DataFrame) -> DataFrame:
     """Give the signs of life; `place` counts what came of their lane, `seq` what there was."""
     order = Window.partitionBy("day", "gateway", "epoch").orderBy("seq")
     system = events.where(F.col("lane") == "system").withColumn("place", F.row_number().over(order))
-    is_sign = (F.col("kind") == "system") & F.col("name").isin(*SIGNS)
+    is_sign = (F.col("kind") == "system") & F.col("name").isin(*SIGNS, STEP)
     at = seconds("time").alias("at")
     columns = ("day", "gateway", "epoch", "seq", "place", "name", "clock", "value", at)
     return system.where(is_sign).select(*columns)
@@ -110,7 +114,7 @@ def _goes_on() -> Column:
     whole = F.col("seq") - F.col("last_seq") == F.col("place") - F.col("last_place")
     late = F.col("at") - F.col("last_at")
     return (
-        (F.col("name") != "start")
+        ~F.col("name").isin("start", STEP)
         & (F.col("last_name") != "stop")
         & (F.col("epoch") == F.col("last_epoch"))
         & (F.col("clock") == F.col("last_clock"))
@@ -159,12 +163,14 @@ def _with_whole_since(life: DataFrame, numbers: DataFrame) -> DataFrame:
 
 def _state() -> Column:
     same_epoch = F.col("epoch") == F.col("epoch_before")
+    stopped = F.col("last_name_before") == "stop"
     reaches = F.when(same_epoch, F.col("last_seq_before")).otherwise(1)
-    whole = F.col("whole_since") <= reaches
+    # Of an epoch that ended without a stop nobody knows what it wrote last and did not send.
+    whole = (F.col("whole_since") <= reaches) & (same_epoch | stopped)
     interval = F.coalesce("before", F.lit(HEARTBEAT_S))
     return (
-        F.when(F.col("clock") != F.col("clock_before"), "clock")
-        .when((F.col("last_name_before") == "stop") & whole, "stopped")
+        F.when((F.col("clock") != F.col("clock_before")) | (F.col("first_name") == STEP), "clock")
+        .when(stopped & whole, "stopped")
         .when(F.col("begin") - F.col("end_before") <= interval * PATIENCE, "running")
         .when(whole, "outage")
         .otherwise("unknown")
