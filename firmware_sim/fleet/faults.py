@@ -56,7 +56,7 @@ FAULTS: Final[dict[str, Fault]] = {
         "time",
         0.55,
         0.55,
-        ("torn", "unclean_restart"),
+        ("torn",),
         alone=True,
     ),
     "gap": Fault("segments of readings never arrive", "chain", 0.35, 0.4, ("unexplained",)),
