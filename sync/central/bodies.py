@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sync.central.incoming import Incoming
     from sync.central.landing import Landing
     from sync.central.limits import ReceiverLimits
+    from sync.central.metrics import Metrics
     from sync.central.partial import Partials
     from sync.central.threads import Threads
 
@@ -38,8 +39,14 @@ class Bodies:
     """The bodies that are on their way. Files are touched in threads alone."""
 
     def __init__(
-        self, landing: Landing, partials: Partials, limits: ReceiverLimits, in_thread: Threads
+        self,
+        landing: Landing,
+        partials: Partials,
+        metrics: Metrics,
+        limits: ReceiverLimits,
+        in_thread: Threads,
     ) -> None:
+        self._metrics = metrics
         self._landing = landing
         self._partials = partials
         self._limits = limits
@@ -48,6 +55,16 @@ class Bodies:
         self._holders: dict[tuple[str, bytes], _Holder] = {}
         self._stopping = asyncio.Event()
         self._none_left = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """How many are on their way."""
+        return self._places.total()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether none is begun any more."""
+        return self._stopping.is_set()
 
     async def drain(self) -> None:
         """Begin no body any more, and wait for those on the way, for `grace_s` at most."""
@@ -181,4 +198,6 @@ class Bodies:
 
     async def _next(self, request: web.Request) -> bytes:
         async with asyncio.timeout(self._limits.stall_s):
-            return await request.content.readany()
+            data = await request.content.readany()
+        self._metrics.body_bytes += len(data)
+        return data

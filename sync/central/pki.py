@@ -157,6 +157,11 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM)
 
 
+def ends_at(certificate: Path) -> float:
+    """When a certificate (PEM) ends, in seconds since 1970 UTC. Raises FleetError, OSError."""
+    return _certificate(certificate).not_valid_after_utc.timestamp()
+
+
 def _dated(
     subject: x509.Name,
     issuer: x509.Name,

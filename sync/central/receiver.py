@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from sync.central.incoming import Incoming
     from sync.central.landing import Landed, Landing
     from sync.central.limits import ReceiverLimits
+    from sync.central.metrics import Metrics
     from sync.central.room import Room
     from sync.central.threads import Threads
 
@@ -64,6 +66,7 @@ class Receiver:
         landing: Landing,
         bodies: Bodies,
         room: Room,
+        metrics: Metrics,
         limits: ReceiverLimits,
         in_thread: Threads,
     ) -> None:
@@ -75,6 +78,7 @@ class Receiver:
         self._limits = limits
         self._in_thread = in_thread
         self._room = room
+        self._metrics = metrics
         self._requests = Rate(limits.requests_per_s, limits.rate_window_s)
         self._bytes = Rate(limits.bytes_per_s, limits.rate_window_s)
         self._signings = Rate(limits.certificates_per_day / DAY_S, DAY_S)
@@ -92,7 +96,9 @@ class Receiver:
     @web.middleware
     async def _answer_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            return await handler(request)
+            answer = await handler(request)
+            self._metrics.answered(request.method, answer.status, "ok")
+            return answer
         except Refusal as refusal:
             told = refusal
         except web.HTTPException as error:
@@ -105,6 +111,7 @@ class Receiver:
         except OSError as error:
             tell(logging.ERROR, "storage", text=str(error), path=request.path)
             told = self._storage(error)
+        self._metrics.answered(request.method, told.status, told.reason)
         tell(
             logging.INFO,
             "refused",
@@ -120,7 +127,7 @@ class Receiver:
         identity = await self._authorised(request)
         body = announced(request, self._limits.body_bytes)
         self._charge(self._bytes, identity.gateway, body.length)
-        await self._in_thread(self._room.check, body.length)
+        await self._in_thread(self._room.take, body.length)
         async with self._bodies.receiving(request, identity.gateway, body) as incoming:
             landed = await self._in_thread(self._land, incoming, identity, body.body_sum)
         if landed.outcome is Outcome.OTHER:
@@ -180,6 +187,7 @@ class Receiver:
         gateway = await self._callers.gateway(request)
         if gateway != request.match_info["gateway"]:
             raise Refusal(403, "gateway", "a gateway writes its own segments alone")
+        self._metrics.arrived(gateway)
         self._charge(self._requests, gateway, 1)
         return gateway
 
@@ -197,7 +205,10 @@ class Receiver:
         verified = self._landing.verify(incoming)
         if verified.identity != identity:
             raise Refusal(400, "name", "the segment's header names another segment")
-        return self._landing.land(verified, incoming)
+        began = time.monotonic()
+        landed = self._landing.land(verified, incoming)
+        self._metrics.landed(landed.outcome.value, time.monotonic() - began)
+        return landed
 
     def _storage(self, error: OSError) -> Refusal:
         if error.errno in _FULL:

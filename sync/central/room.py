@@ -36,12 +36,16 @@ class Room:
         if self._most is not None:
             self._landed = _size(str(self._landing))
 
-    def check(self, size: int) -> None:
-        """Raise OSError with ENOSPC unless `size` bytes more find room."""
+    def require(self, size: int) -> None:
+        """Raise OSError with ENOSPC or EDQUOT unless `size` bytes more find room."""
         if self.free() - size < self._reserve:
             raise OSError(errno.ENOSPC, "the disk's reserve would be used", str(self._landing))
         if self._most is not None and self._landed + size > self._most:
             raise OSError(errno.EDQUOT, "the landing is full: ingest it", str(self._landing))
+
+    def take(self, size: int) -> None:
+        """Require room, and count it as used until the next `measure`. Raises OSError."""
+        self.require(size)
         self._landed += size
 
 

@@ -18,7 +18,8 @@ from sync.central.folders import FleetFolder
 from sync.central.gateways import Gateways
 from sync.central.limits import ReceiverLimits
 from sync.central.pki import Authority
-from sync.central.server import Listen, listening, own_chain
+from sync.central.server import Listen, listening
+from sync.central.tls import own_chain
 from sync.format import Event, Identity, SegmentHeader, encode, identity_path, new_token
 
 if TYPE_CHECKING:

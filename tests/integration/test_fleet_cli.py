@@ -162,6 +162,7 @@ def test_another_authority_can_be_named(
         ("serve", "--behind-proxy", "--client-certificate-header", "no header"),
         ("serve", "--behind-proxy", "--certificate", "/dev/null", "--key", "/dev/null"),
         ("serve", "--trust-proxy", "192.0.2.1"),
+        ("serve", "--metrics", "9100"),
         ("nonsense",),
     ],
 )
@@ -208,7 +209,16 @@ async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
     foreign = tmp_path / "foreign" / "pki"
     with start(
         *("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0"),
-        *("--rate", "1000", "--reserve", "0", "--landing-cap", str(2 * len(segment()) - 1)),
+        *(
+            "--metrics",
+            f"{HOST}:0",
+            "--rate",
+            "1000",
+            "--reserve",
+            "0",
+            "--landing-cap",
+            str(2 * len(segment()) - 1),
+        ),
         *("--certificate", foreign / "server.pem", "--key", foreign / "server.key"),
     ) as process:
         address = process.host_port("https")
@@ -216,6 +226,9 @@ async def test_an_operators_own_certificate_is_shown(tmp_path: Path) -> None:
             assert (await connected.put(segment())).status == 201
             full = await connected.put(segment(identity(4, 6)), identity(4, 6))
             assert full.status == 507, "the landing has its cap"
+            health = "http://{}:{}/health".format(*process.host_port("metrics"))
+            async with connected.session.get(health) as answer:
+                assert answer.status == 503
         assert process.terminate() == 0
 
 

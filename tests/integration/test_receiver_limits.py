@@ -16,7 +16,8 @@ import pytest
 
 from sync.central.folders import FleetFolder
 from sync.central.limits import ReceiverLimits
-from sync.central.server import Listen, listening, own_chain
+from sync.central.server import Listen, bind, listening
+from sync.central.tls import own_chain
 from sync.format import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
@@ -190,7 +191,9 @@ async def refused_at_stop(connected: Client) -> Answer:
 async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
-    running = listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits())
+    told = bind(Listen(HOST, 0))
+    health = "http://{}:{}/health".format(*told.getsockname())
+    running = listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits(), told)
     address = await running.__aenter__()
     data = segment()
     begun, proceed = asyncio.Event(), asyncio.Event()
@@ -215,6 +218,8 @@ async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
         assert (await connected.put(segment(other), other)).status == 201, "and stays connected"
         stopping = asyncio.create_task(running.__aexit__(None, None, None))
         assert (await refused_at_stop(connected)).body["reason"] == "stopping"
+        async with connected.session.get(health) as answer:
+            assert (answer.status, await answer.json()) == (503, {"status": "stopping"})
         proceed.set()
         assert (await put).status == 201
         await stopping

@@ -71,9 +71,9 @@ def test_the_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("os.statvfs", lambda _: disk)
     room = Room(folder, 500)
     assert room.free() == 1_000
-    room.check(500)
+    room.take(500)
     with pytest.raises(OSError, match="reserve") as refused:
-        room.check(501)
+        room.take(501)
     assert refused.value.errno == errno.ENOSPC
 
 
@@ -85,13 +85,13 @@ def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
     segment.write_bytes(bytes(600))
     room = Room(folder, 0, 1_000)
     room.measure()
-    room.check(300)
+    room.take(300)
     with pytest.raises(OSError, match="landing") as refused:
-        room.check(101)
+        room.take(101)
     assert refused.value.errno == errno.EDQUOT
     segment.unlink()
     room.measure()
-    room.check(1_000)
+    room.take(1_000)
 
 
 def test_a_landing_without_a_bound_is_not_measured(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +76,11 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     metavar="NAME",
     help="The header in which the proxy gives its client's certificate, PEM escaped as in a URL.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Where to tell what is counted: /metrics for Prometheus, and /health, over plain HTTP.",
+)
 def command(
     folder: Path,
     listen: str,
@@ -87,6 +91,7 @@ def command(
     landing_cap: int | None,
     proxies: tuple[str, ...],
     client_certificate_header: str | None,
+    metrics: str | None,
     *,
     behind_proxy: bool,
 ) -> None:
@@ -94,26 +99,28 @@ def command(
 
     Prints one line, `ready https=HOST:PORT`, when gateways can connect; `http=` behind a proxy.
     """
-    host, port = _address(listen)
+    at = _address(listen, "--listen")
+    counts_at = None if metrics is None else _address(metrics, "--metrics")
     chain = _pair(certificate, key)
     proxy = None
     if behind_proxy:
-        proxy = _proxy(host, proxies, client_certificate_header)
+        proxy = _proxy(at[0], proxies, client_certificate_header)
     if (proxies or client_certificate_header) and proxy is None:
         msg = "--trust-proxy and --client-certificate-header go with --behind-proxy"
         raise click.UsageError(msg)
     if proxy is not None and chain is not None:
         msg = "behind a proxy the certificate is the proxy's"
         raise click.UsageError(msg)
-    from sync.central import logs, server
+    from sync.central import logs, server, tls
 
     fleet = FleetFolder(folder)
     fleet.require()
     logs.to_stderr()
-    road = proxy or (server.Chain(*chain) if chain else server.own_chain(fleet))
-    ready = partial(_say_ready, "http" if proxy else "https")
+    road = proxy or (tls.Chain(*chain) if chain else tls.own_chain(fleet))
     limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_bytes=landing_cap)
-    asyncio.run(server.serve(fleet, server.Listen(host, port), road, limits, ready))
+    where = server.Listen(*at)
+    told = server.Listen(*counts_at) if counts_at else None
+    asyncio.run(server.serve(fleet, where, road, limits, _say_ready, told))
 
 
 def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
@@ -149,14 +156,17 @@ def _limits(**given: int | None) -> ReceiverLimits:
     return replace(ReceiverLimits(), **changed)
 
 
-def _address(listen: str) -> tuple[str, int]:
-    host, _, port = listen.rpartition(":")
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise click.BadParameter("is not HOST:PORT", param_hint="--listen")
+        raise click.BadParameter("is not HOST:PORT", param_hint=option)
     return host.strip("[]"), int(port)
 
 
-def _say_ready(scheme: str, address: tuple[str, int]) -> None:
-    host, port = address
-    shown = f"[{host}]" if ":" in host else host
-    click.echo(f"ready {scheme}={shown}:{port}")
+def _say_ready(addresses: dict[str, tuple[str, int]]) -> None:
+    words = (f"{name}={_shown(*address)}" for name, address in addresses.items())
+    click.echo(" ".join(("ready", *words)))
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
