@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from math import pi, sin
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.reports import anomalies
+from sync.central.reports.hours import DAILY, HOURS
+from sync.central.reports.odd_hours import CROWD, Z
+from sync.central.tables import DAY
+from tests.helpers.small_tables import at, events, table, told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_an_hour_tells_how_it_began_and_ended(spark: SparkSession) -> None:
+    def read(second: float, value: float | None, **columns: Any) -> dict[str, Any]:
+        told_of = {"gateway": "gw", "epoch": "E", "lane": "readings", "kind": "reading"}
+        place = {"seq": int(second), "time": at(second), "value": value}
+        return told_of | {"source": "a@gw/x", "name": "t", "unit": "C"} | place | columns
+
+    values = [5.0, 5.0, 6.0, 5.0, 7.0, 7.0, 7.0]
+    rows = [read(60 * place, value) for place, value in enumerate(values)]
+    rows += [read(3600, 7.0, source=None, unit=None), read(9, None, name="text")]
+    made = DAILY.compute(events(spark, rows))
+    names = [name for name in HOURS.fieldNames() if name != "gateway"]
+    assert sorted(told(made, *names), key=lambda row: row[4]) == [
+        ("a@gw", "t", "C", "t", 0, 7, 42, 5, 7, 6, 0, 360, 5, 2, 60, 7, 3, 240),
+        ("", "t", "", "t", 3600, 1, 7, 7, 7, 7, 3600, 3600, 7, 1, 3600, 7, 1, 3600),
+    ]
+
+
+def hourly(
+    sensor: str,
+    medians: Sequence[float],
+    *,
+    spread: float = 1,
+    still: Sequence[int] = (),
+    readings: int = 20,
+    name: str = "",
+    first: int = 0,
+) -> list[dict[str, Any]]:
+    """Make a sensor's hours, by their medians; it did not vary in those that are `still`."""
+    rows = []
+    for place, median in enumerate(medians, first):
+        begin = place * 3600
+        half = 0 if place in still else spread / 2
+        rows.append(
+            {
+                "gateway": "gw",
+                "source": "",
+                "sensor": sensor,
+                "unit": "",
+                "name": name or sensor,
+                "hour": at(begin),
+                "readings": readings,
+                "low": float(median - half),
+                "high": float(median + half),
+                "median": float(median),
+                "first": at(begin + 1),
+                "last": at(begin + 3599),
+                "head": float(median - half),
+                "head_readings": readings if half == 0 else 1,
+                "head_until": at(begin + 3599 if half == 0 else begin + 1),
+                "tail": float(median + half),
+                "tail_readings": readings if half == 0 else 1,
+                "tail_since": at(begin + 1 if half == 0 else begin + 3599),
+                "day": at(begin).date(),
+            }
+        )
+    return rows
+
+
+def diurnal(hours: int, *, middle: float = 20, odd: dict[int, float] | None = None) -> list[float]:
+    """A temperature: 6 around the middle in a day, and up to a quarter beside that."""
+    return [
+        middle + 6 * sin(2 * pi * at_ / 24) + (at_ * 7 % 11 - 5) / 20 + (odd or {}).get(at_, 0)
+        for at_ in range(hours)
+    ]
+
+
+CASES = [
+    *hourly("stuck", diurnal(30) + [7] * 18, still=range(30, 48)),
+    *hourly("ends", diurnal(30) + [7] * 10 + diurnal(32), still=range(30, 40)),
+    *hourly("brief", diurnal(30) + [7] * 5 + diurnal(37), still=range(30, 35)),
+    *hourly("few", diurnal(30) + [7] * 20, still=range(30, 50), readings=1),
+    *hourly("constant", [5] * 48, still=range(48)),
+    *hourly("rests", [place // 8 % 3 for place in range(96)], still=range(96)),
+    *hourly("night", [max(0, 90 * sin(2 * pi * place / 24)) for place in range(96)],
+            still=[place for place in range(96) if place % 24 >= 12]),
+    *hourly("dusk", [max(0, 90 * sin(2 * pi * place / 24)) for place in range(20)],
+            still=range(12, 20)),
+    *hourly("odd", diurnal(96, odd={50: 60, 51: -30})),
+    *hourly("slightly", diurnal(96, odd={50: 0.4})),
+    *hourly("young", diurnal(30, odd={20: 60})),
+    *hourly("counter", [place * 1.7 for place in range(96)]),
+    *hourly("door", [float(place % 37 == 0) for place in range(96)], still=range(96)),
+    *hourly("steps", [20.0 + 0.1 * (place % 29 == 0) for place in range(96)], still=range(96)),
+    *hourly("jumps", [20.0 + 0.1 * (place % 29 == 0) + 9 * (place == 70) for place in range(96)],
+            still=range(96)),
+]  # fmt: skip
+
+for sensor in range(4):
+    weather = dict.fromkeys(range(60, 84), 9.0)
+    odd_one = {70: 45.0} if sensor == 3 else {}
+    CASES += hourly(
+        f"w{sensor}", diurnal(168, middle=sensor, odd=weather | odd_one), name="weather"
+    )
+for sensor in range(CROWD + 1):
+    values = [85.0 if sensor == 0 else 20 + sensor / 10]
+    CASES += hourly(f"n{sensor:02}", values, name="new")
+    values = [-18.0 if sensor < 2 else 20 + sensor / 10]
+    CASES += hourly(f"f{sensor:02}", values, name="mixed")
+
+
+def test_flat_lines_and_odd_hours_are_found_and_nothing_else(spark: SparkSession) -> None:
+    from pyspark.sql.types import StructType
+
+    hours = table(spark, StructType([*HOURS.fields, DAY]), CASES)
+    report = anomalies.anomalies(hours)
+    assert report.schema.simpleString() == anomalies.SCHEMA.simpleString()
+    names = anomalies.SCHEMA.fieldNames()
+    rows = [dict(zip(names, row, strict=True)) for row in told(report, *names)]
+    found = {row["sensor"]: row for row in rows if row["state"] != "ok"}
+    assert {sensor: row["state"] for sensor, row in found.items()} == {
+        "stuck": "flat",
+        "ends": "flat",
+        "odd": "anomalous",
+        "young": "anomalous",
+        "jumps": "anomalous",
+        "w3": "anomalous",
+        "n00": "anomalous",
+    }
+    flat = ("flat_since", "flat_until", "flat_readings", "flat_value")
+    assert [found["stuck"][name] for name in flat] == [30 * 3600 + 1, 48 * 3600 - 1, 360, 7]
+    assert [found["ends"][name] for name in flat] == [30 * 3600 + 1, 40 * 3600 - 1, 200, 7]
+    odd = ("anomalous_hours", "worst_at", "basis")
+    assert [found["odd"][name] for name in odd] == [2, 50 * 3600, "hour"]
+    assert [found["young"][name] for name in odd] == [1, 20 * 3600, "all"]
+    assert [found["w3"][name] for name in odd] == [1, 70 * 3600, "hour"]
+    assert [found["n00"][name] for name in odd] == [1, 0, "type"]
+    assert found["odd"]["worst_value"] - found["odd"]["usual"] == pytest.approx(60, abs=1)
+    assert all(abs(row["z"]) > Z for row in found.values() if row["state"] == "anomalous")
+    assert [row["sensor"] for row in rows if row["constant"]][:1] == ["constant"]
