@@ -19,6 +19,7 @@ from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Uplink
 from edge.rules.backlog import Bound
+from edge.rules.levels import LEVELS, NEVER, at_least
 from edge.rules.lineage import Hardware
 from edge.store import database, epochs, events, segments
 from edge.store.commit import Store
@@ -170,8 +171,19 @@ async def test_the_lanes_say_what_the_batcher_asks(
     assert set(lanes) == set(LANES)
     assert (lanes[LOGS].events, lanes[LOGS].oldest) == (2, clock.service - 0.25)
     assert (lanes[READINGS].events, lanes[READINGS].oldest) == (0, None)
+    assert all(state.urgent is None for state in lanes.values())
+    await store.run(lambda tx: events.set_urgent(tx, at_least("Error")))
+    await write(store, clock, [(LOGS, NewEvent("log", level="Alert"))])
+    lanes = {state.lane: state for state in await backlog.lanes()}
+    assert (lanes[LOGS].urgent, lanes[SYSTEM].urgent) == (clock.service, None)
     await sealer(tmp_path, store, clock).flush()
-    assert all(state.oldest is None for state in await backlog.lanes())
+    assert all((state.oldest, state.urgent) == (None, None) for state in await backlog.lanes())
+
+
+def test_a_level_and_those_above_it() -> None:
+    assert at_least("Debug") == LEVELS
+    assert at_least("Alert") == ("Alert", "Emergency")
+    assert at_least(NEVER) == ()
 
 
 async def test_a_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: Clock) -> None:

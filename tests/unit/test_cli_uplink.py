@@ -93,8 +93,14 @@ async def test_a_new_gateway_has_nothing_to_tell(folder: Path) -> None:
     )
     assert found["lanes"] == [
         {
-            "lane": lane, "last": 0, "sealed": 0, "settled": 0, "segments": 0, "bytes": 0,
-            "oldest": None, "share": share,
+            "lane": lane,
+            "last": 0,
+            "sealed": 0,
+            "settled": 0,
+            "segments": 0,
+            "bytes": 0,
+            "oldest": None,
+            "share": share,
         }
         for lane, share in ((LOGS, 53687091), (READINGS, 161061274), (SYSTEM, 53687091))
     ]
