@@ -55,17 +55,17 @@ class Batches:
 
     def take(self, files: DataFrame, query: str, number: int) -> Manifest:
         """Put the batch `number` of `query` into the tables. Raises FleetError when it is there."""
-        self._on_step("began")
+        self._step("began")
         inspected = files.mapInArrow(inspect, _INSPECTED).unionByName(self._empty()).persist()
         try:
             found = self._judged(inspected)
-            self._on_step("judged")
+            self._step("judged")
             token = secrets.token_hex(8)
             attempt = tables.Attempt(self._places.tables, f"{DATA}/{query}/{number}/{token}")
             by_day = self._write_events(attempt, files, found)
-            self._on_step("events")
+            self._step("events")
             segments = attempt.write_segments(self._segments(inspected, found))
-            self._on_step("segments")
+            self._step("segments")
         finally:
             inspected.unpersist()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -73,6 +73,11 @@ class Batches:
         self._commits.commit(manifest)
         self._on_step("committed")
         return manifest
+
+    def _step(self, step: str) -> None:
+        """Tell of a step; each renews the lease, so that a large batch does not outlast it."""
+        self._places.tables.keep_lease()
+        self._on_step(step)
 
     def _empty(self) -> DataFrame:
         """Give rows for files that hold nothing, which the stream leaves out; each in one batch."""

@@ -200,6 +200,7 @@ class _Run:
         for manifest in self._commits.unfiled():
             rows = tables.read_segment_files(self._spark, self._places.tables, manifest.segments)
             read = rows.select("path", "fate", "sha256").collect()
+            self._places.tables.keep_lease()
             file_away(self._places.segments, [Read(*row) for row in read])
             clear_attempts(self._places.tables, manifest)
             self._commits.filed(manifest)

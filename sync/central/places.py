@@ -6,13 +6,16 @@ In a fleet folder both are on one disk. On a cluster each is what its URI says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from sync.central.errors import FleetError
+from sync.central.folders import FleetFolder
 from sync.central.storage import LocalStorage, Storage
 
 if TYPE_CHECKING:
-    from sync.central.folders import FleetFolder
-
+    from collections.abc import Callable
+    from pathlib import Path
 
 LANDING: Final = "landing"
 ASIDE: Final = "aside"
@@ -39,3 +42,40 @@ class Places:
         """Give the places of a fleet folder, as they are called without symbolic links."""
         root = folder.root.resolve()
         return cls(LocalStorage(root), LocalStorage(root / folder.tables.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Where a command was told to work: a fleet folder, or URIs in place of its parts."""
+
+    folder: Path | None
+    landing: str | None
+    tables: str | None
+
+    def check(self) -> None:
+        """Raise FleetError unless this names a landing and tables, and a folder that is one."""
+        if not (self.landing and self.tables):
+            self._own().require()
+        if self.landing and PurePosixPath(self.landing).name != LANDING:
+            msg = f"{self.landing} has to be called `{LANDING}`: what is beside it has names too"
+            raise FleetError(msg)
+
+    def log(self, name: str) -> Path | None:
+        """Name the file for what Spark says; without a fleet folder there is none."""
+        return self.folder / "tables" / name if self.folder else None
+
+    def open(self, storage_at: Callable[[str], Storage]) -> Places:
+        """Open the places; `storage_at` opens a URI. Raises FleetError when one cannot be."""
+        if self.landing:
+            segments = storage_at(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
+        else:
+            segments = Places.of(self._own()).segments
+        return Places(
+            segments, storage_at(self.tables) if self.tables else Places.of(self._own()).tables
+        )
+
+    def _own(self) -> FleetFolder:
+        if self.folder is None:
+            msg = "name the fleet folder with --dir, or both --landing and --tables"
+            raise FleetError(msg)
+        return FleetFolder(self.folder)

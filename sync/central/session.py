@@ -1,6 +1,7 @@
 """The one place where a Spark session is made, and the limits that it runs within.
 
-Runs no job. A cluster's own settings come from its `spark-submit`, which this does not replace.
+Runs no job. Under `spark-submit` master, memory, hosts and Python are its own: here are only the
+settings without which the tables would be others, or a worker's memory not bounded.
 """
 
 from __future__ import annotations
@@ -59,24 +60,42 @@ logger.native.level = error
 
 
 def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give every setting of a session by name; `extra` is laid over them."""
+    """Give every setting of a session on this machine by name; `extra` is laid over them."""
+    return (
+        {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+        }
+        | submitted_settings()
+        | dict(extra or {})
+    )
+
+
+def submitted_settings() -> dict[str, str]:
+    """Give the settings that hold wherever Spark runs, over those of a `spark-submit`.
+
+    A committer that renames when the job ends, and not task by task, leaves nothing of a task that
+    was tried twice.
+    """
     return {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": DRIVER_MEMORY,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        # Spark 4.3 else fails on a union of a union: "Can't zip RDDs with unequal numbers"
-        "spark.sql.unionOutputPartitioning": "false",
         "spark.sql.streaming.stopTimeout": "60s",
-    } | dict(extra or {})
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
+    }
+
+
+def is_submitted(environ: Mapping[str, str]) -> bool:
+    """Tell whether this process was started by `spark-submit`, which has a JVM ready for it."""
+    return "PYSPARK_GATEWAY_PORT" in environ
 
 
 @contextlib.contextmanager
@@ -85,9 +104,17 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Run Spark in this process for the length of the block, and end it together with its JVM.
 
-    `name` is the application's; `options` go to the JVM. Raises FleetError where no Java will do
-    or Spark does not start.
+    `name` is the application's; `options` go to the JVM. Under `spark-submit` the session is the
+    cluster's, and so are its Java and its Python. Raises FleetError where no Java will do or Spark
+    does not start.
     """
+    if is_submitted(os.environ):
+        session = _create(name, submitted_settings())
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
     with tempfile.TemporaryDirectory(prefix="fieldpost-spark-") as folder:
         scratch = Path(folder)
         java = find_java(os.environ, scratch / "java")
@@ -100,18 +127,23 @@ def spark_session(
 
 
 def _start(name: str, scratch: Path, conf: Mapping[str, str], options: str) -> SparkSession:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    jvm = f"-Duser.timezone=UTC -Dlog4j2.configurationFile={log4j.as_uri()} {options}".strip()
+    own = {
+        "spark.master": "local[*]",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": jvm,
+    }
+    return _create(name, own | dict(conf))
+
+
+def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    log4j = scratch / "log4j2.properties"
-    log4j.write_text(_LOG4J, encoding="utf-8")
-    builder = SparkSession.builder.appName(name).master("local[*]")
-    builder = builder.config("spark.local.dir", str(scratch / "local"))
-    builder = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-    builder = builder.config(
-        "spark.driver.extraJavaOptions",
-        f"-Duser.timezone=UTC -Dlog4j2.configurationFile={log4j.as_uri()} {options}".strip(),
-    )
+    builder = SparkSession.builder.appName(name)
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:

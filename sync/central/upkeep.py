@@ -86,7 +86,7 @@ def compact(
 
 
 def retain(
-    spark: Callable[[], SparkSession],
+    spark: SparkSession,
     places: Places,
     commits: Commits,
     keep: Keep,
@@ -97,8 +97,8 @@ def retain(
 ) -> Retained:
     """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
 
-    `spark` is called when there are events to count. Raises FileNotFoundError, before anything is
-    changed, when a file is missing that the tables name.
+    Raises FileNotFoundError, before anything is changed, when a file is missing that the tables
+    name.
     """
     at = now.timestamp()
     with leased(commits, wait_s):
@@ -114,9 +114,7 @@ def retain(
         )
         if old and old.days:
             rows = dict.fromkeys(old.days, 0)
-            found.days.update(
-                rows if dry_run else retire(spark(), places.tables, commits, old, now)
-            )
+            found.days.update(rows if dry_run else retire(spark, places.tables, commits, old, now))
         if not dry_run:
             for file in (*found.archive, *found.quarantine):
                 places.segments.remove(file.path)

@@ -74,7 +74,7 @@ class Tables:
     def retain(self, keep: Keep, days: float, *, dry_run: bool = False) -> upkeep.Retained:
         now = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
         return retain(
-            *(lambda: self.spark, self.places, self.commits, keep, now), dry_run=dry_run, wait_s=0
+            *(self.spark, self.places, self.commits, keep, now), dry_run=dry_run, wait_s=0
         )
 
     def parquet(self) -> set[str]:

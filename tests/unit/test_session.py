@@ -11,7 +11,14 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sync.central.errors import FleetError
-from sync.central.session import reason_of, settings, spark_session, spark_told
+from sync.central.session import (
+    is_submitted,
+    reason_of,
+    settings,
+    spark_session,
+    spark_told,
+    submitted_settings,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,3 +141,12 @@ def test_without_java_no_session_is_begun(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FleetError, match="Spark needs Java"), spark_session("none"):
         pytest.fail("it started")
+
+
+def test_under_spark_submit_the_cluster_keeps_its_own() -> None:
+    assert is_submitted({"PYSPARK_GATEWAY_PORT": "1"})
+    assert not is_submitted({})
+    submitted = submitted_settings()
+    own = ("driver", "executor", "master", "local", "ui.")
+    assert not [name for name in submitted if name.removeprefix("spark.").startswith(own)]
+    assert submitted.items() <= settings().items()

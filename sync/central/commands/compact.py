@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sync.central.folders import FleetFolder
-from sync.central.options import fleet_dir
+from sync.central.options import cluster_places
+from sync.central.places import Named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@fleet_dir
+@cluster_places
 @click.option(
     "--before",
     type=click.IntRange(min=0),
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
 def command(
-    folder: Path, before: int, day: datetime | None, *, as_json: bool, verbose: bool
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    before: int,
+    day: datetime | None,
+    *,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
     """Rewrite the small files of the tables into few large ones; no row changes.
 
@@ -40,17 +47,17 @@ def command(
     DIR/tables/compact.log, unless --verbose shows them.
     """
     from sync.central.compaction import Compaction
+    from sync.central.hadoop import storage_at
     from sync.central.manifest import Commits
-    from sync.central.places import Places
     from sync.central.session import spark_session, spark_told
     from sync.central.upkeep import compact
 
-    fleet = FleetFolder(folder)
-    fleet.require()
-    places = Places.of(fleet)
-    commits = Commits(places.tables)
-    log = None if verbose else fleet.tables / "compact.log"
+    named = Named(folder, landing, tables)
+    named.check()
+    log = None if verbose else named.log("compact.log")
     with spark_told(log), spark_session("fieldpost-compact") as spark:
+        places = named.open(lambda uri: storage_at(spark, uri))
+        commits = Commits(places.tables)
         compaction = Compaction(spark, places.tables, commits)
         done, rubbish = compact(
             compaction, places, commits, _chosen(before, day), segments=day is None

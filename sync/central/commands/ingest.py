@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sync.central.folders import FleetFolder
-from sync.central.options import fleet_dir
+from sync.central.options import cluster_places
+from sync.central.places import Named
 from sync.central.session import BATCH_FILES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from sync.central.ingest import Summary
 
 
 @click.command()
-@fleet_dir
+@cluster_places
 @click.option(
     "--batch-files",
     type=click.IntRange(min=1),
@@ -27,25 +30,88 @@ if TYPE_CHECKING:
     show_default=True,
     help="Files in one batch: a crash repeats at most so many.",
 )
+@click.option("--continuous", is_flag=True, help="Go on, until SIGTERM ends it after a batch.")
+@click.option(
+    "--every",
+    type=click.IntRange(min=1, max=86_400),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --continuous: from the beginning of one reading to that of the next.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages, and each step.")
-def command(folder: Path, batch_files: int, *, as_json: bool, verbose: bool) -> None:
+def command(
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    batch_files: int,
+    every: int,
+    *,
+    continuous: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
     """Take all segments that landed into the tables, each exactly once, and file them away.
 
-    Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them.
+    Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
+    --continuous a line tells of each reading that found something.
     """
-    from sync.central.ingest import run_ingest
-    from sync.central.manifest import LocalCommits
     from sync.central.session import spark_session, spark_told
 
-    fleet = FleetFolder(folder)
-    fleet.require()
-    commits = LocalCommits(fleet.tables)
-    log = None if verbose else fleet.tables / "ingest.log"
-    with spark_told(log), spark_session("fieldpost-ingest") as spark:
-        on_step = _step if verbose else lambda step: None
-        summary = run_ingest(spark, fleet, commits, on_step, batch_files=batch_files)
-    click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
+    named = Named(folder, landing, tables)
+    named.check()
+
+    def tell(summary: Summary) -> None:
+        click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
+
+    with (
+        spark_told(None if verbose else named.log("ingest.log")),
+        spark_session("fieldpost-ingest") as spark,
+    ):
+        if continuous:
+            _go_on(spark, named, batch_files, every, tell, verbose=verbose)
+        else:
+            tell(_once(spark, named, batch_files, verbose=verbose))
+
+
+def _once(spark: SparkSession, named: Named, batch_files: int, *, verbose: bool) -> Summary:
+    from sync.central.hadoop import storage_at
+    from sync.central.ingest import Watch, run_ingest
+    from sync.central.manifest import Commits
+
+    places = named.open(lambda uri: storage_at(spark, uri))
+    watch = Watch(_step) if verbose else Watch()
+    return run_ingest(spark, places, Commits(places.tables), batch_files=batch_files, watch=watch)
+
+
+def _go_on(
+    spark: SparkSession,
+    named: Named,
+    batch_files: int,
+    every: int,
+    tell: Callable[[Summary], None],
+    *,
+    verbose: bool,
+) -> None:
+    from sync.central.continuous import run_continuously, stopped_by_signals
+    from sync.central.hadoop import storage_at
+    from sync.central.ingest import Watch
+    from sync.central.manifest import Commits
+
+    places = named.open(lambda uri: storage_at(spark, uri))
+    watch = Watch(_step) if verbose else Watch()
+
+    def read(summary: Summary) -> None:
+        if summary.batches:
+            tell(summary)
+
+    with stopped_by_signals(watch.stopping):
+        run_continuously(
+            *(spark, places, Commits(places.tables), watch, read),
+            every_s=every,
+            batch_files=batch_files,
+        )
 
 
 def _step(step: str) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sync.central.folders import FleetFolder
-from sync.central.options import fleet_dir
+from sync.central.options import cluster_places
+from sync.central.places import Named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +20,7 @@ _DAYS = click.IntRange(min=1)
 
 
 @click.command()
-@fleet_dir
+@cluster_places
 @click.option("--events", type=_DAYS, metavar="DAYS", help="Keep events of so many days.")
 @click.option(
     "--archive", type=_DAYS, metavar="DAYS", help="Keep segments that arrived in so many days."
@@ -33,7 +32,9 @@ _DAYS = click.IntRange(min=1)
 @click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
 def command(
-    folder: Path,
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
     events: int | None,
     archive: int | None,
     quarantine: int | None,
@@ -47,18 +48,20 @@ def command(
     Removes what attempts that were cut off have left, too. Waits at most 10 minutes for an ingest
     that is at work.
     """
+    from sync.central.hadoop import storage_at
     from sync.central.manifest import Commits
-    from sync.central.places import Places
     from sync.central.session import spark_session, spark_told
     from sync.central.upkeep import Keep, retain
 
-    fleet = FleetFolder(folder)
-    fleet.require()
-    places = Places.of(fleet)
-    log = None if verbose else fleet.tables / "retain.log"
-    with spark_told(log), contextlib.ExitStack() as stack:
+    named = Named(folder, landing, tables)
+    named.check()
+    with (
+        spark_told(None if verbose else named.log("retain.log")),
+        spark_session("fieldpost-retain") as spark,
+    ):
+        places = named.open(lambda uri: storage_at(spark, uri))
         found = retain(
-            lambda: stack.enter_context(spark_session("fieldpost-retain")),
+            spark,
             places,
             Commits(places.tables),
             Keep(events, archive, quarantine),

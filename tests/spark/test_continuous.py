@@ -1,0 +1,81 @@
+"""An ingest that goes on, and one that is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.continuous import run_continuously, stopped_by_signals
+from sync.central.errors import LeaseError
+from sync.central.ingest import Summary, Watch, run_ingest
+from sync.central.manifest import Counts, LocalCommits, Manifest
+from sync.central.places import Places
+from tests.helpers.fleet_tables import Lane, land, some_events, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+
+class TakenOnce(LocalCommits):
+    """Tables whose lease upkeep holds when it is asked for first."""
+
+    asked = 0
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[None]:
+        self.asked += 1
+        if self.asked == 1:
+            raise LeaseError("upkeep is at work")
+        with super().lease():
+            yield
+
+
+def test_it_reads_again_and_stops_after_the_batch_that_is_at_work(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane, commits, watch = Lane(), TakenOnce(fleet.tables), Watch()
+    land(fleet, lane.seal(some_events(2)))
+    told: list[Summary] = []
+    committed: list[Manifest] = []
+
+    def on_batch(manifest: Manifest) -> None:
+        committed.append(manifest)
+        if len(committed) == 2:
+            watch.stopping.set()
+
+    def on_reading(summary: Summary) -> None:
+        told.append(summary)
+        if len(told) == 1:
+            for _ in range(3):
+                land(fleet, lane.seal(some_events(2)))
+
+    watch = Watch(on_batch=on_batch, stopping=watch.stopping)
+    total = run_continuously(
+        *(spark, Places.of(fleet), commits, watch, on_reading), every_s=0, batch_files=1
+    )
+    assert commits.asked == 3
+    assert told == [Summary(1, Counts(1, 2)), Summary(1, Counts(1, 2))]
+    assert total == Summary(2, Counts(2, 4))
+    assert committed == list(commits.manifests())
+    assert len(waiting(fleet)) == 2
+    assert run_ingest(spark, fleet, commits).counts == Counts(2, 4)
+
+
+def test_signals_ask_it_to_stop_and_are_given_back() -> None:
+    stopping = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+    with stopped_by_signals(stopping):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.wait(30)
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.errors import FleetError
+from sync.central.places import Named, Places
+from sync.central.storage import LocalStorage
+from tests.helpers.fleet_tables import fleet_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:
+    fleet = fleet_folder(tmp_path / "a:b")
+    opened: list[str] = []
+
+    def storage_at(uri: str) -> LocalStorage:
+        opened.append(uri)
+        return LocalStorage(tmp_path)
+
+    named = Named(fleet.root, None, None)
+    named.check()
+    own = Places.of(fleet)
+    places = named.open(storage_at)
+    assert places.segments.uri() == own.segments.uri()
+    assert places.tables.uri() == own.tables.uri()
+    assert named.log("x.log") == fleet.tables / "x.log"
+    assert opened == []
+
+    both = Named(None, "s3a://bucket/fleet/landing/", "s3a://bucket/tables")
+    both.check()
+    both.open(storage_at)
+    assert both.log("x.log") is None
+    one = Named(fleet.root, None, "s3a://bucket/tables")
+    one.check()
+    assert one.open(storage_at).segments.uri() == own.segments.uri()
+    assert opened == ["s3a://bucket/fleet", "s3a://bucket/tables", "s3a://bucket/tables"]
+
+
+@pytest.mark.parametrize(
+    ("landing", "tables", "said"),
+    [
+        (None, None, "--dir"),
+        ("s3a://bucket/landing", None, "--dir"),
+        ("s3a://bucket/other", "s3a://bucket/tables", "called `landing`"),
+    ],
+)
+def test_what_names_no_place_is_refused(landing: str | None, tables: str | None, said: str) -> None:
+    with pytest.raises(FleetError, match=said):
+        Named(None, landing, tables).check()
