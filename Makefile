@@ -126,6 +126,10 @@ fuzz: $(VENV)/.fuzz-installed ## search the wire for faults: FUZZ_SECONDS=60 a t
 demo: $(STAMP) ## the whole road in two minutes: devices, gateway, kill -9, centre, report
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
 
+.PHONY: spark-package
+spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files (deploy/spark)
+	@$(PY) deploy/spark/package.py dist
+
 .PHONY: bench
 bench: $(STAMP) ## the measurements
 	@$(PY) -m benchmarks $(BENCH_ARGS)

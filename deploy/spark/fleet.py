@@ -1,0 +1,7 @@
+"""What `spark-submit` runs: `fieldpost-fleet`, from the zip that `--py-files` brings."""
+
+from __future__ import annotations
+
+from sync.central.cli import main
+
+main()

@@ -1,0 +1,153 @@
+"""What `make spark-package` makes: alone, and on a cluster of a master and two workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+import pytest
+
+from sync.central.java import find_java
+from sync.central.manifest import LocalCommits
+from sync.central.tables import read_events
+from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy" / "spark"
+SPARK = Path(pyspark.__file__).parent
+LIMIT_S = 600
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    subprocess.run(
+        [sys.executable, DEPLOY / "package.py", tmp_path / "dist"], check=True, timeout=LIMIT_S
+    )
+    return tmp_path / "dist" / "fieldpost-spark.zip"
+
+
+def test_the_package_is_all_that_the_commands_need_of_fieldpost(
+    package: Path, tmp_path: Path
+) -> None:
+    names = zipfile.ZipFile(package).namelist()
+    assert {name.split("/")[1] for name in names} == {"__init__.py", "central", "format"}
+    subprocess.run(
+        [sys.executable, DEPLOY / "package.py", tmp_path / "again"], check=True, timeout=LIMIT_S
+    )
+    assert (tmp_path / "again" / package.name).read_bytes() == package.read_bytes()
+    code = (
+        f"import sys; sys.path.insert(0, {str(package)!r}); sys.argv = ['x', 'ingest', '--help']\n"
+        "import sync, sync.central.ingest, sync.central.hadoop, sync.central.upkeep\n"
+        "print(sync.__file__)\n"
+        f"exec(open({str(DEPLOY / 'fleet.py')!r}).read())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(package))
+    assert "--landing" in done.stdout
+
+
+@contextmanager
+def daemon(name: str, said: str, environ: dict[str, str], *words: str) -> Iterator[str]:
+    """Run one of Spark's daemons; gives the first line that has `said`, as soon as it is there."""
+    process = subprocess.Popen(
+        [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+    limit = threading.Timer(LIMIT_S, process.kill)
+    limit.start()
+    try:
+        assert process.stderr is not None
+        line = next((line for line in process.stderr if said in line), "")
+        assert line, f"{name} never said {said!r}"
+        rest = threading.Thread(target=process.stderr.read)
+        rest.start()
+        yield line
+    finally:
+        process.terminate()
+        process.wait(timeout=LIMIT_S)
+        limit.cancel()
+    rest.join(LIMIT_S)
+    process.stderr.close()
+
+
+@pytest.mark.long
+def test_an_ingest_that_is_submitted_to_a_cluster(
+    spark: SparkSession, fleet: FleetFolder, package: Path, tmp_path: Path
+) -> None:
+    lanes = [Lane(gateway=f"gw-{at:03}.example") for at in range(5)]
+    for lane in lanes:
+        for _ in range(4):
+            land(fleet, lane.seal(some_events(50)))
+    put(fleet.landing / "x.seg", b"spoiled" * 9)
+    java = find_java(os.environ, tmp_path / "java")
+    environ = os.environ | {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(SPARK),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+    }
+    here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    with ExitStack() as stack:
+        said = stack.enter_context(
+            daemon("master.Master", "Starting Spark master at", environ, *here)
+        )
+        master = said.rpartition(" at ")[2].strip()
+        small = ("--cores", "1", "--memory", "600m", "--work-dir")
+        for number in range(2):
+            words = (*here, *small, str(tmp_path / f"worker-{number}"), master)
+            stack.enter_context(daemon("worker.Worker", "Successfully registered", environ, *words))
+        done = subprocess.run(
+            [
+                *(SPARK / "bin" / "spark-submit", "--master", master),
+                *("--conf", "spark.driver.host=127.0.0.1"),
+                *("--conf", "spark.driver.bindAddress=127.0.0.1"),
+                *("--conf", "spark.ui.enabled=false"),
+                *("--conf", "spark.executor.memory=512m"),
+                *("--py-files", package, DEPLOY / "fleet.py", "ingest", "--json"),
+                *("--landing", f"file:{fleet.landing}", "--tables", f"file:{fleet.tables}"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            env=environ,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert '"segments": 20, "events": 1000, "duplicates": 0, "quarantined": 1' in done.stdout
+    # two executors, one on each worker, did the work
+    assert all(list(tmp_path.glob(f"worker-{number}/app-*/*")) for number in range(2))
+    events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
+    rows = sorted(tuple(row) for row in events.select("gateway", "seq").collect())
+    assert rows == sorted((lane.gateway, seq) for lane in lanes for seq in range(1, 201))
+    assert waiting(fleet) == set()
