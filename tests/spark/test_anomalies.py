@@ -112,6 +112,11 @@ for sensor in range(4):
     CASES += hourly(
         f"w{sensor}", diurnal(168, middle=sensor, odd=weather | odd_one), name="weather"
     )
+CASES += hourly("indoors", [21.0] * 168, name="weather")
+for sensor in range(2):
+    CASES += hourly(f"c{sensor}", [place * (1 + sensor) for place in range(49)], name="count")
+for sensor in range(2, 4):
+    CASES += hourly(f"c{sensor}", [place * (1 + sensor) for place in range(48)], name="count")
 for sensor in range(CROWD + 1):
     values = [85.0 if sensor == 0 else 20 + sensor / 10]
     CASES += hourly(f"n{sensor:02}", values, name="new")

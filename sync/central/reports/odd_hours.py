@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sync.central.reports.readings import SENSOR
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 Z: Final = 6.0
 """Robust standard deviations beyond which an hour is odd: of a hundred thousand hours of noise
@@ -63,10 +63,8 @@ def odd_hours(hours: DataFrame) -> DataFrame:
 
 
 def _expected(hours: DataFrame) -> DataFrame:
-    """Give what is usual of each hour, on which basis, and by how much (`off`) it is off that.
-
-    What most sensors of its type are off in the same hour is taken away, and added to the usual.
-    """
+    """Give what is usual of each hour, on which basis, and what it is off that: `raw`, and `off`
+    what most sensors of its type are off in the same hour, where there are some."""
     own, at_hour = Window.partitionBy(*_OF), Window.partitionBy(*_OF, F.hour("hour"))
     peers = Window.partitionBy("name", "unit", "hour")
     basis = (
@@ -82,31 +80,48 @@ def _expected(hours: DataFrame) -> DataFrame:
     based = hours.withColumn("basis", basis).where(F.col("basis").isNotNull())
     raw = based.withColumn("usual", usual).withColumn("raw", F.col("median") - F.col("usual"))
     of_own = F.when(F.col("basis") != "type", F.col("raw"))
-    enough = (F.col("basis") != "type") & (F.count(of_own).over(peers) >= PEERS)
-    common = F.when(enough, F.median(of_own).over(peers)).otherwise(0.0)
-    return raw.withColumn("usual", F.col("usual") + common).withColumn(
-        "off", F.col("median") - F.col("usual")
-    )
+    enough = F.count(of_own).over(peers) >= PEERS
+    common = F.when(of_own.isNotNull() & enough, F.median(of_own).over(peers)).otherwise(0.0)
+    return raw.withColumn("off", F.col("raw") - common)
 
 
 def _judged(expected: DataFrame) -> DataFrame:
-    """Give `z`, zero for what is within what the sensor does in an hour, or is not rare."""
-    own, at_hour = Window.partitionBy(*_OF), Window.partitionBy(*_OF, F.hour("hour"))
+    """Give `z`: zero for what is within what the sensor does in an hour, and what is not rare.
+
+    It is of `raw` or of `off`, whichever is closer to what is usual: neither an hour in which all
+    sensors tell something new is odd of one, nor one in which it does not do as the others.
+    """
+    own = Window.partitionBy(*_OF)
     peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
-    spread = F.median(F.col("high") - F.col("low")).over(own)
-    steps = expected.withColumn(
-        "step", F.col("median") - F.lag("median").over(own.orderBy("median"))
+    rise = F.col("median") - F.lag("median").over(own.orderBy("median"))
+    steps = expected.withColumn("rise", rise).withColumns(
+        {
+            "step": F.min(F.when(F.col("rise") > 0, F.col("rise"))).over(own),
+            "spread": F.median(F.col("high") - F.col("low")).over(own),
+        }
     )
-    step = F.min(F.when(F.col("step") > 0, F.col("step"))).over(own)
-    size = F.abs("off")
-    at_all = F.when(F.median(size).over(own) > 0, F.median(size).over(own) * SIGMA)
-    at_all = at_all.otherwise(F.avg(size).over(own) * MEAN_SIGMA)
-    by_hour = F.when(F.col("basis") == "hour", F.median(size).over(at_hour) * SIGMA)
-    of_type = F.median(size).over(peers) * SIGMA
-    scaled = F.when(F.col("basis") == "type", of_type).otherwise(F.greatest(by_hour, at_all, step))
-    z = F.when(scaled > 0, F.col("off") / scaled).otherwise(0.0)
-    known = steps.withColumn("z", z).withColumn("spread", spread)
+    raw, off = _z("raw"), _z("off")
+    closer = F.when(F.abs(raw) < F.abs(off), raw).otherwise(off)
+    beyond = F.least(F.abs("raw"), F.abs("off")) > F.col("spread")
+    known = steps.withColumn("z", F.when(beyond, closer).otherwise(0.0))
     share = F.avg(F.when(F.abs("z") > Z, 1.0).otherwise(0.0)).over(peers)
     rare = (F.col("basis") != "type") | (share <= RARE)
-    counts = rare & (F.abs("off") > F.col("spread"))
-    return known.withColumn("z", F.when(counts, F.col("z")).otherwise(0.0))
+    return known.withColumn("z", F.when(rare, F.col("z")).otherwise(0.0))
+
+
+def _z(column: str) -> Column:
+    """Give how many robust standard deviations what a column tells is from none.
+
+    The deviation is never less than the smallest `step` between two medians of the sensor: what it
+    can tell apart at all.
+    """
+    own, at_hour = Window.partitionBy(*_OF), Window.partitionBy(*_OF, F.hour("hour"))
+    peers = Window.partitionBy("name", "unit", "hour", F.col("basis") == "type")
+    size = F.abs(column)
+    middle = F.median(size).over(own)
+    always = F.when(middle > 0, middle * SIGMA).otherwise(F.avg(size).over(own) * MEAN_SIGMA)
+    by_hour = F.when(F.col("basis") == "hour", F.median(size).over(at_hour) * SIGMA)
+    of_type = F.median(size).over(peers) * SIGMA
+    own_scale = F.greatest(by_hour, always, F.col("step"))
+    scale = F.when(F.col("basis") == "type", of_type).otherwise(own_scale)
+    return F.when(scale > 0, F.col(column) / scale).otherwise(0.0)

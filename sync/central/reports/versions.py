@@ -38,8 +38,9 @@ SCHEMA: Final = columns(
     caution=FLAG,
 )
 """A version of Fieldpost. `gateways` that ever ran it, and that run it now (`current`); when it was
-seen first and last, by their clocks; for how many `gateway_days`; `events` under it and `errors`
-(of level Error and above), as `per_thousand` events and as `per_day` of a gateway.
+seen first and last, by clocks that were synchronised if there were any; for how many `gateway_days`
+it ran; `events` under it and `errors` (of level Error and above), as `per_thousand` events and as
+`per_day` of a gateway.
 
 `before` is the version that was seen first before it. `compared` gateways ran both; on `higher` of
 them the errors a day are more than they were. `ratio` is of the errors a day on these gateways, new
@@ -71,10 +72,19 @@ UNTOLD: Final = "unknown"
 """What the version is called that no start and no segment told of."""
 
 DAYS: Final = columns(
-    gateway=TEXT, version=TEXT, events=NUMBER, errors=NUMBER, begin=TIME, end=TIME, span_s=REAL
+    gateway=TEXT,
+    version=TEXT,
+    events=NUMBER,
+    errors=NUMBER,
+    begin=TIME,
+    end=TIME,
+    known_begin=TIME,
+    known_end=TIME,
+    span_s=REAL,
 )
 """Events from a start with a version (null: before the first start of the day; it goes on from the
-day before) to the next start, and from `begin` to `end`; `span_s` is how long that was, in all."""
+day before) to the next start: from `begin` to `end`, which is `span_s`; the first and the last that
+were told while the clock was synchronised (`known_begin`, `known_end`)."""
 
 
 def days(events: DataFrame) -> DataFrame:
@@ -89,6 +99,8 @@ def days(events: DataFrame) -> DataFrame:
         F.count_if(F.col("level").isin(*ERRORS)).alias("errors"),
         F.min("time").alias("begin"),
         F.max("time").alias("end"),
+        F.min(F.when(F.col("clock"), F.col("time"))).alias("known_begin"),
+        F.max(F.when(F.col("clock"), F.col("time"))).alias("known_end"),
     )
     return rows.withColumn("span_s", seconds("end") - seconds("begin"))
 
@@ -112,8 +124,8 @@ def versions(days: DataFrame, segments: DataFrame) -> DataFrame:
     rows = ran.groupBy("version").agg(
         F.count("gateway").alias("gateways"),
         F.count_if(F.col("version") == F.col("now")).alias("current"),
-        F.min("begin").alias("first_seen"),
-        F.max("end").alias("last_seen"),
+        F.coalesce(F.min("known_begin"), F.min("begin")).alias("first_seen"),
+        F.coalesce(F.max("known_end"), F.max("end")).alias("last_seen"),
         F.sum("events").alias("events"),
         F.sum("errors").alias("errors"),
         F.sum("days").alias("gateway_days"),
@@ -150,6 +162,8 @@ def _ran(days: DataFrame, segments: DataFrame) -> DataFrame:
         F.any_value("now").alias("now"),
         F.min("begin").alias("begin"),
         F.max("end").alias("end"),
+        F.min("known_begin").alias("known_begin"),
+        F.max("known_end").alias("known_end"),
         F.sum("events").alias("events"),
         F.sum("errors").alias("errors"),
         (F.sum("span_s") / _DAY_S).alias("days"),
