@@ -35,8 +35,8 @@ SETTLED_NS: Final = 2_000_000_000
 class Enrolled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A gateway's record. All moments are milliseconds since 1970 UTC.
 
-    Certificates that were issued before `certificates_since` are refused; the last one ends at
-    `certificate_ends`.
+    `token_sha256` is empty where there is no token. Certificates that were issued before
+    `certificates_since` are refused; the last one ends at `certificate_ends`.
     """
 
     gateway: str
@@ -91,7 +91,7 @@ class Gateways:
         renew: bool,
         certificate_ends: int | None = None,
     ) -> None:
-        """Enrol `gateway`, which is known by `token` from now on.
+        """Enrol `gateway`, which is known by `token` from now on; empty if it has none.
 
         With `renew` the token and the certificates before stop being valid; one that is issued at
         `first_issue(gateway, now_ms)` is the first that is. Raises FleetError when the name cannot
@@ -101,7 +101,7 @@ class Gateways:
         enrolled = Enrolled(
             gateway,
             url,
-            token_digest(token),
+            token_digest(token) if token else "",
             now_ms,
             certificates_since=self.first_issue(gateway, now_ms),
             certificate_ends=certificate_ends,

@@ -1,4 +1,4 @@
-"""What `docs/operations.md` says of the centre is what the centre does."""
+"""What `docs/centre.md` says of the centre is what the centre does."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import click
+import pytest
+
+from sync.central.cli import cli
 from sync.central.limits import ReceiverLimits
 from sync.central.pki import CA_DAYS, RENEW_DAYS, SERVER_DAYS
 from tests.helpers.processes import start
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "centre.md"
 
 
 def centre_section() -> str:
-    """The section of the centre, up to the next one of its level."""
-    return PAGE.read_text().partition("\n## The centre\n")[2].partition("\n## ")[0]
+    return PAGE.read_text("utf-8")
 
 
 def commands() -> list[list[str]]:
@@ -60,3 +63,16 @@ def test_the_certificates_last_as_long_as_told() -> None:
     assert "valid for two years" in text
     assert "twenty years" in text
     assert "last 180 days" in text
+
+
+@pytest.mark.parametrize("words", [("serve",), ("import",), ("gateway", "add")])
+def test_each_option_is_told(words: tuple[str, ...]) -> None:
+    command: click.Command = cli
+    for word in words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    text = centre_section()
+    options = {name for each in command.params for name in each.opts if name.startswith("--")}
+    assert {name for name in options if f"{name} " not in text and f"{name}`" not in text} == set()

@@ -16,6 +16,7 @@ from sync.central.cli import cli
 from sync.central.clients import shown
 from sync.central.folders import FleetFolder
 from sync.central.gateways import Enrolled, Gateways
+from sync.central.pki import Authority
 from sync.format import parse_enrolment
 from tests.helpers.fleet import GATEWAY, make_fleet
 
@@ -116,3 +117,23 @@ def test_what_is_no_certificate_is_nobodys(tmp_path: Path, text: bytes) -> None:
     authority = (tmp_path / "fleet" / "pki" / "ca.pem").read_bytes()
     assert shown(text, authority, NOW) is None
     assert shown(authority, authority, NOW) is None, "the authority is no gateway"
+
+
+def test_a_receiver_of_a_gateways_name_is_no_gateway(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet", ())
+    authority = Authority(tmp_path / "fleet" / "pki")
+    (tmp_path / "fleet" / "pki" / "server.pem").unlink()
+    authority.ensure((GATEWAY,), NOW)
+    assert shown(authority.server.read_bytes(), authority.ca.read_bytes(), NOW) is None
+
+
+def test_a_certificate_can_be_all_there_is(fleet: Fleet, tmp_path: Path) -> None:
+    made = add(fleet, "--certificate", "--no-token")
+    enrolment = parse_enrolment(json.dumps(made))
+    assert enrolment.token == ""
+    line = fleet("gateway", "list").stdout.rstrip()
+    assert "certificate until" in line
+    assert "token" not in line
+    assert gateways_of(tmp_path).authenticate("") is None
+    refused = fleet("gateway", "add", "x.example", "--url", "https://c.example", "--no-token")
+    assert refused.exit_code == 2

@@ -156,6 +156,7 @@ def test_the_name_of_what_landed_leads_to_the_segment_no_more(
         if path == first.path and first.kept:
             landing.adopt(first)
             assert landing.land(landing.verify(first), first).outcome is Outcome.NEW
+            assert partials.size(GATEWAY, SUM) == 0, "a receiver that dies here leaves no way to it"
             first.close()
         return descriptor
 

@@ -136,8 +136,8 @@ async def test_health_says_whether_segments_are_taken(told: tuple[Client, str]) 
 
 
 async def test_the_document_names_each_metric(told: tuple[Client, str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
-    section = page.partition("### Watch the receiver")[2].partition("\n### ")[0]
+    page = (Path(__file__).parents[2] / "docs" / "centre.md").read_text("utf-8")
+    section = page.partition("## Watch the receiver")[2].partition("\n## ")[0]
     named = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\|([^|]*)\|", section, re.M))))
     _, _, text = await fetch(f"{told[1]}/metrics")
     assert named == set(re.findall(rf"^# TYPE {PREFIX}(\S+)", text, re.M))

@@ -68,6 +68,12 @@ def command() -> None:
     help="Days that the first certificate is valid.  [default: 365]",
 )
 @click.option(
+    "--no-token",
+    "tokenless",
+    is_flag=True,
+    help="Leave the token out: the certificate alone counts, and has to be renewed in time.",
+)
+@click.option(
     "--renew",
     is_flag=True,
     help="Replace token and certificate of a gateway that is enrolled: those before end.",
@@ -82,6 +88,7 @@ def add(
     days: int | None,
     *,
     certificate: bool,
+    tokenless: bool,
     renew: bool,
 ) -> None:
     """Enrol GATEWAY, named by its domain, and write its enrolment file, which holds its secrets.
@@ -89,8 +96,8 @@ def add(
     Makes the fleet folder, its authority and the receiver's certificate when they are missing.
     """
     _check(gateway, url)
-    if days is not None and not certificate:
-        msg = "--days goes with --certificate"
+    if not certificate and (tokenless or days is not None):
+        msg = "--days and --no-token go with --certificate"
         raise click.UsageError(msg)
     fleet = FleetFolder(folder)
     fleet.create()
@@ -101,6 +108,8 @@ def add(
         enrolment = _new_enrolment(gateway, url, trusted)
         if certificate:
             enrolment, ends_ms = _certified(fleet, enrolment, now_ms, days)
+        if tokenless:
+            enrolment = replace(enrolment, token="")
         _enrol(fleet, enrolment, out, Enrolling(now_ms, ends_ms, renew))
     if out is None:
         click.echo(format_enrolment(enrolment), nl=False)
@@ -237,9 +246,10 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enro
 def _line(record: Enrolled) -> str:
     if record.revoked is not None:
         return f"{record.gateway}  revoked {_day(record.revoked)}"
-    by = "token"
+    known_by = ["token"] if record.token_sha256 else []
     if record.certificate_ends is not None:
-        by = f"certificate until {_day(record.certificate_ends)}, token"
+        known_by.insert(0, f"certificate until {_day(record.certificate_ends)}")
+    by = ", ".join(known_by)
     return f"{record.gateway}  enrolled {_day(record.added)}  {record.url}  {by}"
 
 
