@@ -11,14 +11,23 @@ from sync.central.decoding import MAX_DAYS
 from sync.central.rendering.layout import LAYOUTS
 from sync.central.rendering.summary import totals
 from sync.central.reports import (
+    anomalies,
     availability,
+    clocks,
     completeness,
     delivery,
     duplicates,
+    growth,
     lag,
     notices,
+    odd_hours,
     outages,
     quarantine,
+    queues,
+    readings,
+    refusals,
+    sensors,
+    versions,
     volume,
 )
 from sync.central.reports.common import PATIENCE, SEAL_S
@@ -37,13 +46,23 @@ SCHEMAS = {
     "delivery": delivery.SCHEMA,
     "lag": lag.SCHEMA,
     "duplicates": duplicates.SCHEMA,
+    "queues": queues.SCHEMA,
+    "refusals": refusals.SCHEMA,
+    "sensors": sensors.SCHEMA,
+    "anomalies": anomalies.SCHEMA,
+    "clocks": clocks.SCHEMA,
+    "versions": versions.SCHEMA,
+    "growth": growth.SCHEMA,
     "notices": notices.SCHEMA,
     "totals": volume.TOTALS,
     "quarantine": quarantine.SCHEMA,
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+TOLD = [layout for layout in LAYOUTS if layout.name in SCHEMAS]
+
+
+@pytest.mark.parametrize("layout", TOLD, ids=lambda layout: layout.name)
 def test_every_column_is_shown_and_told_of(layout: object) -> None:
     [known] = [each for each in LAYOUTS if each is layout]
     names = set(SCHEMAS[known.name].fieldNames())
@@ -70,3 +89,38 @@ def test_totals_and_limits_are_as_told() -> None:
     assert f"and {availability.SEALINGS} such times" in TEXT
     assert set(DayCount._fields) <= named
     assert f"more than {MAX_DAYS} days" in TEXT
+
+
+def test_what_the_reports_judge_by_is_as_told() -> None:
+    told = " ".join(TEXT.split())
+    for words in (
+        f"for {queues.STUCK_S / 60:.0f} minutes or longer",
+        f"those with most, {refusals.NAMED} at most",
+        f"at least {refusals.SURGE_LEAST} and more than {refusals.SURGE:.0f} times",
+        f"The {refusals.ROWS:,} sources",
+        f"{sensors.TIMES:.0f} times `interval_s`, but at least {sensors.FLOOR_S:.0f} s",
+        f"{sensors.BATCH_S:.0f} s or more apart; empty while fewer than {sensors.INTERVALS}",
+        f"sealed more than {sensors.LATE_S:.0f} s before",
+        f"classes {2 ** (1 / sensors.STEPS) - 1:.0%} wide".replace("%", " %"),
+        f"{readings.ROWS:,} sensors are told at most",
+        f"by {clocks.BIG_STEP_S:.0f} s or more, or {clocks.ODD_STEPS} times by less",
+        f"within {clocks.SETTLE_S / 60:.0f} minutes",
+        f"by more than {clocks.DRIFT_PPM:.0f} ppm",
+        f"more than {clocks.AHEAD_S:.0f} s ahead, or {clocks.BEHIND_S:.0f} s behind",
+        f"Of its last {clocks.RECENT_S / 3600:.0f} hours",
+        f"over {clocks.APART_H} hours each",
+        f"at least {versions.LEAST} errors",
+        f"{versions.SIGMAS:.0f} standard deviations",
+        f"{anomalies.FLAT_READINGS} readings and {anomalies.FLAT_S / 3600:.0f} hours at least",
+        f"other hours ({anomalies.COMPARED} or more)",
+        f"The last {anomalies.WINDOW_D} days",
+        f"more than {odd_hours.Z:.0f} robust standard deviations",
+        f"once there are {odd_hours.DAYS};",
+        f"once there are {odd_hours.HOURS};",
+        f"{odd_hours.CROWD} or more and not more than {odd_hours.RARE:.0%}".replace("%", " %"),
+        f"in its last {growth.EVICTED_H:.0f} hours",
+        f"less than {growth.SOON_D:.0f} days away",
+        f"of the last {growth.TREND_D:.0f} days; {growth.POINTS} such sizes",
+        f"`default` of its option `database_bytes`, {growth.CAP:,}",
+    ):
+        assert words in told

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from sync.central.reports import (
+    anomalies,
     availability,
     clocks,
     completeness,
     delivery,
     duplicates,
+    growth,
     lag,
     notices,
     outages,
@@ -23,6 +25,7 @@ from sync.central.reports import (
     refusals,
     sensors,
     signs,
+    versions,
     volume,
 )
 
@@ -49,7 +52,10 @@ REPORTS: Final[tuple[Report, ...]] = (
     refusals.REPORT,
     notices.REPORT,
     sensors.REPORT,
+    anomalies.REPORT,
     clocks.REPORT,
+    versions.REPORT,
+    growth.REPORT,
     volume.REPORT,
     quarantine.REPORT,
 )
