@@ -214,7 +214,9 @@ def _answer(
 ) -> bytes:
     answer, rule = decision.answer, decision.rule
     over = fault.over if answer is qos_receiver.NO_ROOM else None
-    if rule is not None:
+    if rule == qos_receiver.REPEATED:
+        refusals.log_if_room(house, tx, sender, rule)
+    elif rule is not None:
         refusals.log(house, tx, sender, over.rule if over else rule, over and over.figure)
     if isinstance(answer, Condition):
         text = f"{over.rule} is {over.figure}" if over else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edge.store import refusals
+from edge.store import refusals, space
 
 if TYPE_CHECKING:
     from edge.handlers.feature import House
@@ -23,6 +23,13 @@ def log(
     What it was allowed and is told all the same (`store.refusals.CHANGED`) is logged alike.
     """
     log_source(house, tx, sender.bare, rule, figure)
+
+
+def log_if_room(house: House, tx: Transaction, sender: Sender, rule: str) -> None:
+    """Log what the sender was allowed; not while the database is full: to find no room for that
+    would undo the answer that it gets."""
+    if space.refuses(tx, 0, house.limits) is None:
+        log(house, tx, sender, rule)
 
 
 def log_source(

@@ -26,6 +26,9 @@ NOT_ALLOWED: Final = Condition("cancel", "not-allowed")
 NO_ROOM: Final = Condition("wait", "resource-constraint")
 NOT_FOUND: Final = Condition("cancel", "item-not-found")
 
+REPEATED: Final = "repeated"
+"""What stands for a rule where nothing is wrong: a request that was answered before."""
+
 
 class Situation(Enum):
     """Where an incoming request finds the receiver."""
@@ -71,7 +74,7 @@ class Decision(NamedTuple):
 
 OFFERED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.RECEIVED, Effect.HOLD),
-    Situation.HELD_SAME: Decision(Answer.RECEIVED, Effect.NONE),
+    Situation.HELD_SAME: Decision(Answer.RECEIVED, Effect.NONE, REPEATED),
     Situation.HELD_OTHER: Decision(CONFLICT, Effect.NONE, "msgid_conflict"),
     Situation.UNTRUSTED: Decision(NOT_ALLOWED, Effect.NONE, "untrusted"),
     Situation.NO_DESTINATION: Decision(Answer.ITS_ERROR, Effect.NONE, "no_destination"),
@@ -84,7 +87,7 @@ RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.HELD_NO_ROOM: Decision(NO_ROOM, Effect.NONE, "no_room"),
     Situation.HELD_GONE: Decision(Answer.ITS_ERROR, Effect.BURY, "destination_gone"),
     Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.BURY, "unreadable"),
-    Situation.RELEASED: Decision(Answer.EMPTY, Effect.NONE),
+    Situation.RELEASED: Decision(Answer.EMPTY, Effect.NONE, REPEATED),
     Situation.UNKNOWN: Decision(NOT_FOUND, Effect.NONE, "unknown_msgid"),
 }
 """What a `deliver` gets."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from edge.rules.qos_receiver import REPEATED
 from edge.store import events
 from edge.store.events import NewEvent
 
@@ -20,8 +21,11 @@ OTHER: Final = "other"
 CHANGED: Final = "password_changed"
 """What stands for a rule where a device changed its password."""
 
-_ALLOWED: Final = {CHANGED: NewEvent("device", name="password", level="Notice")}
-"""What is no refusal, and is told as another event."""
+_ALLOWED: Final = {
+    CHANGED: NewEvent("device", name="password", level="Notice"),
+    REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
+}
+"""What is no refusal, and is told as another event; the value is that of one."""
 
 BATCH: Final = 256
 """How many windows are closed in one unit of work."""
@@ -86,7 +90,7 @@ def close_all(tx: Transaction) -> None:
 def _tell(tx: Transaction, source: str, rule: str, times: int, figure: int | None) -> None:
     allowed = _ALLOWED.get(rule)
     if allowed is not None:
-        value = float(times) if times > 1 else None
+        value = float(times) if times > 1 else allowed.value
         events.append(tx, events.SYSTEM, allowed._replace(source=source, value=value))
         return
     tags = {} if figure is None else {"limit": str(figure)}

@@ -76,6 +76,7 @@ def test_what_is_there_is_delivered_and_changed(gateway: Gateway) -> None:
     assert reply is not None
     assert reply.type == "result"
     assert [event.text for event in gateway.events("logs")] == ["x"]
+    assert gateway.events("system", "repeated") == [], "to count them takes room"
     gateway.bind(VALVE)
     gateway.send(VALVE, "<presence/>")
     assert "plain" in bodies(received(gateway, VALVE))

@@ -231,6 +231,27 @@ def test_a_repeated_deliver_gets_its_result_again_and_delivers_once(gateway: Gat
     assert refusals(gateway) == []
 
 
+def test_repeats_are_told_by_source_with_their_number(gateway: Gateway) -> None:
+    for _ in range(3):
+        gateway.send(PUMP, assured("m1", log("hello")))
+    for _ in range(3):
+        gateway.send(PUMP, deliver("m1"))
+    (first,) = gateway.events("system", "repeated")
+    assert (first.kind, first.source, first.value) == ("message", "pump1@gw.example", 1.0)
+    assert (first.level, first.tags) == ("Informational", {})
+    gateway.clock.service += gateway.router.house.limits.refusal_window
+    gateway.ring()
+    _, rest = gateway.events("system", "repeated")
+    assert rest.value == 3.0
+
+
+def test_an_exchange_without_repeats_writes_nothing_of_them(gateway: Gateway) -> None:
+    gateway.send(PUMP, assured("m1", log("hello")))
+    gateway.send(PUMP, deliver("m1"))
+    assert gateway.events("system", "repeated") == []
+    assert gateway.count("SELECT count(*) FROM refusals") == 0
+
+
 def test_another_senders_key_releases_nothing(gateway: Gateway) -> None:
     gateway.send(PUMP, assured("m1", log("hello")))
     assert refused(gateway.send(VALVE, deliver("m1"))) == "cancel/item-not-found"

@@ -14,7 +14,7 @@ from edge.rules.qos_receiver import Answer, Condition, Decision, Effect, Situati
 # Request, state, reply, effect, is an event logged: docs/architecture.md, "Custody".
 TABLE = [
     ("assured", "not held, trusted, allowed, within limits", "received", "hold", False),
-    ("assured", "held, same body", "received", "none", False),
+    ("assured", "held, same body", "received", "none", True),
     ("assured", "held, another body", "cancel/conflict", "none", True),
     ("assured", "not trusted", "cancel/not-allowed", "none", True),
     ("assured", "destination does not exist or is forbidden", "its error", "none", True),
@@ -23,7 +23,7 @@ TABLE = [
     ("deliver", "held, no room there just now", "wait/resource-constraint", "none", True),
     ("deliver", "held, destination gone or forbidden since", "its error", "bury", True),
     ("deliver", "content that the destination cannot read", "empty", "bury", True),
-    ("deliver", "released before", "empty", "none", False),
+    ("deliver", "released before", "empty", "none", True),
     ("deliver", "unknown or expired", "cancel/item-not-found", "none", True),
     # "Receiving, acknowledged": the same limits and trust, delivered before the answer.
     ("acknowledged", "not held, trusted, allowed, within limits", "empty", "deliver", False),
@@ -75,6 +75,7 @@ def test_what_is_not_a_plain_success_is_logged_under_a_rule_of_its_own_meaning()
         for situation, decision in table.items():
             if decision.rule is not None:
                 by_rule.setdefault(decision.rule, set()).add(situation)
+    assert by_rule.pop(qos_receiver.REPEATED) == {Situation.HELD_SAME, Situation.RELEASED}
     assert all(len(situations) == 1 for situations in by_rule.values())
 
 
