@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LIMIT_S = 180
+KILLS = 50
 
 FAST = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
 
@@ -182,8 +183,8 @@ def test_kills_at_random_moments_lose_and_double_nothing(
     chance = random.Random(20)
     lane = Lane()
     killed = 0
-    for _ in range(20):
-        for _ in range(5):
+    for _ in range(KILLS):
+        for _ in range(2):
             land(fleet, lane.seal(some_events(4)))
         process = subprocess.Popen(
             [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
@@ -197,9 +198,9 @@ def test_kills_at_random_moments_lose_and_double_nothing(
             process.kill()
             process.wait(timeout=LIMIT_S)
             killed += 1
-    assert killed >= 5
+    assert killed >= KILLS // 4
     assert fleet_command("ingest", "--dir", str(fleet.root)).returncode == 0
     events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
     seqs = sorted(row["seq"] for row in events.select("seq").collect())
-    assert seqs == list(range(1, 20 * 5 * 4 + 1))
+    assert seqs == list(range(1, KILLS * 2 * 4 + 1))
     assert waiting(fleet) == set()

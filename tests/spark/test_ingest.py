@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import random
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import StructType
 
+from sync.central.decoding import MAX_DAYS
 from sync.central.errors import FleetError
 from sync.central.ingest import STEPS, Summary, run_ingest
 from sync.central.ledger import CLAIM, Claim, neighbours
 from sync.central.manifest import Counts, LocalCommits
 from sync.central.tables import SEGMENTS, read_events, read_segments
 from sync.format import Dropped
+from sync.format.limits import MAX_TIME, MIN_TIME
 from tests.helpers.fleet_tables import (
     NOON,
     Lane,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
 
 
 class Cut(Exception):
@@ -195,6 +200,50 @@ def test_bad_segments_are_quarantined_and_the_rest_goes_on(
     kept = [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")]
     assert sorted(kept, key=len)[0] == b""
     assert bytes(flipped) in kept
+
+
+def test_clocks_that_are_wrong_by_years_are_taken_and_no_segment_makes_many_files(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    """A board without a clock of its own is in 1970 until it is told the time, or for weeks."""
+    behind, ahead, stepped = (Lane(gateway=f"gw-{at}.example") for at in range(3))
+    for day in range(21):
+        land(fleet, behind.seal(some_events(2, start=day * DAY_MS)))
+    land(fleet, ahead.seal(some_events(3, start=MAX_TIME - 2_000)))
+    before = some_events(2, start=1000)
+    land(fleet, stepped.seal([*before, *some_events(2), *some_events(1, start=MIN_TIME)]))
+    land(fleet, stepped.seal(some_events(MAX_DAYS, step_ms=400 * DAY_MS)))
+    land(fleet, stepped.seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS)))
+
+    counts = ingest(spark, fleet).counts
+    assert counts == Counts(segments=24, events=42 + 3 + 5 + MAX_DAYS, quarantined=1)
+    rows = events(spark, fleet).groupBy("gateway", "day").count().collect()
+    assert sum(row["count"] for row in rows) == counts.events
+    days: dict[str, set[str]] = {row["gateway"]: set() for row in rows}
+    for row in rows:
+        days[row["gateway"]].add(row["day"].isoformat())
+    assert len(days["gw-0.example"]) == 21
+    assert days["gw-1.example"] == {"9999-12-31"}
+    assert {"0001-01-01", "1970-01-01", "2025-11-21"} <= days["gw-2.example"]
+    [manifest] = LocalCommits(fleet.tables).manifests()
+    assert sorted(manifest.events) == sorted(set().union(*days.values()))
+
+
+def test_the_order_in_which_segments_come_does_not_matter(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane, chance = Lane(), random.Random(8)
+    sealed = [lane.seal(some_events(2)) for _ in range(12)]
+    order = [*sealed, *chance.choices(sealed, k=6)]
+    chance.shuffle(order)
+    total = Counts()
+    for part in (order[:7], order[7:]):
+        for at, (identity, data) in enumerate(part):
+            name = fleet.landing / f"{chance.random()}" / f"{identity.first_seq}.seg"
+            put(name, data, at=NOON / 1000 + at)
+        total += ingest(spark, fleet).counts
+    assert total == Counts(segments=12, events=24, duplicates=6)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 25))
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "judged"])
