@@ -150,3 +150,9 @@ def test_under_spark_submit_the_cluster_keeps_its_own() -> None:
     own = ("driver", "executor", "master", "local", "ui.")
     assert not [name for name in submitted if name.removeprefix("spark.").startswith(own)]
     assert submitted.items() <= settings().items()
+
+
+def test_no_union_tells_how_it_is_partitioned() -> None:
+    # Spark 4.3 gave a lane two rows in the report on completeness, one of them with the events
+    # unexplained that the gateway had declared: test_simulated_fleet.py plants evictions.
+    assert submitted_settings()["spark.sql.unionOutputPartitioning"] == "false"
