@@ -31,7 +31,8 @@ EVICTED: Final = "backlog-full"
 _SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
 _DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
 _GROWS: Final = 60_000.0  # bytes a day, with good housekeeping
-_FILLS: Final = 300_000_000.0  # bytes a day, without
+_CAP: Final = 2**30  # bytes that its database may take, as a gateway is set by default
+_LEFT_D: Final = 4  # days after the end at which it is full, without good housekeeping
 _EVERY: Final = 7  # of the segments of a window, one so often is of a newer version
 _EVICT: Final = 0.8  # share of the window after which the backlog is full
 _OLDEST: Final = 0.4  # share of the window of which all segments are evicted then
@@ -173,7 +174,8 @@ class LaneSealer:
 
 
 def _disk(plan: Plan, moment: float) -> int:
-    grows = _FILLS if "disk-full" in plan.faults else _GROWS
+    fills = (_CAP - _DISK) / (plan.settings.days + _LEFT_D)
+    grows = fills if "disk-full" in plan.faults else _GROWS
     return _DISK + int(grows * moment / DAY_S)
 
 

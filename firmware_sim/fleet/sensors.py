@@ -59,7 +59,7 @@ SUBJECT: Final = 0
 _JITTER: Final = 0.2  # the share by which an interval is shorter or longer
 _UNHEARD: Final = 0.3  # the share of readings that a copy of a gateway does not hear
 _SPIKE: Final = 60.0  # beyond its value, in its unit: ten times what a day brings
-_DOORS: Final = 0.3  # the share of looks at a door between which it was opened or closed
+_DOORS: Final = 0.5  # the share of looks at a door between which it was opened or closed
 _ASSURED, _ACKNOWLEDGED = 0.7, 0.9  # shares of readings, the second with the one before
 _LATENCY: Final = (4.0, 0.6)  # of the logarithm of milliseconds in custody: mean and deviation
 
