@@ -168,6 +168,7 @@ class App:
             return
         await self._answer_operators(stack, clock, store, front.used)
         self._drive(stack, upkeep.look_for_changes(store), "changes")
+        self._drive(stack, upkeep.tell_depths(store), "depths")
         if settings.component is None:
             domain = settings.gateway.domain
             work = upkeep.look_after_certificates(self._folder, domain, clock, store, tally)

@@ -1,4 +1,4 @@
-"""What a running gateway does from time to time: heartbeats, looking for changes, certificates.
+"""What a running gateway does from time to time: heartbeats, queues, changes, certificates.
 
 Each is a task that lasts until it is cancelled. When to start them is `app`'s.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
-from edge.store import certificates, events, meta, refusals, service
+from edge.store import certificates, events, meta, queue_depths, refusals, service
 from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from edge.limits import Limits
@@ -37,6 +38,10 @@ CERTIFICATES: Final = 24 * 3600.0
 
 RUNS_OUT: Final = 30
 """Days before a device's certificate runs out: then each day has an event, for who renews it."""
+
+DEPTHS: Final = 300.0
+"""Seconds between two looks at how full queues are: the centre takes a queue for stuck after half
+an hour, and so has six words of it by then."""
 
 _TOLD: Final = "certificates_told"
 """When certificates that run out were told of last, in ms since 1970 UTC."""
@@ -97,6 +102,18 @@ async def look_for_changes(store: Store) -> None:
         await asyncio.sleep(CHANGES)
         with suppress(StoreError):  # busy: it is seen the next time
             await store.run(lambda _tx: None)
+
+
+async def tell_depths(
+    store: Store, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> None:
+    """Tell the centre how full queues are, every `DEPTHS` seconds; of empty ones once."""
+    while True:
+        await sleep(DEPTHS)
+        with suppress(StoreError):  # a full disk, or a long read: told the next time
+            found = await store.read(queue_depths.found)
+            if found:
+                await store.run(partial(queue_depths.tell, rows=found))
 
 
 async def look_after_certificates(

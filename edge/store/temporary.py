@@ -92,6 +92,12 @@ CREATE INDEX temp.queue_members_turn ON queue_members (queue, turn);
 CREATE INDEX temp.queue_members_stalled ON queue_members (subscription) WHERE stalled = 1;
 CREATE INDEX temp.queue_members_needing ON queue_members (queue) WHERE needs = 1;
 CREATE INDEX temp.queue_members_by_session ON queue_members (generation);
+CREATE TEMPORARY TABLE queue_work (
+    queue INTEGER PRIMARY KEY,
+    delivered INTEGER NOT NULL, -- items given to members since the centre was told last
+    redelivered INTEGER NOT NULL, -- of those, that were given before
+    timeouts INTEGER NOT NULL -- locks whose time was over
+) STRICT;
 CREATE TEMPORARY TABLE share_items (
     looked INTEGER PRIMARY KEY CHECK (looked = 1) -- what the last process left is taken back
 ) STRICT;

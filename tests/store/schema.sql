@@ -323,6 +323,10 @@ CREATE TABLE queues (
     UNIQUE (share, filter)
 ) STRICT;
 
+CREATE TABLE queues_told (
+    topic TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE queues_total (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     items INTEGER NOT NULL,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge.handlers.queues import admission, sharing, words
 from edge.rules import queue as rules
 from edge.rules.queue import Choice, Waiting
-from edge.store import queue_members, queue_slots, queues, subscriptions
+from edge.store import queue_depths, queue_members, queue_slots, queues, subscriptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -226,6 +226,7 @@ def _send(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -
         words.give(house, tx, item, one)
     if locked:
         queues.lock(tx, item.row, member.subscription, member.session, until)
+    queue_depths.gave(tx, queue.id, again=item.deliveries > 0)
     return True
 
 

@@ -19,6 +19,7 @@ from edge.rules.quota import Over
 from edge.store import (
     events,
     outbox,
+    queue_depths,
     queue_gates,
     queue_members,
     queues,
@@ -173,6 +174,8 @@ def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None 
     fate = rules.fate(kind, loss, item.deliveries - item.spared, queue.max_deliveries)
     if fate is Fate.STAYS:
         return False
+    if loss is Loss.TIMEOUT:
+        queue_depths.timed_out(tx, queue.id)
     if fate is Fate.DEAD:
         bury_item(house, tx, item, f"{loss.value}, after {item.deliveries} deliveries")
     else:

@@ -37,3 +37,8 @@ CREATE TABLE wear (
     pages INTEGER NOT NULL,
     commits INTEGER NOT NULL
 ) STRICT;
+
+-- Which queues the centre was told to have items, by the names under which it was (`queue depth`).
+CREATE TABLE queues_told (
+    topic TEXT NOT NULL PRIMARY KEY
+) STRICT, WITHOUT ROWID;
