@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from edge import upkeep
 from edge.store import queue_depths, queues
+from edge.store.database import Transaction
 from edge.store.events import Row
 from tests.helpers import queued
 from tests.helpers.manual_time import ManualTime
@@ -39,8 +41,11 @@ def figures(row: Row, names: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def put(gateway: Gateway, queue: queues.Queue, count: int) -> None:
-    for number in range(count):
-        gateway.tx(lambda tx, n=number: queues.enqueue(tx, queue, "n", f"i{n}", ONE, b""))
+    def unit(tx: Transaction) -> None:
+        for number in range(count):
+            queues.enqueue(tx, queue, "n", f"i{number}", ONE, b"")
+
+    gateway.tx(unit)
 
 
 def test_a_queue_is_told_with_its_items_by_state_and_the_oldest_ones_age(gateway: Gateway) -> None:
@@ -124,7 +129,7 @@ def test_the_deepest_are_told_by_name_and_the_rest_together(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_depths, "MOST", 2)
-    made = [gateway.tx(lambda tx, n=n: queued.node(tx, f"q{n}")) for n in range(4)]
+    made = [gateway.tx(partial(queued.node, name=f"q{number}")) for number in range(4)]
     for queue, count in zip(made, (1, 4, 2, 3), strict=True):
         put(gateway, queue, count)
     gateway.tx(lambda tx: queue_depths.gave(tx, made[0].id, again=False))
@@ -133,7 +138,7 @@ def test_the_deepest_are_told_by_name_and_the_rest_together(
     assert [(row.topic, row.value) for row in rows] == [("q1", 4.0), ("q3", 3.0), ("other", 3.0)]
     assert figures(rows[2], WORK) == (2, 1, 0)
     for queue in made:
-        gateway.tx(lambda tx, q=queue: queues.purge(tx, q.id))
+        gateway.tx(partial(queues.purge, queue=queue.id))
     assert {row.topic: row.value for row in round_of(gateway)} == {"q1": 0, "q3": 0, "other": 0}
     assert round_of(gateway) == []
 
