@@ -66,11 +66,8 @@ async def listening(
     the listening socket `metrics`, if there is one. At the end no request is begun, those in
     progress have `limits.grace_s`, and all is closed. Raises FleetError.
     """
-    way: ssl.SSLContext | Proxy
-    if isinstance(road, Proxy):
-        way = road
-    else:
-        way = Certificate(road, Authority(folder.pki).ca).context
+    authority = Authority(folder.pki).ca
+    way = road if isinstance(road, Proxy) else Certificate(road, authority).context
     for fault in Gateways(folder).survey().faults:
         tell(logging.ERROR, "damaged", text=fault)
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
