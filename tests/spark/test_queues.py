@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sync.central.reports import queues
-from sync.central.reports.queues import DAILY, DAILY_DONE, STUCK_S, TOGETHER_S, TOLD_S
+from sync.central.reports.queues import DAILY, DAILY_DONE
+from sync.central.reports.thresholds import STUCK_S, TOGETHER_S, TOLD_S
 from tests.helpers.small_tables import at, events, told
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sync.central.reports import refusals
-from sync.central.reports.refusals import DAILY, NAMED, SURGE, SURGE_LEAST
+from sync.central.reports.refusals import DAILY, NAMED
+from sync.central.reports.thresholds import SURGE, SURGE_LEAST
 from tests.helpers.small_tables import at, events, told
 
 if TYPE_CHECKING:

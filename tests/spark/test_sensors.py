@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sync.central.reports import sensors
-from sync.central.reports.sensors import DAILY, DAILY_LIVES, FLOOR_S, LATE_S, TIMES
+from sync.central.reports.sensors import DAILY, DAILY_LIVES
+from sync.central.reports.thresholds import FLOOR_S, LATE_S, TIMES
 from sync.central.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
 

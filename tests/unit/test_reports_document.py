@@ -27,11 +27,12 @@ from sync.central.reports import (
     readings,
     refusals,
     sensors,
+    thresholds,
     versions,
     volume,
 )
-from sync.central.reports.common import PATIENCE, SEAL_S
 from sync.central.reports.gather import Findings
+from sync.central.reports.thresholds import PATIENCE, SEAL_S
 from sync.central.session import BATCH_FILES
 from sync.central.summaries import DayCount
 from sync.central.tables import SEGMENTS
@@ -86,7 +87,7 @@ def test_totals_and_limits_are_as_told() -> None:
     assert f"{quarantine.ROWS:,} files" in TEXT
     assert f"last {outages.ROWS:,} of them" in TEXT
     assert f"at most {lag.RESOLUTION:.0%} above".replace("%", " %") in TEXT
-    assert f"and {availability.SEALINGS} such times" in TEXT
+    assert f"and {thresholds.SEALINGS} such times" in TEXT
     assert set(DayCount._fields) <= named
     assert f"more than {MAX_DAYS} days" in TEXT
 
@@ -94,13 +95,13 @@ def test_totals_and_limits_are_as_told() -> None:
 def test_what_the_reports_judge_by_is_as_told() -> None:
     told = " ".join(TEXT.split())
     for words in (
-        f"for {queues.STUCK_S / 60:.0f} minutes or longer",
+        f"for {thresholds.STUCK_S / 60:.0f} minutes or longer",
         f"those with most, {refusals.NAMED} at most",
-        f"at least {refusals.SURGE_LEAST} and more than {refusals.SURGE:.0f} times",
+        f"at least {thresholds.SURGE_LEAST} and more than {thresholds.SURGE:.0f} times",
         f"The {refusals.ROWS:,} sources",
-        f"{sensors.TIMES:.0f} times `interval_s`, but at least {sensors.FLOOR_S:.0f} s",
-        f"{sensors.BATCH_S:.0f} s or more apart; empty while fewer than {sensors.INTERVALS}",
-        f"sealed more than {sensors.LATE_S:.0f} s before",
+        f"{thresholds.TIMES:.0f} times `interval_s`, but at least {thresholds.FLOOR_S:.0f} s",
+        f"{thresholds.BATCH_S:.0f} s or more apart; empty while fewer than {thresholds.INTERVALS}",
+        f"sealed more than {thresholds.LATE_S:.0f} s before",
         f"classes {2 ** (1 / sensors.STEPS) - 1:.0%} wide".replace("%", " %"),
         f"{readings.ROWS:,} sensors are told at most",
         f"by {clocks.BIG_STEP_S:.0f} s or more, or {clocks.ODD_STEPS} times by less",

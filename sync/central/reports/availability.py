@@ -23,22 +23,15 @@ from pyspark.sql.types import (
 )
 
 from sync.central.reports import lanes, signs
-from sync.central.reports.common import PATIENCE, SEAL_S, conform, exact_percentile, seconds
+from sync.central.reports.common import conform, exact_percentile, seconds
 from sync.central.reports.given import Given, Report
 from sync.central.reports.signs import since_day
+from sync.central.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
 
 if TYPE_CHECKING:
     from datetime import date, datetime
 
     from pyspark.sql import Column, DataFrame
-
-SILENCE_S: Final = SEAL_S * PATIENCE
-"""Seconds without an arrival, beyond which the gateway was not reachable, at least: for one that
-seals more seldom it is `PATIENCE` times what lies between two of its segments, by the median."""
-
-SEALINGS: Final = 5
-"""Times between two segments of the system lane that have to be known, before their median counts
-for how often a gateway seals."""
 
 SCHEMA: Final = StructType(
     [

@@ -12,8 +12,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
-from sync.central.reports.common import HEARTBEAT_S, conform, seconds
+from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
+from sync.central.reports.thresholds import HEARTBEAT_S
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:

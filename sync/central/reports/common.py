@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-HEARTBEAT_S: Final = 60.0
-"""Seconds between two heartbeats, where a gateway does not say otherwise in its own."""
-
-SEAL_S: Final = 300.0
-"""Seconds after which a gateway seals what it has: heartbeats make it ship so often at least."""
-
-PATIENCE: Final = 2.5
-"""How many heartbeats, or sealings, may fail to come before the gap counts: one may be late, and a
-second lost to a clock that steps; a third is no accident."""
-
 LANE: Final = ("gateway", "epoch", "lane")
 """What events are counted under."""
 

@@ -11,25 +11,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number, tag
-from sync.central.reports.common import PATIENCE, conform, seconds
+from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
+from sync.central.reports.thresholds import STUCK_S, TOGETHER_S
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.window import WindowSpec
-
-STUCK_S: Final = 1_800.0
-"""Seconds for which items wait and none is delivered until the queue counts as stuck. Workers that
-restart, are updated or work on a long item take minutes; half an hour is what a person would ask
-about."""
-
-TOLD_S: Final = 300.0
-"""Seconds between two events of a queue in which items are (`queue/depth`)."""
-
-TOGETHER_S: Final = TOLD_S * PATIENCE
-"""Seconds between two events beyond which nothing is known of the time between: the gateway was
-off, or they are missing."""
 
 SCHEMA: Final = columns(
     gateway=TEXT,

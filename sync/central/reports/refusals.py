@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number
 from sync.central.reports.common import conform
 from sync.central.reports.given import Report
+from sync.central.reports.thresholds import SURGE, SURGE_LEAST
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
@@ -42,13 +43,6 @@ tells that `latest` is far above it."""
 
 NAMED: Final = 5
 """Gateways that a row names: the line stays readable, and more are counted beside it."""
-
-SURGE: Final = 5.0
-"""How many times the usual count makes a surge: days with twice or three times as many are common
-with anything that people or weather drive."""
-
-SURGE_LEAST: Final = 20
-"""Refusals a day below which there is no surge: a device that was set up wrongly for a minute."""
 
 ROWS: Final = 1_000
 """Sources and rules that are told of, those with most refusals: an attacker may invent names."""

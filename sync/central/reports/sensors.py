@@ -13,9 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType
 
 from sync.central.reports.columns import NUMBER, REAL, TEXT, TIME, columns
-from sync.central.reports.common import PATIENCE, SEAL_S, conform, seconds
+from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
 from sync.central.reports.readings import ROWS, SENSOR, readings
+from sync.central.reports.thresholds import BATCH_S, FLOOR_S, INTERVALS, LATE_S, RESETS, TIMES
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
@@ -41,28 +42,9 @@ for longer, and of too much of that time it is not known what was read; `ok` oth
 is the median of the seconds between two readings (null with few), `silence_s` those since the
 `last` one up to `told_until`, both by the gateway's clock."""
 
-TIMES: Final = 5.0
-"""How many of its median intervals a sensor may be silent: radios lose two or three in a row."""
-
-FLOOR_S: Final = 900.0
-"""Seconds that any sensor may be silent: a device that is restarted, or updated, is away for
-minutes, and readings are up to `SEAL_S` behind the rest."""
-
-INTERVALS: Final = 5
-"""Intervals that have to be known before their median says what is usual."""
-
-BATCH_S: Final = 1.0
-"""Seconds between two readings below which they came together, and are no interval."""
-
 STEPS: Final = 8
 """Buckets for each doubling of an interval: they are 9 % wide, and a median is as exact, or quite
 exact where all intervals in its bucket are the same. From a second to a day are 131 buckets."""
-
-LATE_S: Final = SEAL_S * PATIENCE
-"""Seconds from sealing to arrival beyond which a segment was waiting in a backlog."""
-
-RESETS: Final = ("start", "clock_stepped", "clock_synchronised")
-"""System events before which a silence is not counted: the gateway was off, or its clock is set."""
 
 PLACE: Final = columns(epoch=TEXT, seq=NUMBER, at=REAL)
 """An event's place in its lane, and when it was, in seconds since 1970."""

@@ -21,20 +21,15 @@ from pyspark.sql.types import (
 )
 
 from sync.central.reports import lanes
-from sync.central.reports.common import HEARTBEAT_S, PATIENCE, conform, seconds
+from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Given, Report
+from sync.central.reports.thresholds import HEARTBEAT_S, PATIENCE, SIGNS, STEP
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
     from datetime import date
 
     from pyspark.sql import Column, DataFrame
-
-SIGNS: Final = ("start", "heartbeat", "stop")
-"""The system events that tell of a gateway's life."""
-
-STEP: Final = "clock_stepped"
-"""The system event that tells that its clock was set: it is a sign of life too."""
 
 RUNS: Final = StructType(
     [
