@@ -1,119 +1,184 @@
-"""Writes the report: one page that needs nothing else, a CSV for each table, and one JSON.
+"""Writes the report: a page for the fleet, one for each gateway, a CSV for each table, one JSON.
 
-Every file is replaced whole. Computes nothing but text.
+Every page needs no other file to be read, no JavaScript and no network. Every file is replaced
+whole, and the same rows give the same bytes. Computes nothing but text.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from datetime import datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from sync.central.durable import write_whole
-from sync.central.rendering import words
-from sync.central.rendering.layout import LAYOUTS, Column, Layout
-from sync.central.rendering.plots import activity_plot, latency_plot, running_plot
-from sync.central.rendering.summary import MAX_PROBLEMS, problems, totals, verdict
+from sync.central.rendering import sections, words
+from sync.central.rendering.by_gateway import PAGES, by_gateway, page_name
+from sync.central.rendering.column import look
+from sync.central.rendering.files import report_document, report_json, table_csv
+from sync.central.rendering.layout import LAYOUTS, rows_of
+from sync.central.rendering.overview import facts, overview, tiles
+from sync.central.rendering.problem import Group, Problem, grouped
+from sync.central.rendering.summary import problems, totals, verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from sync.central.reports.gather import Findings
 
-VERSION: Final = 1
-"""Version of `report.json`: raised when a name in it changes its meaning or goes."""
+__all__ = ["report_document", "write_report"]
 
 READABLE: Final = 0o644
 """A report is for others to read: it holds names and figures, no key and no message."""
 
+SHOWN: Final = 6
+"""Problems of a group that are told at once."""
+
+FOLDED: Final = 200
+"""Problems of a group that can be unfolded: nobody reads more; report.json has all."""
+
+
+class Item(NamedTuple):
+    """A problem in its group: the page of its gateway, or "", and the rest of its place."""
+
+    problem: Problem
+    page: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A group of problems as a page tells it. `left` counts those that are in the JSON alone."""
+
+    weight: str
+    title: str
+    remedy: Markup
+    shown: list[Item]
+    rest: list[Item]
+    left: int
+
+
+class Neighbour(NamedTuple):
+    """Another gateway's page, by its file name."""
+
+    gateway: str
+    page: str
+
 
 def write_report(found: Findings, folder: Path) -> Path:
-    """Write all files of the report into `folder`, made when missing; gives the page's path.
+    """Write all files of the report into `folder`, made when missing; gives the fleet's page.
 
+    Pages of gateways of which there is no row any more stay as they are, and nothing leads there.
     Raises OSError when the disk refuses.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PAGES).mkdir(parents=True, exist_ok=True)
     for layout in LAYOUTS:
-        text = table_csv(layout, getattr(found, layout.name))
-        write_whole(folder / f"{layout.name}.csv", text.encode(), READABLE)
-    document = json.dumps(report_document(found), indent=1, sort_keys=True, default=_json)
-    write_whole(folder / "report.json", document.encode() + b"\n", READABLE)
-    page = folder / "index.html"
-    write_whole(page, render_page(found).encode(), READABLE)
-    return page
+        _write(folder / f"{layout.name}.csv", table_csv(layout, rows_of(found, layout.name)))
+    _write(folder / "report.json", report_json(found))
+    for name, page in gateway_pages(found):
+        _write(folder / PAGES / name, page)
+    index = folder / "index.html"
+    _write(index, fleet_page(found))
+    return index
 
 
-def report_document(found: Findings) -> dict[str, Any]:
-    """Give what `report.json` holds: the totals, the problems, and the rows of every table."""
-    return {
-        "version": VERSION,
-        "as_of": found.as_of,
-        "totals": totals(found),
-        "problems": [problem._asdict() for problem in problems(found)],
-        "tables": {layout.name: getattr(found, layout.name) for layout in LAYOUTS},
-    }
-
-
-def table_csv(layout: Layout, rows: list[dict[str, Any]]) -> str:
-    """Write a table with its columns' names and plain values; times in ISO 8601, UTC.
-
-    A state that is true or false is written in the page's words.
-    """
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow([column.name for column in layout.columns])
-    writer.writerows([_cell(each, row[each.name]) for each in layout.columns] for row in rows)
-    return target.getvalue()
-
-
-def render_page(found: Findings) -> str:
-    """Write the page: what is wrong first, then the plots and the tables."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+def fleet_page(found: Findings) -> str:
+    """Write the fleet's page: what is wrong first, then the gateways, the plots and the tables."""
     told = problems(found)
     sums = totals(found)
-    kind, sentence = verdict(told, sums["events"])
-    return environment.get_template("page.html.jinja").render(
-        as_of=words.moment(found.as_of),
-        kind=kind,
-        sentence=sentence,
-        totals=sums,
-        problems=told[:MAX_PROBLEMS],
-        more=max(len(told) - MAX_PROBLEMS, 0),
-        count=words.count,
-        tables=[(layout, getattr(found, layout.name)) for layout in LAYOUTS],
-        plots=_plots(found),
-        step=words.duration(found.step_s),
+    pages = {gateway: f"{PAGES}/{page_name(gateway)}" for gateway in by_gateway(found)}
+    return _render(
+        "fleet.html.jinja",
+        found,
+        verdict(told, sums["events"]),
+        groups=[_told(group, pages) for group in grouped(told)],
+        sections=sections.of_fleet(found),
+        overview=overview(found, told, pages),
+        tiles=tiles(found, sums),
+        pages=pages,
+        root="",
     )
 
 
-def _plots(found: Findings) -> dict[str, Markup]:
-    """Draw the plots by the table that they stand above. Their text is escaped as it is drawn."""
-    drawn = {
-        "availability": running_plot(found.stretches),
-        "delivery": latency_plot(found.delivery),
-        "totals": activity_plot(found.activity, found.step_s),
-    }
-    return {name: Markup(svg) for name, svg in drawn.items() if svg}  # noqa: S704
+def gateway_pages(found: Findings) -> Iterator[tuple[str, str]]:
+    """Write the page of each gateway, in the order of their names: its file name, and the page."""
+    each = by_gateway(found)
+    neighbours = [Neighbour(gateway, page_name(gateway)) for gateway in each]
+    for at, (gateway, own) in enumerate(each.items()):
+        told = problems(own)
+        received = sum(row["received"] for row in own.completeness)
+        yield (
+            neighbours[at].page,
+            _render(
+                "gateway.html.jinja",
+                found,
+                verdict(told, received),
+                gateway=gateway,
+                groups=[_told(group, {}) for group in grouped(told)],
+                sections=sections.of_gateway(own),
+                facts=facts(own),
+                before=neighbours[at - 1] if at else None,
+                after=neighbours[at + 1] if at + 1 < len(neighbours) else None,
+                pages={},
+                root="../",
+            ),
+        )
 
 
-def _cell(column: Column, value: Any) -> Any:
-    if isinstance(value, bool):
-        return column.write(value)
-    return value.isoformat() if isinstance(value, datetime) else value
+def coded(text: str) -> Markup:
+    """Escape a text, and set what stands between two backticks as code."""
+    parts = str(escape(text)).split("`")
+    code = [f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts)]
+    return Markup("".join(code))  # noqa: S704 - escaped above
 
 
-def _json(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    msg = f"{type(value).__name__} has no place in a report"
-    raise TypeError(msg)
+def breakable(name: str) -> Markup:
+    """Escape a name, and let a line end after each of its dots."""
+    return Markup(".<wbr>").join(name.split("."))
+
+
+def _told(group: Group, pages: Mapping[str, str]) -> Told:
+    items = [_item(problem, pages) for problem in group.problems]
+    return Told(
+        group.problems[0].weight,
+        group.title if pages else group.headline,
+        coded(group.problems[0].remedy),
+        items[:SHOWN],
+        items[SHOWN : SHOWN + FOLDED],
+        max(len(items) - SHOWN - FOLDED, 0),
+    )
+
+
+def _item(problem: Problem, pages: Mapping[str, str]) -> Item:
+    page = pages.get(problem.gateway, "")
+    rest = problem.where
+    if problem.gateway:
+        rest = rest.removeprefix(problem.gateway)
+    return Item(problem, page, rest if page else rest.removeprefix(", "))
+
+
+def _render(template: str, found: Findings, said: tuple[str, str], **more: Any) -> str:
+    kind, sentence = said
+    return _ENVIRONMENT.get_template(template).render(
+        as_of=words.moment(found.as_of),
+        since=words.day(found.since) if found.since else "",
+        kind=kind,
+        sentence=sentence,
+        **more,
+    )
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, text.encode(), READABLE)
+
+
+_ENVIRONMENT: Final = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.globals.update(breakable=breakable, count=words.count, look=look)

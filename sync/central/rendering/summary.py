@@ -1,24 +1,34 @@
-"""Sums up the reports' rows, and says what is wrong in words, with what to do about it.
+"""Sums up the reports' rows, gathers what is wrong of all of them, and gives the verdict.
 
 Pure functions of rows: no file, no page, no Spark.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from sync.central.rendering.words import count, duration
+from sync.central.rendering.layout import rows_of
+from sync.central.rendering.problem import Problem, ordered
+from sync.central.rendering.problems_gateways import (
+    of_availability,
+    of_clocks,
+    of_growth,
+    of_versions,
+)
+from sync.central.rendering.problems_lanes import of_completeness, of_notices, of_refused
+from sync.central.rendering.problems_work import (
+    of_anomalies,
+    of_duplicates,
+    of_queues,
+    of_refusals,
+    of_sensors,
+)
+from sync.central.rendering.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from sync.central.reports.gather import Findings, Rows
-
-Weight = Literal["wrong", "notice"]
-"""`wrong` is for what must be zero; `notice` for what somebody should know."""
-
-MAX_PROBLEMS: Final = 100
-"""Problems that are told one by one, the gravest first: nobody reads more; the tables have all."""
 
 _SUMMED: Final = (
     "expected",
@@ -32,14 +42,20 @@ _SUMMED: Final = (
     "chain_breaks",
 )
 
-
-class Problem(NamedTuple):
-    """Something that is not as it should be: how grave, where, what, and what to do."""
-
-    weight: Weight
-    where: str
-    what: str
-    remedy: str
+_RULES: Final[dict[str, Callable[[Rows], Iterator[Problem]]]] = {
+    "completeness": of_completeness,
+    "availability": of_availability,
+    "growth": of_growth,
+    "notices": of_notices,
+    "queues": of_queues,
+    "sensors": of_sensors,
+    "anomalies": of_anomalies,
+    "refusals": of_refusals,
+    "versions": of_versions,
+    "clocks": of_clocks,
+    "duplicates": of_duplicates,
+}
+"""What is read out of the rows of each report."""
 
 
 def totals(found: Findings) -> dict[str, Any]:
@@ -59,136 +75,11 @@ def totals(found: Findings) -> dict[str, Any]:
 
 
 def problems(found: Findings) -> list[Problem]:
-    """Tell what is wrong, and after it what should be known."""
-    told = [
-        *_in_lanes(found.completeness),
-        *_bad(found.refused),
-        *_gateways(found.availability),
-        *_told(found.notices),
-    ]
-    told.sort(key=lambda problem: problem.weight != "wrong")
-    return told
-
-
-def _in_lanes(rows: Rows) -> Iterator[Problem]:
-    for row in rows:
-        where = f"{row['gateway']}, {row['lane']}, epoch {row['epoch']}"
-        for name, (weight, what, remedy) in _LANE_RULES.items():
-            if row[name]:
-                yield Problem(weight, where, what.format(count(row[name])), remedy)
-
-
-_LANE_RULES: Final[dict[str, tuple[Weight, str, str]]] = {
-    "unexplained": (
-        "wrong",
-        "Events that did not come, and nothing says why: {}.",
-        "Let the gateway send what it still holds and ingest again. If the number stays, keep a "
-        "copy of the gateway's folder before anything is changed there: it shows where they went.",
-    ),
-    "duplicates": (
-        "wrong",
-        "Events that are in the tables more than once: {}.",
-        "The ingest must not let this happen. Keep the tables as they are and report it.",
-    ),
-    "forks": (
-        "wrong",
-        "Segments that contradict what came before: {}.",
-        "Two gateways write under one name, or a database was put back to an older state. Find "
-        "the copy, and give it a name of its own. The files are in the quarantine.",
-    ),
-    "chain_breaks": (
-        "wrong",
-        "Segments that do not follow on the one before them: {}.",
-        "The gateway's database was changed under it. Treat its numbers with care from there on.",
-    ),
-    "declared": (
-        "notice",
-        "Events that the gateway itself dropped, and said so: {}.",
-        "Its backlog was full. Give it a better link, a larger cap, or fewer events.",
-    ),
-}
-
-
-def _bad(refused: dict[str, int]) -> Iterator[Problem]:
-    number = refused.get("bad", 0)
-    if number:
-        yield Problem(
-            "wrong",
-            "landing",
-            f"Files that are no valid segments: {count(number)}.",
-            "The table of the quarantine says why each was refused. What a gateway holds still it "
-            "does not send again by itself: compare with the events missing above.",
-        )
-
-
-def _gateways(rows: Rows) -> Iterator[Problem]:
-    for row in rows:
-        where = row["gateway"]
-        if row["state"] == "silent":
-            yield Problem(
-                "wrong",
-                where,
-                "Nothing arrives, and it did not say that it would stop.",
-                "See whether it has power and a link. What it holds comes when it is back.",
-            )
-        if row["state"] == "unknown":
-            yield Problem(
-                "notice",
-                where,
-                "Segments arrive, but no heartbeat ever did.",
-                "Its system lane may be behind: wait for the backlog, then ingest again.",
-            )
-        if row["outages"]:
-            yield Problem(
-                "notice",
-                where,
-                f"Outages: {count(row['outages'])}, {duration(row['outage_s'])} in all.",
-                "Look at its power supply and at its own journal around those times.",
-            )
-        if row["unclean_restarts"]:
-            yield Problem(
-                "notice",
-                where,
-                f"Starts without a clean stop before: {count(row['unclean_restarts'])}.",
-                "What it had acknowledged is safe. Many of them wear out its card: check its power "
-                "supply.",
-            )
-
-
-def _told(rows: Rows) -> Iterator[Problem]:
-    refused: dict[str, int] = {}
-    for row in rows:
-        if row["kind"] == "limit":
-            refused[row["gateway"]] = refused.get(row["gateway"], 0) + row["times"]
-            continue
-        what, remedy = _MESSAGES.get(row["name"], (f"Messages, {row['name']}: {{}}.", _ELSE))
-        yield Problem("notice", row["gateway"], what.format(count(row["times"])), remedy)
-    for gateway, times in refused.items():
-        what = f"Refusals by its limits: {count(times)}."
-        remedy = "The table of messages lost and refusals says by which rules."
-        yield Problem("notice", gateway, what, remedy)
-
-
-_ELSE: Final = "Its events of kind message, in the system lane, say why."
-
-_MESSAGES: Final = {
-    "dead": (
-        "Messages that are dead, delivered to nobody: {}.",
-        "Look at the table dead of the gateway: it keeps them, with the reason.",
-    ),
-    "dead_evicted": (
-        "Dead messages that it no longer keeps: {}.",
-        "It had too many. Look at the table dead of the gateway for the cause, in those left.",
-    ),
-    "expired": (
-        "Messages that expired, as their sender never asked for delivery: {}.",
-        "Look at the device that sent them: it does not finish assured delivery.",
-    ),
-    "evicted": (
-        "Messages that were evicted, as their sender was at its limit: {}.",
-        "Look at the device that sent them: it does not finish assured delivery.",
-    ),
-}
+    """Tell what is wrong, and after it what should be known, the gravest kinds first."""
+    told = list(of_refused(found.refused))
+    for name, rule in _RULES.items():
+        told += rule(rows_of(found, name))
+    return ordered(told)
 
 
 def verdict(told: Iterable[Problem], events: int) -> tuple[str, str]:
@@ -198,7 +89,7 @@ def verdict(told: Iterable[Problem], events: int) -> tuple[str, str]:
         return "empty", "Nothing has arrived yet."
     if "wrong" in weights:
         number = weights.count("wrong")
-        return "wrong", f"{count(number)} {'thing is' if number == 1 else 'things are'} wrong."
+        return "wrong", f"{plural(number, 'thing is', 'things are')} wrong."
     if weights:
         return "notice", "All events are accounted for; something is worth knowing."
     return "good", "All events are accounted for."

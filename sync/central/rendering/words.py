@@ -17,6 +17,11 @@ def count(number: float | None) -> str:
     return ABSENT if number is None else f"{int(number):,}".replace(",", _THIN_SPACE)
 
 
+def figure(value: float) -> str:
+    """Write a number of an axis, whole or not, with its thousands apart."""
+    return f"{value:,.6g}".replace(",", _THIN_SPACE)
+
+
 def share(value: float | None) -> str:
     """Write a share of 1 in per cent, rounded down: 100 % is said of the whole alone."""
     return ABSENT if value is None else f"{math.floor(round(value * 10_000, 6)) / 100:.2f} %"
@@ -68,8 +73,15 @@ def plain(value: object) -> str:
     return ABSENT if value is None else str(value)
 
 
+def spaced(value: object) -> str:
+    """Write a word of the reports as people write it."""
+    return plain(value).replace("_", " ")
+
+
 def synchronised(value: object) -> str:
-    """Write the state of a clock."""
+    """Write the state of a clock; a dash where it is not known."""
+    if value is None:
+        return ABSENT
     return "synchronised" if value else "not synchronised"
 
 
@@ -77,3 +89,47 @@ def level(value: int | None) -> str:
     """Write a level of quality of service with its name."""
     names = {0: "0 plain", 1: "1 acknowledged", 2: "2 assured"}
     return ABSENT if value is None else names.get(value, str(value))
+
+
+def instant(seconds: float) -> str:
+    """Write a time, given in seconds since 1970, with the word UTC."""
+    return f"{moment(datetime.fromtimestamp(seconds, UTC))} UTC"
+
+
+def yes_no(value: object) -> str:
+    """Write whether something is so; a dash where that is not known."""
+    return ABSENT if value is None else ("yes" if value else "no")
+
+
+def decimal(value: float | None) -> str:
+    """Write a number that is not whole, to three figures."""
+    if value is None:
+        return ABSENT
+    return f"{value:.3g}" if abs(value) < 1000 else count(value)
+
+
+def ppm(value: float | None) -> str:
+    """Write a drift in parts per million, with its sign."""
+    return ABSENT if value is None else f"{value:+.1f} ppm"
+
+
+def signed(value: float | None) -> str:
+    """Write a difference in seconds with its sign, as a length of time."""
+    if value is None:
+        return ABSENT
+    return f"+{duration(value)}" if value > 0 else duration(value)
+
+
+def days(value: float | None) -> str:
+    """Write days, rounded down: more time is not promised than there is."""
+    return ABSENT if value is None else f"{count(math.floor(value))} d"
+
+
+def day(value: object) -> str:
+    """Write a date."""
+    return ABSENT if value is None else str(value)[:10]
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"

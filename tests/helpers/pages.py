@@ -1,0 +1,87 @@
+"""Reads a page of the report as a strict reader does, and collects what tests ask of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+VOID = {"img", "link", "meta", "br", "hr", "input", "wbr"}
+RUN = {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+"""Elements that fetch, run or lead elsewhere: none has a place in a report."""
+
+
+class Page(HTMLParser):
+    """A page, each element of which is closed, and which runs and fetches nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.named: set[str] = set()
+        self.links: list[str] = []
+        self.headings: list[int] = []
+        self.landmarks: Counter[str] = Counter()
+        self.tables = self.captions = self.drawings = 0
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        assert "url(http" not in text
+        assert "@import" not in text
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        assert tag not in RUN
+        told = {name: value or "" for name, value in attrs}
+        assert not any(name.startswith("on") for name in told)
+        assert not {"src", "srcset", "action"} & set(told)
+        if "id" in told:
+            self.ids[told["id"]] += 1
+        self.named |= set(told.get("aria-labelledby", "").split())
+        if "href" in told:
+            assert tag == "a"
+            self.links.append(told["href"])
+        assert told.get("xlink:href", "#").startswith("#")
+        self._element(tag, told)
+
+    def _element(self, tag: str, told: dict[str, str]) -> None:
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag in {"header", "nav", "main", "footer"}:
+            self.landmarks[tag] += 1
+        if tag == "th":
+            assert told["scope"] in {"row", "col"}
+        if tag == "svg":
+            assert told["role"] == "img"
+        self.tables += tag == "table"
+        self.captions += tag == "caption"
+        self.drawings += tag == "svg"
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(text: str) -> str:
+    """Give the page back when it is sound and can be used without seeing it."""
+    page = Page(text)
+    assert set(page.ids.values()) <= {1}
+    assert page.named <= set(page.ids)
+    inner = {link[1:] for link in page.links if link.startswith("#")}
+    assert inner <= set(page.ids)
+    assert page.captions == page.tables
+    assert page.headings[:2] == [1, 2]
+    assert page.headings.count(1) == 1
+    steps = zip(page.headings, page.headings[1:], strict=False)
+    assert all(below <= above + 1 for above, below in steps)
+    assert {name: page.landmarks[name] for name in ("header", "main", "footer")} == {
+        "header": 1,
+        "main": 1,
+        "footer": 1,
+    }
+    return text

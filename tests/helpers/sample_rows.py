@@ -1,0 +1,269 @@
+"""Rows of a fleet that is made up, always the same: what `sample_findings` is put together from.
+
+What is wrong with a gateway is told by its place in the fleet.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+NOW: Final = datetime(2025, 11, 28, 6, tzinfo=UTC)
+DAYS: Final = 7
+STEP_S: Final = 6 * 3600
+_MIB: Final = 2**20
+
+Row = dict[str, Any]
+
+SILENT, OUT, GAP, FORK, STUCK, FULL, CLOCK, FLAT = range(8)
+"""What is wrong with the first gateways, one thing each; with the others nothing is."""
+
+
+def ago(hours: float) -> datetime:
+    """Give a moment so many hours before the report."""
+    return NOW - timedelta(hours=hours)
+
+
+def availability(name: str, at: int) -> Row:
+    silent, out = at == SILENT, at == OUT
+    running, outage = (DAYS * 86_400.0, 0.0) if not out else (561_600.0, 43_200.0)
+    return {
+        "gateway": name,
+        "state": "silent" if silent else "running",
+        "first_seen": ago(24 * DAYS),
+        "last_seen": ago(9.5) if silent else ago(0.01),
+        "running_share": running / (running + outage),
+        "running_s": running,
+        "stopped_s": 0.0,
+        "outage_s": outage,
+        "unknown_s": 0.0,
+        "outages": 2 if out else 0,
+        "longest_gap_s": 28_800.0 if out else None,
+        "restarts": 3 if out else 1,
+        "unclean_restarts": 2 if out else 0,
+        "clock_steps": 2 if at == CLOCK else 0,
+        "reachable_share": 0.943 if silent else 1.0,
+        "silences": 1 if silent else 0,
+        "longest_silence_s": 34_200.0 if silent else None,
+        "silent_after_s": 750.0,
+        "last_arrival": ago(9.5) if silent else ago(0.02),
+    }
+
+
+def outages(name: str, at: int) -> list[Row]:
+    told = ((40, 36, "restarted"), (100, 92, "went_on")) if at == OUT else ()
+    return [
+        {
+            "gateway": name,
+            "begin": ago(begin),
+            "end": ago(end),
+            "seconds": (begin - end) * 3600.0,
+            "ended": ended,
+        }
+        for begin, end, ended in told
+    ]
+
+
+def duplicates(name: str, at: int) -> list[Row]:
+    segments = {"what": "segments", "source": "readings", "times": 3}
+    offers = {"what": "offers", "source": f"pump1@{name}", "times": 260}
+    told = (offers, segments) if at == OUT else ()
+    return [{"gateway": name, "since": ago(90), "until": ago(36)} | each for each in told]
+
+
+def completeness(name: str, at: int, chance: random.Random) -> list[Row]:
+    rows = []
+    for lane, events in (("logs", 21_000), ("readings", 410_000), ("system", 11_500)):
+        last = events + chance.randrange(events // 10)
+        missing = {(GAP, "readings"): 400, (FULL, "logs"): 2_000}.get((at, lane), 0)
+        declared = missing if at == FULL else 0
+        rows.append(
+            {
+                "gateway": name,
+                "epoch": "01JD0000000000000000000000",
+                "lane": lane,
+                "state": "open",
+                "since": ago(9.5) if at == SILENT else ago(0.02),
+                "first_seq": 1,
+                "last_seq": last,
+                "expected": last,
+                "received": last - missing,
+                "missing": missing,
+                "declared": declared,
+                "unexplained": missing - declared,
+                "duplicates": 0,
+                "repeated_segments": 3 if at == OUT else 0,
+                "forks": 1 if (at, lane) == (FORK, "readings") else 0,
+                "chain_breaks": 0,
+            }
+        )
+    return rows
+
+
+def delivery(name: str, at: int, chance: random.Random) -> list[Row]:
+    slow = 20 if at == STUCK else 1
+    p50 = (8 + chance.randrange(6)) * slow
+    figures = {"p50_ms": p50, "p95_ms": p50 * 4, "p99_ms": p50 * 11, "max_ms": p50 * 160}
+    return [
+        {"gateway": name, "qos": 0, "events": 90_000}
+        | dict.fromkeys(figures, 0)
+        | {"max_ms": 2 * slow},
+        {"gateway": name, "qos": 2, "events": 320_000} | figures,
+    ]
+
+
+def lag(name: str, at: int, chance: random.Random) -> list[Row]:
+    p50 = 150.0 + chance.randrange(20)
+    late = 12 if at == OUT else 1
+    told = {"p50_s": p50, "p95_s": p50 * 2, "p99_s": p50 * 2 * late, "max_s": p50 * 3 * late}
+    return [{"gateway": name, "clock": True, "events": 430_000} | told]
+
+
+def notices(name: str, at: int) -> list[Row]:
+    if at != STUCK:
+        return []
+    told = {"gateway": name, "since": ago(60), "until": ago(3)}
+    return [
+        told | {"kind": "limit", "name": "rate", "times": 1_240},
+        told | {"kind": "message", "name": "dead", "times": 3},
+    ]
+
+
+def queues(name: str, at: int) -> list[Row]:
+    stuck = at == STUCK
+    return [
+        {
+            "gateway": name,
+            "queue": queue,
+            "state": "stuck" if stuck and queue == "jobs/print" else "ok",
+            "since": ago(7) if stuck and queue == "jobs/print" else None,
+            "depth": depth * (9 if stuck else 1),
+            "depth_max": depth * 12,
+            "ready": depth * (9 if stuck else 1) - 2,
+            "locked": 1,
+            "delayed": 1,
+            "dead": 2 if stuck and queue == "jobs/print" else 0,
+            "oldest_s": 25_200.0 if stuck else 12.0,
+            "members": 0 if stuck else 2,
+            "delivered": 4_000 + at,
+            "redelivered": 12,
+            "timeouts": 10,
+            "dead_items": 2 if stuck else 0,
+            "purged": 0,
+            "unlocked": 0,
+            "requeued": 0,
+            "stuck": 1 if stuck else 0,
+            "recovered": 0,
+            "longest_stuck_s": 25_200.0 if stuck else None,
+            "last_told": ago(0.05),
+        }
+        for queue, depth in (("jobs/print", 8), ("$share:label:labels/+", 5))
+    ]
+
+
+def clock(name: str, at: int, chance: random.Random) -> Row:
+    odd = at == CLOCK
+    return {
+        "gateway": name,
+        "state": "unsynchronised" if odd else "ok",
+        "skew_s": 12.4 if odd else -0.4 - chance.random(),
+        "drift_ppm": 38.0 if odd else chance.uniform(-4, 4),
+        "gain_ppm": 36.5 if odd else chance.uniform(-4, 4),
+        "steps": 2 if odd else 0,
+        "odd_steps": 0,
+        "step_sum_s": 14.5 if odd else 0.0,
+        "step_max_s": -11.9 if odd else None,
+        "last_step": ago(50) if odd else None,
+        "synchronised": not odd,
+        "unsynchronised_share": 0.31 if odd else 0.0,
+        "unsynchronised_s": 187_000.0 if odd else 0.0,
+        "worst_day_s": 61_000.0 if odd else 0.0,
+    }
+
+
+def growth(name: str, at: int, chance: random.Random) -> Row:
+    soon = at == FULL
+    used, cap = (3_700 if soon else 610 + chance.randrange(300)) * _MIB, 4_096 * _MIB
+    trend = (44.0 if soon else chance.uniform(4, 12)) * _MIB
+    low, high = trend * 0.8, trend * 1.25
+    return {
+        "gateway": name,
+        "state": "soon" if soon else "ok",
+        "days": DAYS,
+        "shipped_day": 3.1 * _MIB + chance.randrange(_MIB),
+        "events_day": 62_000.0,
+        "disk_used": used,
+        "trend_day": trend,
+        "trend_low": low,
+        "trend_high": high,
+        "cap": cap,
+        "cap_from": "gateway",
+        "days_left": (cap - used) / trend,
+        "days_low": (cap - used) / high,
+        "days_high": (cap - used) / low,
+        "evicted": 2_000 if soon else 0,
+        "last_evicted": ago(30) if soon else None,
+    }
+
+
+def stretches(name: str, at: int) -> list[Row]:
+    cuts = [(24 * DAYS, "running")]
+    if at == OUT:
+        cuts += [(100, "outage"), (92, "running"), (40, "outage"), (36, "running")]
+    if at == GAP:
+        cuts += [(70, "unknown"), (66, "running")]
+    if at == FLAT:
+        cuts += [(30, "stopped"), (24, "running")]
+    ends = [begin for begin, _ in cuts[1:]] + [9.5 if at == SILENT else 0]
+    return [
+        {
+            "gateway": name,
+            "begin": ago(begin).timestamp(),
+            "end": ago(end).timestamp(),
+            "state": state,
+        }
+        for (begin, state), end in zip(cuts, ends, strict=True)
+    ]
+
+
+def activity(name: str, at: int, chance: random.Random) -> list[Row]:
+    first = int(ago(24 * DAYS).timestamp())
+    last = 24 * DAYS * 3600 // STEP_S - (2 if at == SILENT else 0)
+    return [
+        {
+            "gateway": name,
+            "begin": first + step * STEP_S,
+            "lane": lane,
+            "events": int(events * (0.8 + 0.3 * (step % 4 in (1, 2)) + 0.1 * chance.random())),
+        }
+        for step in range(last)
+        for lane, events in (("readings", 14_500), ("logs", 2_200), ("system", 410))
+    ]
+
+
+def depths(name: str, at: int, chance: random.Random) -> list[Row]:
+    return [
+        {
+            "gateway": name,
+            "queue": queue,
+            "at": ago(hours).timestamp(),
+            "depth": most // 3
+            + chance.randrange(most)
+            + (most * (8 - hours) if at == STUCK and hours < 8 else 0),
+        }
+        for queue, most in (("jobs/print", 9), ("$share:label:labels/+", 6))
+        for hours in range(48, 0, -2)
+    ]
+
+
+def offsets(name: str, at: int, chance: random.Random) -> list[Row]:
+    slope = 3.1 / 24 if at == CLOCK else 0.0
+    return [
+        {
+            "gateway": name,
+            "at": ago(hours).timestamp(),
+            "skew_s": slope * ((24 * DAYS - hours) % 96) - 0.3 - 0.4 * chance.random(),
+        }
+        for hours in range(24 * DAYS, 0, -6)
+    ]

@@ -1,0 +1,179 @@
+"""The plots: repeatable, in the page's colours, told in words too, and sound whatever they show."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sync.central.rendering import plots_compare as compare
+from sync.central.rendering import plots_series as series
+from sync.central.rendering.drawing import shortened
+from sync.central.rendering.plots_time import activity_plot, running_plot
+from tests.helpers.sample_findings import sample
+from tests.helpers.sound_findings import BEGIN, DELIVERY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FLEET = sample(8)
+NOW = FLEET.as_of.timestamp()
+
+PLOTS: dict[str, Callable[[], str]] = {
+    "running": lambda: running_plot(FLEET.stretches),
+    "activity": lambda: activity_plot(FLEET.activity, FLEET.step_s),
+    "latency": lambda: compare.latency_plot(FLEET.delivery),
+    "lag": lambda: compare.lag_plot(FLEET.lag),
+    "queues": lambda: compare.queues_plot(FLEET.queues),
+    "silence": lambda: compare.silence_plot(FLEET.sensors),
+    "skew": lambda: compare.skew_plot(FLEET.clocks),
+    "drift": lambda: compare.drift_plot(FLEET.clocks),
+    "versions": lambda: compare.versions_plot(FLEET.versions),
+    "forecast": lambda: compare.forecast_plot(FLEET.growth),
+    "depth": lambda: series.depth_plot(FLEET.queue_depths),
+    "growth": lambda: series.growth_plot(FLEET.growth[0], NOW),
+    "offset": lambda: series.offset_plot(FLEET.clock_offsets[:20]),
+    "small": lambda: series.sparkline(FLEET.sensor_series[:40], "small-1", "a sensor"),
+}
+
+
+@pytest.mark.parametrize("draw", PLOTS.values(), ids=PLOTS)
+def test_a_plot_is_repeatable_told_in_words_and_has_the_colours_of_the_page(
+    draw: Callable[[], str],
+) -> None:
+    svg = draw()
+    assert svg == draw()
+    assert svg.startswith("<svg")
+    assert 'role="img"' in svg
+    found = re.search(r"<title id=[^>]*>(.+?)</title><desc id=[^>]*>(.+?)</desc>", svg)
+    assert found is not None
+    assert len(found[2]) > 10
+    assert "var(--" in svg or 'class="band"' in svg
+    assert re.findall(r"#0[1-3]0[1-3]0[1-9]", svg) == []
+    assert re.search(r"20\d\d-\d\d-\d\dT", svg) is None
+    ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago
+    ids = re.findall(r' id="([^"]+)"', svg)
+    assert len(set(ids)) == len(ids)
+    assert set(re.findall(r"#([\w-]+)", " ".join(re.findall(r'href="[^"]+|url\([^)]+', svg)))) <= {
+        *ids
+    }
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    assert running_plot([]) == activity_plot([], 1) == series.depth_plot([]) == ""
+    assert compare.latency_plot([DELIVERY | {"qos": 1}]) == compare.lag_plot([]) == ""
+    assert compare.latency_plot([DELIVERY | {"p99_ms": None}]) == ""
+    assert compare.queues_plot([]) == compare.silence_plot([]) == compare.versions_plot([]) == ""
+    assert compare.skew_plot([]) == compare.drift_plot([]) == compare.forecast_plot([]) == ""
+    assert series.offset_plot(FLEET.clock_offsets[:1]) == ""
+    assert series.sparkline(FLEET.sensor_series[:1], "small-1", "a sensor") == ""
+    unknown = FLEET.growth[0] | {"trend_day": None}
+    assert series.growth_plot(unknown, NOW) == ""
+
+
+def test_a_forecast_without_a_cap_says_so() -> None:
+    told = series.growth_plot(FLEET.growth[0] | {"cap": None, "days_left": None}, NOW)
+    assert "no cap is known" in told
+
+
+def test_readings_that_do_not_change_are_a_line_in_the_middle() -> None:
+    row = FLEET.sensor_series[0] | {"mean": 4.0, "low": None, "high": None}
+    drawn = series.sparkline([row, row | {"at": row["at"] + 60}], "small-1", "flat")
+    assert 'd="M0.00,20.00 100.00,20.00"' in drawn
+
+
+HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; \u202e'
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda name: running_plot(
+            [FLEET.stretches[0], FLEET.stretches[-1] | {"gateway": name, "state": "outage"}]
+        ),
+        lambda name: compare.latency_plot([DELIVERY | {"gateway": name}]),
+        lambda name: compare.queues_plot([FLEET.queues[0] | {"queue": name}]),
+        lambda name: compare.silence_plot([FLEET.sensors[0] | {"sensor": name}]),
+        lambda name: compare.versions_plot([FLEET.versions[0] | {"version": name}]),
+        lambda name: series.depth_plot([each | {"queue": name} for each in FLEET.queue_depths[:3]]),
+        lambda name: series.sparkline(FLEET.sensor_series[:9], "small-1", name),
+    ],
+)
+def test_a_name_from_outside_is_text_in_a_plot(draw: Callable[[str], str]) -> None:
+    svg = draw(HOSTILE)
+    tree = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago
+    kinds = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert not kinds & {"script", "foreignObject", "a", "image"}
+    assert not [name for each in tree.iter() for name in each.attrib if name.startswith("on")]
+    texts = [element.text or "" for element in tree.iter()]
+    short = shortened(HOSTILE)
+    assert any(HOSTILE in text or short in text or short[:8] in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("span", "tick", "days"),
+    [
+        (0.5, r"12:00:0\d", "2025-11-21, UTC"),
+        (45, r"12:00:\d\d", "2025-11-21, UTC"),
+        (3_600, r"12:\d\d", "2025-11-21, UTC"),
+        (20 * 3_600, r"11-22 \d\d:00", "2025-11-21 to 2025-11-22, UTC"),
+        (3 * 86_400, r"2025-11-23", "2025-11-21 to 2025-11-24, UTC"),
+        (30 * 86_400, r"2025-12-\d\d", "2025-11-21 to 2025-12-21, UTC"),
+        (40 * 365 * 86_400, r"20\d\d-\d\d-\d\d", "2025-06-28 to 2066-04-06, UTC"),
+    ],
+)
+def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days: str) -> None:
+    row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row]))
+    assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
+    ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
+    assert 2 <= len(ticks) == len(set(ticks)) <= 6
+    assert any(re.fullmatch(tick, text) for text in ticks)
+    assert len({len(text) for text in ticks}) == 1
+    assert days in texts
+
+
+def test_a_plot_of_many_gateways_shows_the_worst() -> None:
+    stretches = [
+        {"gateway": f"gw{at:03d}", "begin": BEGIN, "end": BEGIN + 100 + at, "state": state}
+        for at in range(60)
+        for state in ("outage" if at == 59 else "running",)
+    ]
+    svg = running_plot(stretches)
+    assert "gw059" in svg
+    assert "gw058" not in svg
+    assert "30 of 60 gateways; 59 of them without" in svg
+    assert "gw059 was out or unknown for longest: 2 min 39 s." in svg
+
+
+@pytest.mark.parametrize(
+    ("draw", "row", "named", "worse"),
+    [
+        (compare.latency_plot, DELIVERY, "gateway", "p99_ms"),
+        (compare.lag_plot, FLEET.lag[0], "gateway", "p99_s"),
+        (compare.queues_plot, FLEET.queues[0], "queue", "depth"),
+        (compare.silence_plot, FLEET.sensors[0], "sensor", "silence_s"),
+        (compare.skew_plot, FLEET.clocks[0], "gateway", "skew_s"),
+        (compare.versions_plot, FLEET.versions[0], "version", "current"),
+    ],
+)
+def test_a_plot_has_room_for_the_worst_alone(
+    draw: Callable[[list[dict[str, Any]]], str], row: dict[str, Any], named: str, worse: str
+) -> None:
+    svg = draw([row | {named: f"row-{at:02d}", worse: at} for at in range(40)])
+    assert "row-39" in svg
+    assert "row-01" not in svg
+
+
+def test_lag_of_clocks_that_are_ahead_is_drawn() -> None:
+    row = FLEET.lag[0] | {"p50_s": -3.0, "p95_s": -1.0, "p99_s": 0.0, "max_s": 2.0}
+    assert "<svg" in compare.lag_plot([row])
+
+
+def test_a_legend_begins_at_the_left() -> None:
+    svg = compare.latency_plot([DELIVERY | {"gateway": "a-gateway-with-a-long-name.example"}])
+    places = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
+    assert [float(place) < 60 for place in places] == [True]
+    assert shortened("a-gateway-with-a-long-name.example") in svg
