@@ -16,12 +16,12 @@ from sync.central.retention import old_archive, old_days, old_quarantine, retire
 from sync.central.sweep import Rubbish, find_rubbish, require_files, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from pyspark.sql import SparkSession
 
-    from sync.central.manifest import Commits
+    from sync.central.manifest import Commits, Manifest
     from sync.central.places import Places
     from sync.central.storage import File
 
@@ -92,11 +92,13 @@ def retain(
     keep: Keep,
     now: datetime,
     *,
+    summarise: Callable[[Sequence[Manifest]], object] = lambda manifests: None,
     dry_run: bool = False,
     wait_s: float = LEASE_WAIT_S,
 ) -> Retained:
     """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
 
+    `summarise` is called before events go, so that what reports are made of outlives them.
     Raises FileNotFoundError, before anything is changed, when a file is missing that the tables
     name.
     """
@@ -112,9 +114,11 @@ def retain(
             _old(old_quarantine, places, at, keep.quarantine),
             find_rubbish(places.tables, manifests, at),
         )
-        if old and old.days:
-            rows = dict.fromkeys(old.days, 0)
-            found.days.update(rows if dry_run else retire(spark, places.tables, commits, old, now))
+        if old and old.days and dry_run:
+            found.days.update(dict.fromkeys(old.days, 0))
+        elif old and old.days:
+            summarise(manifests)
+            found.days.update(retire(spark, places.tables, commits, old, now))
         if not dry_run:
             for file in (*found.archive, *found.quarantine):
                 places.segments.remove(file.path)

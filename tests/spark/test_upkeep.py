@@ -14,7 +14,7 @@ from sync.central.compaction import Compacted, Compaction
 from sync.central.errors import FleetError
 from sync.central.folders import segment_path
 from sync.central.ingest import run_ingest
-from sync.central.manifest import Commits, Counts, Manifest, live, retired
+from sync.central.manifest import Commits, Counts, Live, Manifest, live, retired
 from sync.central.places import Places
 from sync.central.retention import old_days
 from sync.central.sweep import ABANDONED_S, GRACE_S
@@ -47,6 +47,7 @@ class Tables:
         self.places = Places.of(fleet)
         self.commits = Commits(self.places.tables)
         self.lane = Lane()
+        self.summarised: list[Live] = []
 
     def batch(self, *starts: int) -> None:
         for start in starts:
@@ -74,7 +75,10 @@ class Tables:
     def retain(self, keep: Keep, days: float, *, dry_run: bool = False) -> upkeep.Retained:
         now = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
         return retain(
-            *(self.spark, self.places, self.commits, keep, now), dry_run=dry_run, wait_s=0
+            *(self.spark, self.places, self.commits, keep, now),
+            summarise=lambda manifests: self.summarised.append(live(manifests)),
+            dry_run=dry_run,
+            wait_s=0,
         )
 
     def parquet(self) -> set[str]:
@@ -173,7 +177,10 @@ def test_retention_takes_whole_days_and_keeps_the_ledger(
     would = tables.retain(keep, 31, dry_run=True)
     assert set(would.days) >= {FIRST, SECOND, "1970-01-01"}
     assert len(tables.rows()) == len(rows) + 6
+    assert tables.summarised == []
+    before = live(tables.commits.manifests())
     done = tables.retain(keep, 31)
+    assert tables.summarised == [before]
     assert (done.days[FIRST], done.days["1970-01-01"], sum(done.days.values())) == (6, 3, 15)
     assert retired(tables.commits.manifests()) == done.days
     assert (tables.rows(), tables.fates()) == ([], ["accepted"] * 5)

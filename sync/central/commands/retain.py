@@ -45,12 +45,15 @@ def command(
 ) -> None:
     """Take old days of events, old segments and old refused files away; what is not named stays.
 
-    Removes what attempts that were cut off have left, too. Waits at most 10 minutes for an ingest
+    Events are summarised for the reports before they go. Removes what attempts that were cut off
+    have left, too. Waits at most 10 minutes for an ingest
     that is at work.
     """
     from sync.central.hadoop import storage_at
     from sync.central.manifest import Commits
+    from sync.central.reports.gather import summaries_of
     from sync.central.session import spark_session, spark_told
+    from sync.central.summaries import summarise
     from sync.central.upkeep import Keep, retain
 
     named = Named(folder, landing, tables)
@@ -66,6 +69,7 @@ def command(
             Commits(places.tables),
             Keep(events, archive, quarantine),
             datetime.now(UTC),
+            summarise=lambda manifests: summarise(spark, places.tables, manifests, summaries_of()),
             dry_run=dry_run,
         )
     click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))
