@@ -18,7 +18,7 @@ import sys
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from edge import __version__, answering, config, lineage, shipping, timekeeping, upkeep
+from edge import __version__, answering, config, flash, lineage, shipping, timekeeping, upkeep
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.handlers import notices
 from edge.handlers.router import Router
@@ -31,6 +31,7 @@ from edge.rules import levels
 from edge.store import database, due, events, service
 from edge.store.commit import Bounds, Store
 from edge.store.events import NewEvent
+from edge.upkeep import Beats
 from edge.upstream import Facts, StoreBacklog
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
@@ -160,33 +161,35 @@ class App:
         tally = Tally()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
-        stack.push_async_callback(self._end, store, sealer, backlog, tally, clock.run)
+        meter = await flash.meter(store, settings.flash)
+        beats = Beats(store, tally, clock.run, limits, meter)
+        stack.push_async_callback(self._end, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
-        self._keep_time(stack, store, clock, start, tally)
+        self._keep_time(stack, beats, clock, start)
         places = await self._unless_stopped(front.start())
         if places is None:
             return
         await self._answer_operators(stack, clock, store, front.used)
-        self._drive(stack, upkeep.look_for_changes(store), "changes")
-        self._drive(stack, upkeep.tell_depths(store), "depths")
-        if settings.component is None:
-            domain = settings.gateway.domain
-            work = upkeep.look_after_certificates(self._folder, domain, clock, store, tally)
-            self._drive(stack, work, "certificates")
+        self._look_after(stack, clock, store, tally)
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
         sys.setswitchinterval(TURN)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 
-    def _keep_time(
-        self, stack: AsyncExitStack, store: Store, clock: Clock, start: Start, tally: Tally
-    ) -> None:
-        interval, limits = self._settings.uplink.heartbeat, self._settings.limits
-        beat = upkeep.heartbeats(store, interval, tally, clock.run, limits)
-        self._drive(stack, beat, "heartbeats")
-        for name, work in timekeeping.work(store, clock, start, interval):
+    def _keep_time(self, stack: AsyncExitStack, beats: Beats, clock: Clock, start: Start) -> None:
+        interval = self._settings.uplink.heartbeat
+        self._drive(stack, upkeep.heartbeats(beats, interval), "heartbeats")
+        for name, work in timekeeping.work(beats.store, clock, start, interval):
             self._drive(stack, work, name)
+
+    def _look_after(self, stack: AsyncExitStack, clock: Clock, store: Store, tally: Tally) -> None:
+        self._drive(stack, upkeep.look_for_changes(store), "changes")
+        self._drive(stack, upkeep.tell_depths(store), "depths")
+        if self._settings.component is None:
+            domain = self._settings.gateway.domain
+            work = upkeep.look_after_certificates(self._folder, domain, clock, store, tally)
+            self._drive(stack, work, "certificates")
 
     def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
         """Make what the outside sees; it connects itself to the store when it starts."""
@@ -281,15 +284,12 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(
-        self, store: Store, sealer: Sealer, backlog: StoreBacklog, tally: Tally, run: Run
-    ) -> None:
+    async def _end(self, beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
         """Write the closing event, seal it, and ship it if the centre is there just now."""
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            event = NewEvent("system", name=upkeep.STOP)
-            await upkeep.record(store, tally, event, run, self._settings.limits)
+            await upkeep.record(beats, NewEvent("system", name=upkeep.STOP))
             await sealer.flush()
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):

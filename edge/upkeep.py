@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
-from edge.store import certificates, events, meta, queue_depths, refusals, service
+from edge.store import certificates, events, meta, queue_depths, refusals, service, wear
 from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from edge.flash import Meter
     from edge.limits import Limits
     from edge.net.tally import Tally
     from edge.rules.clock import Now, Run
@@ -60,13 +61,24 @@ def _figure(limits: Limits, rule: str) -> int | None:
     return None if figure is None else round(figure)
 
 
-async def record(store: Store, tally: Tally, event: NewEvent, run: Run, limits: Limits) -> None:
+class Beats(NamedTuple):
+    """What heartbeats and the closing event tell of: the refusals that nobody else tells, the
+    service seconds of this run, and what was written to the card."""
+
+    store: Store
+    tally: Tally
+    run: Run
+    limits: Limits
+    meter: Meter
+
+
+async def record(beats: Beats, event: NewEvent) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 
-    Those are the service seconds and what was refused without a unit of work; with the closing
-    event, also what is still counted of refusals. Raises `StoreError`.
+    With the closing event, also what is still counted of refusals is told. Raises `StoreError`.
     """
-    counts, sources = tally.take(), tally.take_sources()
+    store, tally, run, limits, meter = beats
+    counts, sources, written = tally.take(), tally.take_sources(), meter.look()
     window, most = limits.refusal_window, limits.refusal_sources
 
     def unit(tx: Transaction) -> None:
@@ -79,21 +91,23 @@ async def record(store: Store, tally: Tally, event: NewEvent, run: Run, limits: 
             events.append(tx, events.SYSTEM, refused)
         events.append(tx, events.SYSTEM, event)
         service.keep(tx, run, clean=event.name == STOP)
+        wear.add(tx, written, limits.database_bytes)
 
     try:
         await store.run(unit)
     except BaseException:
         tally.put_back(counts, sources)
         raise
+    meter.told(written)
 
 
-async def heartbeats(store: Store, interval: float, tally: Tally, run: Run, limits: Limits) -> None:
+async def heartbeats(beats: Beats, interval: float) -> None:
     """Write a heartbeat every `interval` seconds."""
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
     while True:
         await asyncio.sleep(interval)
         with suppress(StoreError):  # a full disk: the next one may be written
-            await record(store, tally, event, run, limits)
+            await record(beats, event)
 
 
 async def look_for_changes(store: Store) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 from edge.store import database
+from edge.store.company import GROUP, GROUP_BYTES, Company
 from edge.store.database import Send, Transaction
 from edge.store.space import Keeper
 from edge.store.thread import DatabaseThread
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GROUP: Final = 512
-"""Units in one transaction: larger groups gain nothing and keep the answers waiting."""
-
-GROUP_BYTES: Final = 256 * 1024
-"""The bytes of those: a few large messages take as long as many small ones."""
-
 SENT_BYTES: Final = 1024 * 1024
 """Bytes of what units have for sessions, from which on the next ones wait for another group: one
 presence of an account with many contacts becomes hundreds, and all are memory until they are
@@ -41,12 +36,6 @@ handed over."""
 
 SEND_COST: Final = 128
 """Bytes that one of these costs beside its own."""
-
-SLOW_COMMIT: Final = 0.002
-"""Seconds of a commit from which it pays to wait for company (an SD card, not an SSD)."""
-
-COMPANY_SHARE: Final = 0.1
-"""The wait for company, as a part of the measured time of a commit."""
 
 TIDY: Final = 5.0
 """Seconds between two looks at what could be given back (`space`)."""
@@ -76,7 +65,10 @@ class _Waiting(NamedTuple):
 
 
 class Store:
-    """The database of a running gateway: one writer, one reader."""
+    """The database of a running gateway: one writer, one reader.
+
+    `commits` and `writes` count transactions since the start: all, and those that changed rows.
+    """
 
     def __init__(
         self,
@@ -100,8 +92,9 @@ class Store:
         self._known: dict[str, Any] = {}
         self._version = -1
         self._changed = False
-        self._commit_time = 0.0
+        self.company = Company(self._enough)
         self.commits = 0
+        self.writes = 0
         self.on_room: Callable[[], None] = lambda: None
         self.on_flush: Callable[[], None] = lambda: None
         self.on_due: Callable[[float], None] = lambda _due: None
@@ -155,6 +148,8 @@ class Store:
         self._size += size
         self._was_full = self._was_full or self.full
         self._wake.set()
+        if self.company.window and self._enough():
+            self.company.suffices()
 
     async def run(self, unit: Callable[[Transaction], T]) -> T:
         """Run one unit and return what it returned; raises `StoreError`.
@@ -187,6 +182,7 @@ class Store:
     async def close(self) -> None:
         """Commit what waits, then close."""
         self._closing = True
+        self.company.suffices()
         self._wake.set()
         await self._task
         await self._reader.close()
@@ -197,7 +193,7 @@ class Store:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await asyncio.sleep(self._company())
+                await self.company.gather()
                 await self._commit_group()
                 await self._tidy()
 
@@ -208,10 +204,9 @@ class Store:
             self._tidied = now
             await self._writer.call(self._keeper.tidy, self._writer.raw)
 
-    def _company(self) -> float:
-        """Return for how long a group waits for company: one round of the loop, on a fast disk."""
-        slow = self._commit_time > SLOW_COMMIT
-        return self._commit_time * COMPANY_SHARE if slow else 0.0
+    def _enough(self) -> bool:
+        waiting, size = self.waiting
+        return self._closing or self.full or waiting >= GROUP or size >= GROUP_BYTES
 
     async def _commit_group(self) -> None:
         waiting = self._waiting
@@ -289,6 +284,7 @@ class Store:
         self, units: list[Callable[[Transaction], Any]]
     ) -> tuple[list[Any], float | None]:
         connection = self._writer.raw
+        changes = connection.total_changes
         tx = Transaction(connection, self._clock(), self._known)
         tx.before_commit(self.at_end)
         try:
@@ -304,8 +300,9 @@ class Store:
                 outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
             before = time.perf_counter()
             connection.execute("COMMIT")
-            self._commit_time += (time.perf_counter() - before - self._commit_time) / 8
+            self.company.took(time.perf_counter() - before)
             self.commits += 1
+            self.writes += connection.total_changes > changes
         except BaseException as error:
             self._known.clear()
             if connection.in_transaction:  # a full disk has rolled back already

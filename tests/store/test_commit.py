@@ -8,9 +8,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.rules.space import WAL_SHARE
-from edge.store import accounts, commit, database, meta, sessions
+from edge.store import accounts, commit, company, database, meta, sessions
 from edge.store.commit import Bounds, Store
 from edge.store.database import Transaction
 from edge.store.thread import DatabaseThread
@@ -187,7 +189,7 @@ async def test_a_commit_is_told_to_those_who_watch_the_log(path: Path) -> None:
 async def test_on_a_slow_disk_a_group_waits_for_company(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "SLOW_COMMIT", 0.0)
+    monkeypatch.setattr(company, "SLOW_COMMIT", 0.0)
     async with opened(path) as store:
         await store.run(write("first"))  # from now on every commit counts as slow
         before = store.commits
@@ -196,6 +198,74 @@ async def test_on_a_slow_disk_a_group_waits_for_company(
         second = asyncio.ensure_future(store.run(write("b")))
         assert [await first, await second] == ["a", "b"]
         assert store.commits == before + 1
+
+
+# A window between commits.
+
+NEVER = 3600.0
+
+
+async def test_a_window_keeps_commits_apart_and_the_first_waits_for_nobody(path: Path) -> None:
+    moments: list[float] = []
+
+    def unit(_tx: Transaction) -> None:
+        moments.append(time.monotonic())
+
+    async with opened(path) as store:
+        store.company.window = 0.05
+        for _ in range(3):
+            await store.run(unit)
+    assert all(after - before > 0.04 for before, after in pairwise(moments))
+
+
+async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
+    async with opened(path) as store:
+        store.company.window = 0.05
+        await store.run(write("first"))
+        before = store.commits
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(store.run(write("a")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            tasks.create_task(store.run(write("b")))
+        assert store.commits == before + 1
+
+
+@pytest.mark.parametrize("bound", ["GROUP", "GROUP_BYTES", "waiting"])
+async def test_a_full_group_waits_no_more(
+    path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (commit, company):
+        monkeypatch.setattr(module, "GROUP", 5 if bound == "GROUP" else 512)
+        monkeypatch.setattr(module, "GROUP_BYTES", 50 if bound == "GROUP_BYTES" else 2**20)
+    bounds = Bounds(5 if bound == "waiting" else 512, 2**20)
+    async with opened(path, bounds=bounds) as store:
+        await store.run(write("first"))
+        store.company.window = NEVER
+        await store.run(write("second"))
+        answers = Answers(path, 5)
+        for number in range(5):
+            assert answers.outcomes == []
+            store.submit(write(f"k{number}"), answers, 10)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.wait_for(answers.all.wait(), 30)
+
+
+async def test_the_end_waits_for_nobody(path: Path) -> None:
+    async with opened(path) as store:
+        store.company.window = NEVER
+        await store.run(write("first"))
+        last = asyncio.ensure_future(store.run(write("last")))
+        await asyncio.sleep(0)
+    assert await last == "last"
+
+
+async def test_transactions_that_wrote_are_counted_apart(path: Path) -> None:
+    async with opened(path) as store:
+        await store.run(write("a"))
+        await store.run(lambda _tx: None)
+        assert (store.commits, store.writes) == (2, 1)
 
 
 # A unit that fails.

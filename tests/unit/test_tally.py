@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edge import upkeep
+from edge import flash, upkeep
 from edge.errors import StoreError
 from edge.limits import Limits
 from edge.net import tally
 from edge.net.tally import Tally
+from edge.options import Flash
 from edge.rules.clock import Run
 from edge.store import refusals
 from edge.store.commit import Store
@@ -23,7 +24,9 @@ RUN = Run("boot-1", 0.0)
 
 
 async def beat(store: Store, counted: Tally, name: str = "heartbeat") -> None:
-    await upkeep.record(store, counted, NewEvent("system", name=name), RUN, LIMITS)
+    meter = await flash.meter(store, Flash())
+    beats = upkeep.Beats(store, counted, RUN, LIMITS, meter)
+    await upkeep.record(beats, NewEvent("system", name=name))
 
 
 async def told(store: Store) -> list[tuple[str | None, str | None, float | None]]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from edge import timekeeping, upkeep
+from edge import flash, timekeeping, upkeep
 from edge.limits import Limits
 from edge.net.clock import Clock
 from edge.net.tally import Tally
+from edge.options import Flash
 from edge.rules.clock import Known, Saved, Start, Trusted, begin
 from edge.store import database, service
 from edge.store.commit import Store
@@ -81,8 +82,9 @@ async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
         for name, clean in (("heartbeat", False), (upkeep.STOP, True)):
-            event = NewEvent("system", name=name)
-            await upkeep.record(kept.store, Tally(), event, kept.clock.run, Limits())
+            meter = await flash.meter(kept.store, Flash())
+            beats = upkeep.Beats(kept.store, Tally(), kept.clock.run, Limits(), meter)
+            await upkeep.record(beats, NewEvent("system", name=name))
             assert kept.saved().clean == clean
             assert kept.saved().service == 60.0
             assert kept.saved().trusted is not None

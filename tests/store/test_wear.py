@@ -1,0 +1,79 @@
+"""What was written by day: kept for more than a year, told once a day, whatever the clock does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edge.store import wear
+from edge.store.certificates import DAY_MS
+from edge.store.wear import Day, Written
+from tests.helpers.store import WALL, Gateway, new_database
+
+CAP = 1_000_000
+ONE = Written(60.0, 4096 * 3, 2, 1)
+TODAY = (WALL + 1_000_000) // DAY_MS
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    yield made
+    made.close()
+
+
+def add(gateway: Gateway, days: int = 0) -> None:
+    """Count something on a day after today."""
+    gateway.clock.wall_offset = days * DAY_MS
+    gateway.tx(lambda tx: wear.add(tx, ONE, CAP))
+
+
+def told(gateway: Gateway) -> list[tuple[str, float | None]]:
+    return [(row.tags["day"], row.value) for row in gateway.events("system", "wear")]
+
+
+def test_what_is_written_on_a_day_adds_up(gateway: Gateway) -> None:
+    for _ in range(3):
+        add(gateway)
+    assert gateway.tx(partial(wear.last, days=9)) == [Day(TODAY, 180.0, 36_864, 6, 3)]
+    assert told(gateway) == []
+
+
+def test_a_day_that_is_over_is_told_once(gateway: Gateway) -> None:
+    for day in (0, 0, 1, 1, 2):
+        add(gateway, day)
+    assert told(gateway) == [("2025-10-09", 24_576.0), ("2025-10-10", 24_576.0)]
+    (first, _) = gateway.events("system", "wear")
+    assert (first.kind, first.unit) == ("system", "B")
+    assert first.tags == {
+        "day": "2025-10-09", "seconds": "120", "pages": "4", "commits": "2", "cap": "1000000",
+    }  # fmt: skip
+
+
+def test_days_without_anything_are_not_told(gateway: Gateway) -> None:
+    add(gateway)
+    add(gateway, 5)
+    assert told(gateway) == [("2025-10-09", 12_288.0)]
+
+
+def test_a_clock_that_is_set_back_tells_nothing_twice_and_silences_nothing(
+    gateway: Gateway,
+) -> None:
+    for day in (0, 1, 4000, 1):
+        add(gateway, day)
+    assert [day for day, _ in told(gateway)] == ["2025-10-09", "2025-10-10"]
+    add(gateway, 2)
+    assert [day for day, _ in told(gateway)] == ["2025-10-09", "2025-10-10", "2025-10-10"], (
+        "more was written on that day since"
+    )
+
+
+def test_so_many_days_are_kept(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wear, "DAYS", 3)
+    for day in range(6):
+        add(gateway, day)
+    kept = gateway.tx(partial(wear.last, days=9))
+    assert [row.day - TODAY for row in kept] == [5, 4, 3]

@@ -1,0 +1,95 @@
+"""What the gateway writes is measured, and commits wait where it is too much."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from edge import flash
+from edge.flash import Counted, Meter
+from edge.options import Flash
+from edge.rules import window
+from edge.store import meta
+from edge.store.commit import Store
+from edge.store.wear import Written
+from tests.helpers.store import new_database, opened
+
+BUDGET = 86_400_000
+OPTIONS = Flash(bytes_per_day=BUDGET, commit_wait=0.04)
+
+
+class Kernel:
+    """What the kernel counts, and its clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.counted = Counted(1000, 1000)
+        self.now = 50.0
+
+    def write(self, seconds: float, written: int, given: int = 0) -> None:
+        self.now += seconds
+        before = self.counted
+        self.counted = Counted(before.written + written, before.given + given)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(new_database(tmp_path)) as made:
+        yield made
+
+
+def made(store: Store, kernel: Kernel) -> Meter:
+    return Meter(store, OPTIONS, lambda: kernel.counted, lambda: kernel.now)
+
+
+async def test_what_was_written_is_told_once_and_not_lost_if_it_was_not_kept(store: Store) -> None:
+    kernel = Kernel()
+    meter = made(store, kernel)
+    kernel.write(60, 8192, 5000)
+    await store.run(lambda tx: meta.write(tx, "k", 1.0))
+    assert meter.look() == Written(60.0, 8192, 1, 1)
+    kernel.write(60, 4096, 3500)
+    found = meter.look()
+    assert found == Written(120.0, 12_288, 2, 1), "the first was not kept"
+    meter.told(found)
+    assert meter.look() == Written(0.0, 0, 0, 0)
+    kernel.write(60, 0, 4096 - 308)
+    assert meter.look().pages == 1, "parts of pages add up"
+
+
+async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> None:
+    kernel = Kernel()
+    meter = made(store, kernel)
+
+    def hours(count: int, rate: int) -> float:
+        for _ in range(60 * count):
+            kernel.write(60, rate * 60)
+            meter.told(meter.look())
+        return store.company.window
+
+    assert hours(10, 1000) == 0, "the budget is 1,000 bytes a second"
+    assert 0 < hours(1, 2000) < 0.04
+    assert hours(20, 3000) == 0.04
+    assert hours(20, 500) == 0
+
+
+async def test_the_average_is_of_the_last_hour(store: Store) -> None:
+    kernel = Kernel()
+    meter = made(store, kernel)
+    kernel.write(window.HOUR, 3_600_000)
+    meter.told(meter.look())
+    assert meter.average == pytest.approx(1000 * (1 - 1 / 2.718281828))
+    meter.told(meter.look())
+
+
+async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
+    meter = await flash.meter(store, OPTIONS)
+    await store.run(lambda tx: meta.write(tx, "k", b"x" * 100_000))
+    found = meter.look()
+    assert found.pages >= 25, "a frame of the WAL for each page"
+    assert found.commits == 1
+
+
+def test_where_the_kernel_does_not_count_it_is_nothing() -> None:
+    assert flash.counted(0).given == 0
