@@ -15,6 +15,7 @@ from sync.central.reports import (
     clocks,
     completeness,
     delivery,
+    drawn,
     duplicates,
     growth,
     lag,
@@ -60,6 +61,13 @@ REPORTS: Final[tuple[Report, ...]] = (
     quarantine.REPORT,
 )
 """All reports, each the rows of one field of `Findings`. What they ask for is kept by day."""
+
+DRAWN: Final[dict[str, tuple[Report, ...]]] = {
+    "queues": (drawn.QUEUE_DEPTHS,),
+    "anomalies": (drawn.SENSOR_SERIES,),
+    "clocks": (drawn.CLOCK_OFFSETS,),
+}
+"""What is drawn beside a report and has no table, by the report's name; made of its summaries."""
 
 AT_ONCE: Final = 4
 """Reports that are computed at once: most are small, and much of what they take is planning."""
@@ -121,7 +129,8 @@ def gather(given: Given, reports: Iterable[Report] = REPORTS) -> Findings:
     daily = given.daily(volume.DAILY)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         step = pool.submit(volume.step_of, daily)
-        made = {each.name: pool.submit(_rows, each, given) for each in reports}
+        tables = [table for each in reports for table in (each, *DRAWN.get(each.name, ()))]
+        made = {each.name: pool.submit(_rows, each, given) for each in tables}
         refused = pool.submit(_refused, given)
         accepted = pool.submit(_accepted, given)
         activity = pool.submit(rows_of, volume.activity(daily, step.result()))
