@@ -24,6 +24,7 @@ from benchmarks import (
     reconnect,
     relay,
     report,
+    wear,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "bare": ratio.measure,
     "memory": memory.measure,
     "reconnect": reconnect.measure,
+    "wear": wear.measure,
 }
 
 

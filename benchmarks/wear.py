@@ -1,0 +1,128 @@
+"""Bytes written to the card per assured exchange, when commits wait for each other and when not.
+
+The units of work are those that the gateway's handlers make; senders are tasks in this process that
+exchange at a steady rate, out of step. What is written is what the kernel counts for this process,
+checkpoints included, by `edge.flash`, as the gateway counts it. The two ways take turns on one
+database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
+from benchmarks.server import prepare
+from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
+from edge import flash
+from edge.net.clock import Clock
+from edge.options import Flash
+from edge.store import database
+from edge.store.commit import Bounds, Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SENDERS: Final = 50
+
+RATE: Final = 5.0
+"""Exchanges a second of each."""
+
+ROUNDS: Final = 3
+
+WINDOW: Final = Flash().commit_wait
+
+AIM: Final = 0.5
+"""The share of the bytes that is to be left with the window."""
+
+
+class Run(NamedTuple):
+    """Of an exchange: bytes written, pages of the database, commits; and its median seconds."""
+
+    written: float
+    pages: float
+    commits: float
+    seconds: float
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure both ways, in turn."""
+    folder = settings.folder / "wear"
+    prepare(folder, SENDERS)
+    runs = asyncio.run(_both(folder, settings))
+    ratios = [after.written / before.written for before, after in runs if before.written]
+    ratio = statistics.median(ratios) if ratios else 1.0
+    blocks = (
+        f"{SENDERS} senders with {RATE:g} assured exchanges a second each, in one process: the real"
+        " units of work (hold; release and event), answered after their commit. Written is what"
+        " the kernel counts for the process, pages are what the database's thread gave to write,"
+        f" by {database.PAGE_BYTES}. The median of {ROUNDS} rounds, the two ways in turn.",
+        table(
+            ("commits wait", "bytes an exchange", "pages", "commits", "ms an exchange"),
+            [
+                _row("not at all", [before for before, _ in runs]),
+                _row(f"{WINDOW * 1000:g} ms", [after for _, after in runs]),
+            ],
+        ),
+        "What the card's controller writes beyond that is not known. An exchange has two units"
+        " that follow each other, and each waits.",
+    )
+    goal = Goal(
+        f"with the wait, {ratio:.2f} of the bytes are written (to reach: {AIM:g} at most)",
+        ratio <= AIM,
+    )
+    return Topic("wear", "Flash wear", blocks, [goal])
+
+
+def _row(name: str, runs: list[Run]) -> tuple[object, ...]:
+    written, pages, commits, seconds = (statistics.median(each) for each in zip(*runs, strict=True))
+    return name, number(written), number(pages), number(commits), milliseconds(seconds)
+
+
+async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
+    bounds = Bounds(LIMITS.waiting_units, LIMITS.waiting_bytes)
+    store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
+    thread = await store.run(lambda _tx: threading.get_native_id())
+    subjects = [Subject(number) for number in range(SENDERS)]
+    for subject in subjects:
+        await store.run(subject.appear)
+    senders = [[subject.units() for _ in range(MESSAGES)] for subject in subjects]
+    runs = []
+    for _ in range(ROUNDS):
+        pair = []
+        for window in (0.0, WINDOW):
+            store.company.window = window
+            pair.append(await _run(store, thread, senders, settings))
+        runs.append((pair[0], pair[1]))
+    await store.close()
+    return runs
+
+
+async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
+    """Let all senders exchange for a time."""
+    count = round(settings.choose(30, 1) * RATE)
+    before, commits = flash.counted(thread), store.writes
+    times: list[float] = []
+
+    async def send(index: int, messages: list[Exchange]) -> None:
+        begin = time.perf_counter() + index / SENDERS / RATE
+        for done in range(count):
+            due = begin + done / RATE
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            began = time.perf_counter()
+            for unit in messages[done % MESSAGES]:
+                if b"type='result'" not in await store.run(unit):
+                    raise RuntimeError("an exchange failed")
+            times.append(time.perf_counter() - began)
+
+    await asyncio.gather(*(send(index, messages) for index, messages in enumerate(senders)))
+    after, exchanges = flash.counted(thread), count * len(senders)
+    return Run(
+        (after.written - before.written) / exchanges,
+        (after.given - before.given) / database.PAGE_BYTES / exchanges,
+        (store.writes - commits) / exchanges,
+        statistics.median(times),
+    )
