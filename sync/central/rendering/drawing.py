@@ -27,22 +27,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-WIDTH: Final = 5.6
-"""Inches, of 72 points: 403 points can be read on a phone, and half a desktop is filled by them."""
+WIDTH: Final = 4.7
+"""Inches, of 72 points: a phone shows 338 points nearly as they are, a desktop larger."""
 
 ROW: Final = 0.23
 """Inches that a gateway, a sensor or a queue takes where each has a row of its own."""
 
+_PAIR: Final = 14
+"""Letters of each of two names that make one label."""
+
 _LETTER: Final = 0.078
 """Inches that a letter takes at most, in the middle of a word."""
 
-_FIGURES: Final = 7
+_FIGURES: Final = 9
 """Letters that there is room for at the left of a plot without names: figures and their unit."""
 
 _LEGEND: Final = 0.2
 """Inches that a line of a legend takes."""
 
-NAME: Final = 24
+NAME: Final = 20
 """Characters of a name that a plot has room for; the table behind it has all of it."""
 
 INK, SOFT, LINE, CARD = "#010101", "#010102", "#010103", "#010104"
@@ -77,8 +80,8 @@ _STEPS_S: Final = (
 )
 """Seconds between two ticks of an axis of time."""
 
-_TICKS: Final = 5
-"""Ticks that an axis of time has room for, each with a date or a time."""
+_YEAR_S: Final = 300 * 86_400
+"""Seconds from which on a day is written with its year: below, the line under the axis has it."""
 
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -145,7 +148,7 @@ def shortened(name: str, most: int = NAME) -> str:
 
 def paired(gateway: str, name: str) -> str:
     """Name what is at a gateway, both parts short enough for the label of a row."""
-    return f"{shortened(gateway, NAME * 2 // 3)} {shortened(name, NAME * 2 // 3)}"
+    return f"{shortened(gateway, _PAIR)} {shortened(name, _PAIR)}"
 
 
 def place(seconds: float) -> float:
@@ -164,20 +167,22 @@ def figures(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: words.figure(value)))
 
 
-def times(axes: Axes) -> None:
-    """Label the axis so that each tick can be read alone, and tell the days below."""
+def times(axes: Axes, ticks: int = 4) -> None:
+    """Label the axis with `ticks` times, at most, and tell its days in full below."""
     axes.margins(x=0.01)
     left, right = (at * 86_400 for at in axes.get_xlim())
     right = max(right, left + _LEAST_S)
     axes.set_xlim(place(left), place(right))
-    step = next((step for step in _STEPS_S if (right - left) / step < _TICKS), _STEPS_S[-1])
-    ticks = [at * step for at in range(ceil(left / step), floor(right / step) + 1)]
+    step = next((step for step in _STEPS_S if (right - left) / step < ticks), _STEPS_S[-1])
+    marked = [at * step for at in range(ceil(left / step), floor(right / step) + 1)]
     first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (left, right))
-    form = "%Y-%m-%d" if step >= 86_400 else "%H:%M:%S" if step < 60 else "%H:%M"
-    if first != last and form == "%H:%M":
-        form = "%m-%d %H:%M"
-    labels = [datetime.fromtimestamp(at, UTC).strftime(form) for at in ticks]
-    axes.set_xticks([place(at) for at in ticks], labels)
+    form = "%H:%M:%S" if step < 60 else "%H:%M"
+    if first != last:
+        form = "%m-%d" if step >= 86_400 else "%m-%d %H:%M"
+    if right - left >= _YEAR_S:
+        form = "%Y-%m-%d"
+    labels = [datetime.fromtimestamp(at, UTC).strftime(form) for at in marked]
+    axes.set_xticks([place(at) for at in marked], labels)
     axes.set_xlabel(f"{first}, UTC" if first == last else f"{first} to {last}, UTC")
 
 

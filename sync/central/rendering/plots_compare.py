@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 ROWS: Final = 20
 """Rows that such a plot has room for on a phone."""
 
+HEARD: Final = 6
+"""Sensors that are drawn even where all of them were heard from not long ago."""
+
 _PERCENTILES: Final = ("p50", "p95", "p99", "max")
 _WAITING: Final = (
     ("ready", FIRST, ""),
@@ -125,7 +128,8 @@ def silence_plot(sensors: Rows, name: str = "silence") -> str:
     """Draw how long sensors have been silent, as times their limit; the longest come first."""
     known = [row for row in sensors if row["limit_s"] and row["silence_s"] is not None]
     times = {id(row): row["silence_s"] / row["limit_s"] for row in known}
-    chosen = sorted(known, key=lambda row: (-times[id(row)], _sensor(row)))[:ROWS]
+    order = sorted(known, key=lambda row: (-times[id(row)], _sensor(row)))[:ROWS]
+    chosen = [row for at, row in enumerate(order) if at < HEARD or times[id(row)] > 0.5]
     if not chosen:
         return ""
     alone = len({row["gateway"] for row in sensors}) == 1

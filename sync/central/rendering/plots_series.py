@@ -47,7 +47,7 @@ def depth_plot(depths: Rows, name: str = "queue-depth") -> str:
     if not chosen:
         return ""
     alone = len({gateway for _, gateway in most}) == 1
-    with drawn(1.7, legends=2) as (figure, axes):
+    with drawn(1.7, legends=2 if alone else QUEUES) as (figure, axes):
         handles = []
         for key, (colour, line, mark) in zip(chosen, SERIES, strict=False):
             told = sorted(
@@ -63,7 +63,7 @@ def depth_plot(depths: Rows, name: str = "queue-depth") -> str:
         axes.set_ylabel("items")
         counted(axes.yaxis)
         times(axes)
-        legend(figure, handles, columns=2)
+        legend(figure, handles, columns=2 if alone else 1)
         words_told = (
             f"{len(chosen)} of {words.plural(len(most), 'queue')}. Deepest: {chosen[0][0]} at "
             f"{chosen[0][1]}, {words.count(most[chosen[0]])} items."

@@ -62,7 +62,7 @@ def running_plot(stretches: Rows, name: str = "running") -> str:
         for at, gateway in enumerate(chosen):
             _states(axes, [row for row in stretches if row["gateway"] == gateway], at)
         rows_axis(axes, shown)
-        times(axes)
+        times(axes, ticks=3)
         legend(
             figure, [_patch(state, colour, hatch) for state, (colour, _, hatch) in _STATES.items()]
         )

@@ -1,0 +1,153 @@
+"""A headless Chromium that sees files of this machine and nothing else, for tests and pictures.
+
+Debian's packages `chromium` and `chromium-driver`, driven by selenium. Nothing is looked for in
+the network: both programs are named, every host name is refused, and the browser is told that it
+is offline.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROGRAMS: Final = ("chromium", "chromedriver")
+"""What has to be on the path: `make browser-packages` puts it there."""
+
+LOAD_S: Final = 20
+"""Seconds in which a page has to be there: it takes less than one."""
+
+PHONE: Final = (360, 740)
+DESKTOP: Final = (1280, 900)
+"""Width and height of a screen, in the pixels of CSS."""
+
+PAPER_PX: Final = 1032
+"""Width of a printed page in the pixels of CSS: A4 laid across, less the style's margins."""
+
+Scheme = Literal["light", "dark"]
+
+
+def missing() -> str:
+    """Say what keeps a browser from being started here; "" if nothing does."""
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    return f"there is no {' and no '.join(lacking)} (make browser-packages)" if lacking else ""
+
+
+class Browser:
+    """A browser with one window. What a page says on its console and asks for is collected."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self._driver = driver
+        self._screen: tuple[int, int] = DESKTOP
+
+    def look(
+        self,
+        page: Path,
+        screen: tuple[int, int] = DESKTOP,
+        scheme: Scheme = "light",
+        media: str = "screen",
+    ) -> None:
+        """Open a page as somebody with this screen and this colour scheme sees it."""
+        width, height = self._screen = screen
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1}
+        self._command("Emulation.setDeviceMetricsOverride", mobile=width < 600, **metrics)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._command("Emulation.setEmulatedMedia", media=media, features=[feature])
+        self._driver.get(page.as_uri())
+
+    def ask(self, script: str, *arguments: object) -> Any:
+        """Run a piece of JavaScript that returns something."""
+        return self._driver.execute_script(script, *arguments)
+
+    def follow(self, link: str) -> None:
+        """Click the first link of this text."""
+        self._driver.find_element(By.LINK_TEXT, link).click()
+
+    def heard(self) -> list[dict[str, str]]:
+        """Give the role and the name of all that a screen reader finds on the page."""
+        nodes = self._command("Accessibility.getFullAXTree")["nodes"]
+        return [
+            {key: str(node.get(key, {}).get("value", "")) for key in ("role", "name")}
+            for node in nodes
+            if not node["ignored"]
+        ]
+
+    def complaints(self) -> list[str]:
+        """Give all that was said on the console since the last time."""
+        return [str(entry["message"]) for entry in self._log("browser")]
+
+    def asked_for(self) -> list[str]:
+        """Give every address that pages of files asked for since the last time."""
+        entries = [json.loads(entry["message"]) for entry in self._log("performance")]
+        told = [entry["message"] for entry in entries]
+        sent = [each["params"] for each in told if each["method"] == "Network.requestWillBeSent"]
+        return [
+            str(each["request"]["url"]) for each in sent if each["documentURL"].startswith("file:")
+        ]
+
+    def pdf(self) -> bytes:
+        """Print the page as its style says, whatever it was looked at as before."""
+        self._command("Emulation.setEmulatedMedia", media="", features=[])
+        sheet = self._command("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
+        return base64.b64decode(sheet["data"])
+
+    def picture(self, top: int = 0) -> bytes:
+        """Take a picture (PNG) of a screenful of the page, from `top` pixels below its begin."""
+        width, height = self._screen
+        picture = self._command(
+            "Page.captureScreenshot",
+            format="png",
+            captureBeyondViewport=True,
+            clip={"x": 0, "y": top, "width": width, "height": height, "scale": 1},
+        )
+        return base64.b64decode(picture["data"])
+
+    def _log(self, name: str) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self._driver.get_log(name)  # type: ignore[no-untyped-call]
+        return entries
+
+    def _command(self, name: str, **parameters: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._driver.execute_cdp_cmd(name, parameters)
+        return answer
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator[Browser]:
+    """Start a browser with its profile in a folder of its own, and end it."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for argument in (
+        "--headless=new",
+        f"--user-data-dir={profile}",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--no-first-run",
+    ):
+        options.add_argument(argument)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # Chromium's refuses root, as which CI runs
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
+    try:
+        driver.set_page_load_timeout(LOAD_S)
+        driver.execute_cdp_cmd("Network.enable", {})
+        nothing = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", nothing)
+        yield Browser(driver)
+    finally:
+        driver.quit()

@@ -1,0 +1,85 @@
+"""Makes the pictures of the report in docs/images: the same fleet each time, as the tests see it.
+
+Run by `make screenshots`. Each picture has few colours, and so few bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from PIL import Image
+
+from sync.central.rendering.page import write_report
+from tests.browser.chromium import DESKTOP, PHONE, Scheme, chromium, missing
+from tests.helpers.sample_findings import sample
+
+if TYPE_CHECKING:
+    from tests.browser.chromium import Browser
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
+
+MOST_BYTES: Final = 200_000
+"""Bytes of a picture: they are in the repository, and pages with them are read over slow links."""
+
+COLOURS: Final = 128
+"""Colours of a picture: a page has a dozen, and the rest is the edges of letters."""
+
+GATEWAY: Final = "gateways/gw-005.example.html"
+
+
+class Picture(NamedTuple):
+    """What is shown of which page: from an element on, on which screen, in which colours."""
+
+    name: str
+    page: str
+    begin: str
+    screen: tuple[int, int]
+    scheme: Scheme
+
+
+PICTURES: Final = (
+    Picture("report-desktop-light", "index.html", "header", DESKTOP, "light"),
+    Picture("report-desktop-dark", "index.html", "#gateways", DESKTOP, "dark"),
+    Picture("report-phone-light", "index.html", "header", PHONE, "light"),
+    Picture("report-phone-dark", "index.html", "#gateways", PHONE, "dark"),
+    Picture("gateway-desktop-light", GATEWAY, "#facts", DESKTOP, "light"),
+    Picture("gateway-phone-dark", GATEWAY, "#queues", PHONE, "dark"),
+)
+
+
+def main() -> int:
+    """Make all pictures; exit status 1 where there is no browser."""
+    if missing():
+        sys.stderr.write(f"{missing()}\n")
+        return 1
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        report = write_report(sample(12), Path(folder) / "report").parent
+        with chromium(Path(folder) / "profile") as browser:
+            for picture in PICTURES:
+                _make(browser, report, picture)
+    return 0
+
+
+def _make(browser: Browser, report: Path, picture: Picture) -> None:
+    browser.look(report / picture.page, picture.screen, picture.scheme)
+    begin = browser.ask(
+        "return document.querySelector(arguments[0]).getBoundingClientRect().top", picture.begin
+    )
+    shown = Image.open(io.BytesIO(browser.picture(max(int(begin) - 8, 0))))
+    few = shown.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    target = FOLDER / f"{picture.name}.png"
+    few.save(target, optimize=True)
+    size = target.stat().st_size
+    sys.stdout.write(f"{target.name} {size:,} bytes\n")
+    if size > MOST_BYTES:
+        msg = f"{target.name} has {size:,} bytes, and {MOST_BYTES:,} are allowed"
+        raise ValueError(msg)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The report's pages in a real browser: whole, silent, alone, on any screen and on paper."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+from sync.central.rendering.page import fleet_page, write_report
+from tests.browser.chromium import (
+    DESKTOP,
+    PAPER_PX,
+    PHONE,
+    Browser,
+    Scheme,
+    chromium,
+    missing,
+)
+from tests.helpers.sample_findings import sample
+from tests.helpers.sound_findings import GATEWAY, LANE, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
+
+PAGES = ("index.html", "gateways/gw-005.example.html")
+OVERFLOWING = """
+    const wide = document.documentElement.clientWidth;
+    return [...document.querySelectorAll("body *")]
+      .filter(each => !each.closest(".scroll, svg, .skip"))
+      .filter(each => each.getBoundingClientRect().right > wide + 0.5)
+      .map(each => each.outerHTML.slice(0, 100));
+"""
+WIDER = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of a made-up fleet of which every kind of problem is told."""
+    return write_report(sample(8), tmp_path_factory.mktemp("report")).parent
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests: it takes seconds to start."""
+    with chromium(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.mark.parametrize("scheme", get_args(Scheme))
+@pytest.mark.parametrize("screen", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_shown_whole_and_asks_for_nothing_else(
+    browser: Browser, report: Path, name: str, screen: tuple[int, int], scheme: Scheme
+) -> None:
+    browser.look(report / name, screen, scheme)
+    assert browser.complaints() == []
+    assert browser.asked_for() == [(report / name).as_uri()]
+    assert browser.ask(WIDER) == 0
+    assert browser.ask(OVERFLOWING) == []
+    assert browser.ask("return document.body.innerText").count("UTC") > 3
+    paper = browser.ask("return getComputedStyle(document.body).backgroundColor")
+    brightness = sum(int(part) for part in re.findall(r"\d+", paper))
+    assert (brightness > 600) is (scheme == "light")
+    drawn = browser.ask("return getComputedStyle(document.querySelector('svg text')).fill")
+    assert (sum(int(part) for part in re.findall(r"\d+", drawn)) < 400) is (scheme == "light")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everything_that_is_folded_unfolds(browser: Browser, report: Path, name: str) -> None:
+    browser.look(report / name, PHONE)
+    folded = browser.ask(
+        "return [...document.querySelectorAll('details')].filter(each => !each.open).length"
+    )
+    assert folded > 4
+    shut = browser.ask(
+        """
+        const all = [...document.querySelectorAll("details")];
+        for (const each of all) if (!each.open) each.querySelector("summary").click();
+        return all.filter(each => !each.open || each.clientHeight < 60).length;
+        """
+    )
+    assert shut == 0
+    assert browser.ask(WIDER) == 0
+    assert browser.ask(OVERFLOWING) == []
+    assert browser.complaints() == []
+
+
+def test_links_lead_from_page_to_page_and_back(browser: Browser, report: Path) -> None:
+    browser.look(report / "index.html")
+    browser.follow("gw-002.example")
+    assert browser.ask("return document.title") == "gw-002.example: Fieldpost"
+    browser.follow("Next: gw-003.example")
+    assert browser.ask("return document.title") == "gw-003.example: Fieldpost"
+    browser.follow("The fleet")
+    assert browser.ask("return document.title") == "Fieldpost: the fleet"
+    for name in PAGES:
+        browser.look(report / name)
+        lost = browser.ask(
+            "return [...document.links].map(each => each.getAttribute('href'))"
+            ".filter(to => to[0] == '#' && !document.getElementById(to.slice(1)))"
+        )
+        assert lost == []
+        links = browser.ask("return [...document.links].map(each => each.pathname)")
+        assert [link for link in links if not Path(link).is_file()] == []
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_printed(browser: Browser, report: Path, name: str) -> None:
+    browser.look(report / name, (PAPER_PX, 700), "dark", media="print")
+    told = browser.ask(
+        """
+        const tables = [...document.querySelectorAll("table")];
+        const links = [...document.querySelectorAll("a.page")];
+        return {
+          hidden: tables.filter(each => !each.checkVisibility()).length,
+          cut: [...document.querySelectorAll(".scroll")]
+            .filter(each => each.scrollWidth > each.clientWidth + 1)
+            .map(each => each.innerText.slice(0, 60)),
+          silent: links.filter(
+            each => !getComputedStyle(each, "::after").content.includes("(")
+          ).length,
+          nav: document.querySelector("nav").getBoundingClientRect().height,
+          paper: getComputedStyle(document.body).backgroundColor,
+        };
+        """
+    )
+    assert told == {"hidden": 0, "cut": [], "silent": 0, "nav": 0, "paper": "rgb(255, 255, 255)"}
+    assert browser.ask(WIDER) == 0
+    sheet = browser.pdf()
+    assert sheet.startswith(b"%PDF-")
+    assert 2 < len(re.findall(rb"/Type\s*/Page\b", sheet)) < 40
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_somebody_who_hears_a_page_is_told_of_its_plots_and_tables(
+    browser: Browser, report: Path, name: str
+) -> None:
+    browser.look(report / name)
+    nodes = browser.heard()
+    drawn = [node for node in nodes if node["role"] == "image"]
+    shown = browser.ask("return document.querySelectorAll('svg').length")
+    assert len(drawn) == shown > 4
+    assert all(len(node["name"]) > 20 for node in drawn)
+    tables = [node for node in nodes if node["role"] == "table"]
+    assert tables
+    assert all(node["name"] for node in tables)
+    regions = [node["name"] for node in nodes if node["role"] in {"banner", "main", "contentinfo"}]
+    assert len(regions) == 3
+
+
+def test_hundreds_of_gateways_and_long_names_fit_on_a_phone(
+    browser: Browser, tmp_path: Path
+) -> None:
+    names = [f"gw-{at:03d}.{'far-away.' * (at % 5)}example" for at in range(400)]
+    names[3] = "g" * 63 + ".example"
+    found = whole(
+        availability=[GATEWAY | {"gateway": name, "state": "silent"} for name in names],
+        completeness=[LANE | {"gateway": name, "unexplained": 9} for name in names[:40]],
+        stretches=[],
+    )
+    page = tmp_path / "index.html"
+    page.write_text(fleet_page(found), encoding="utf-8")
+    browser.look(page, PHONE)
+    assert browser.ask(WIDER) == 0
+    assert browser.ask(OVERFLOWING) == []
+    assert browser.ask("return document.querySelectorAll('.overview tbody tr').length") == 401
