@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from sync.central.decoding import MAX_DAYS
-from sync.central.rendering import overview, plots_compare, plots_time, sections
+from sync.central.rendering import (
+    overview,
+    plots_compare,
+    plots_time,
+    problems_lanes,
+    problems_work,
+    sections,
+)
 from sync.central.rendering.layout import LAYOUTS
 from sync.central.rendering.problem import KINDS, Problem
 from sync.central.rendering.summary import totals
@@ -87,6 +94,8 @@ def test_kinds_of_problems_and_what_a_page_has_room_for_are_as_told() -> None:
     assert (
         f"{sections.FLEET_ROWS} rows on the fleet's page and {sections.GATEWAY_ROWS} on a" in TEXT
     )
+    assert f"from {problems_work.REPEATS} repeated offers on" in TEXT
+    assert f"more than {problems_lanes.LATE_S:,.0f} s" in TEXT
     assert f"the worst {plots_compare.ROWS} ({plots_time.GATEWAYS} gateways" in TEXT
 
 

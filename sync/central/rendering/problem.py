@@ -59,7 +59,7 @@ KINDS: Final[dict[Kind, str]] = {
     "sensor_silent": "sensors fell silent",
     "refusals": "limits refused what devices sent",
     "version_errors": "more errors than the version before",
-    "backlog": "segments come late",
+    "backlog": "most events come late",
     "declared": "events were dropped, and it was said",
     "unclean_restart": "starts without a clean stop before",
     "clock_step": "the clock was set",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sync.central.rendering.problem import Kind, Problem, Weight
-from sync.central.rendering.words import count, moment, plural
+from sync.central.rendering.words import count, duration, moment, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,3 +132,23 @@ def of_notices(rows: Rows) -> Iterator[Problem]:
         told = what.format(count(row["times"]))
         gateway = row["gateway"]
         yield Problem("notice", "message_lost", gateway, gateway, told, remedy)
+
+
+LATE_S: Final = 7_200.0
+"""Seconds of median lag beyond which the link does not keep up: what an outage of the link held
+back is less than half of the events, and a clock that was set by an hour makes no more."""
+
+
+def of_lag(rows: Rows) -> Iterator[Problem]:
+    """Tell whose events come late for the most part, by clocks that are synchronised."""
+    for row in rows:
+        if row["clock"] and row["p50_s"] > LATE_S:
+            yield Problem(
+                "notice",
+                "backlog",
+                row["gateway"],
+                row["gateway"],
+                f"Half of its events come {duration(row['p50_s'])} after they happened, or later.",
+                "Its link does not keep up: `fieldpost uplink status` at the gateway says what "
+                "waits and how fast it goes. Give it a better link, or send fewer events.",
+            )

@@ -15,7 +15,12 @@ from sync.central.rendering.problems_gateways import (
     of_growth,
     of_versions,
 )
-from sync.central.rendering.problems_lanes import of_completeness, of_notices, of_refused
+from sync.central.rendering.problems_lanes import (
+    of_completeness,
+    of_lag,
+    of_notices,
+    of_refused,
+)
 from sync.central.rendering.problems_work import (
     of_anomalies,
     of_duplicates,
@@ -46,6 +51,7 @@ _RULES: Final[dict[str, Callable[[Rows], Iterator[Problem]]]] = {
     "completeness": of_completeness,
     "availability": of_availability,
     "growth": of_growth,
+    "lag": of_lag,
     "notices": of_notices,
     "queues": of_queues,
     "sensors": of_sensors,
