@@ -29,7 +29,9 @@ VERSION: Final = 1
 UPKEEP: Final = "upkeep"
 """What compaction and retention commit under, for a query's id. Their numbers have no gap."""
 
-_FOLDER: Final = "manifests"
+MANIFESTS: Final = "manifests"
+"""The folder of manifests below the tables' folder; in it is one for each query."""
+
 _MANIFEST: Final = ".json"
 _FILED: Final = ".filed"
 
@@ -143,6 +145,10 @@ class Commits:
         """
         return [self._read(path) for path in self._listed()[0]]
 
+    def read(self, query: str, batch: int) -> Manifest:
+        """Read the manifest of one batch. Raises FleetError, or OSError when there is none."""
+        return self._read(PurePosixPath(_path(query, batch, _MANIFEST)))
+
     def unfiled(self) -> Sequence[Manifest]:
         """List the batches whose segments were not all moved out of the landing yet."""
         manifests, filed = self._listed()
@@ -167,7 +173,7 @@ class Commits:
         A listing is no snapshot: it may show a step of upkeep and not the one before, which it
         builds upon. As their numbers have no gap, those before the last are there.
         """
-        names = {file.path for file in self._tables.files(_FOLDER)}
+        names = {file.path for file in self._tables.files(MANIFESTS)}
         found = {PurePosixPath(name) for name in names if name.endswith(_MANIFEST)}
         found = {path for path in found if path.stem.isdecimal()}
         steps = [int(path.stem) for path in found if path.parent.name == UPKEEP]
@@ -195,7 +201,7 @@ class LocalCommits(Commits):
 
 
 def _path(query: str, batch: int, suffix: str) -> str:
-    return f"{_FOLDER}/{query}/{batch}{suffix}"
+    return f"{MANIFESTS}/{query}/{batch}{suffix}"
 
 
 def _encode(manifest: Manifest) -> bytes:

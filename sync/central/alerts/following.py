@@ -1,0 +1,79 @@
+"""Follows the ingest by its manifests: what each new batch brought is taken once.
+
+Only batches tell something; compaction and retention move rows and tell nothing. When there is
+nothing to go on from, or a file of a batch was replaced before it was read, all is learnt anew from
+the last days in the tables. Changes no table, and needs no lease.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sync.central.alerts.reading import read_events, read_segments
+from sync.central.alerts.seen import DAY_MS, Seen
+from sync.central.manifest import MANIFESTS, UPKEEP, live
+
+if TYPE_CHECKING:
+    from sync.central.manifest import Commits, Manifest
+    from sync.central.storage import LocalStorage
+
+HISTORY_DAYS: Final = 8
+"""Days of the tables that are learnt from at first: today, and a week that says what is usual."""
+
+
+class Following:
+    """Takes what is in the tables into a `Seen`."""
+
+    def __init__(self, tables: LocalStorage, commits: Commits) -> None:
+        self._tables = tables
+        self._commits = commits
+
+    def go_on(self, seen: Seen | None, now: int) -> tuple[Seen, bool]:
+        """Take all batches that are new; gives what is known now, and whether that changed.
+
+        Raises OSError and FleetError when tables or manifests cannot be read.
+        """
+        if seen is None:
+            return self.learn(now), True
+        try:
+            return seen, self._take_new(seen)
+        except FileNotFoundError:
+            return self.learn(now), True
+
+    def learn(self, now: int) -> Seen:
+        """Learn anew from the last `HISTORY_DAYS`."""
+        manifests = self._commits.manifests()
+        seen = Seen()
+        for each in manifests:
+            if each.query != UPKEEP:
+                seen.followed[each.query] = max(each.batch, seen.followed.get(each.query, -1))
+        since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
+        first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
+        found = live(manifests)
+        read_segments(seen, map(self._path, found.segments), since)
+        for day, files in found.events.items():
+            if day >= first:
+                read_events(seen, map(self._path, files))
+        return seen
+
+    def _take_new(self, seen: Seen) -> bool:
+        changed = False
+        for query in self._tables.folders(MANIFESTS):
+            if query == UPKEEP:
+                continue
+            number = seen.followed.get(query, -1) + 1
+            while self._commits.committed(query, number):
+                self._take(seen, self._commits.read(query, number))
+                seen.followed[query] = number
+                number, changed = number + 1, True
+        return changed
+
+    def _take(self, seen: Seen, manifest: Manifest) -> None:
+        read_segments(seen, map(self._path, manifest.segments))
+        for files in manifest.events.values():
+            read_events(seen, map(self._path, files))
+
+    def _path(self, name: str) -> Path:
+        return Path(self._tables.uri(name))

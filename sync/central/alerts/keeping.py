@@ -1,0 +1,120 @@
+"""What the alerts keep between two runs, below the tables: what was seen, and what was told.
+
+Each is one file that is replaced as a whole. What was seen is saved first: whoever dies between the
+two judges again by the same state. One process works at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sync.central.alerts.seen import Seen
+from sync.central.alerts.stretches import Message, Stretch
+from sync.central.durable import PRIVATE_FILE, make_folders, write_whole
+from sync.central.errors import FleetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+VERSION: Final = 1
+"""Version of both files: what was seen by another one is learnt anew."""
+
+FOLDER: Final = "alerts"
+"""Where the files are, below the tables' folder."""
+
+QUEUE: Final = 1_000
+"""Messages that wait for the webhook, or for a disk; beyond, the oldest go, and are counted."""
+
+
+class _Seen(msgspec.Struct):
+    version: int
+    seen: Seen
+
+
+class Told(msgspec.Struct):
+    """What was told: the stretches that are on or were lately, and what is still to be told.
+
+    `lines` is for the output and `posts` for the webhook, the oldest first; `dropped` counts what
+    went untold, for want of room.
+    """
+
+    version: int = VERSION
+    stretches: list[Stretch] = []
+    lines: list[Message] = []
+    posts: list[Message] = []
+    dropped: int = 0
+
+    def queue(self, messages: list[Message], *, posts: bool) -> None:
+        """Put messages where they wait to be told."""
+        for queue in (self.lines, self.posts) if posts else (self.lines,):
+            queue += messages
+            beyond = max(0, len(queue) - QUEUE)
+            self.dropped += beyond
+            del queue[:beyond]
+
+
+class Keeping:
+    """The two files in `tables/alerts`. Raises OSError when the disk refuses."""
+
+    def __init__(self, tables: Path) -> None:
+        make_folders(tables, tables / FOLDER)
+        self._seen = tables / FOLDER / "seen.json"
+        self._told = tables / FOLDER / "told.json"
+        self._lock = tables / FOLDER / "lock"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the one who watches this fleet. Raises FleetError when another process does."""
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            msg = f"another process tells the alerts of {self._lock.parents[2]} already"
+            raise FleetError(msg) from None
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def seen(self) -> Seen | None:
+        """Read what was seen; None when it has to be learnt anew."""
+        try:
+            kept = msgspec.json.decode(self._seen.read_bytes(), type=_Seen)
+        except (FileNotFoundError, msgspec.DecodeError):
+            return None
+        return kept.seen if kept.version == VERSION else None
+
+    def save_seen(self, seen: Seen) -> None:
+        """Replace what was seen, durably."""
+        write_whole(self._seen, msgspec.json.encode(_Seen(VERSION, seen)))
+
+    def told(self) -> Told:
+        """Read what was told. Raises FleetError when that cannot be read."""
+        try:
+            data = self._told.read_bytes()
+        except FileNotFoundError:
+            return Told()
+        try:
+            told = msgspec.json.decode(data, type=Told)
+        except msgspec.DecodeError as error:
+            reason = str(error)
+        else:
+            if told.version == VERSION:
+                return told
+            reason = f"it is of version {told.version}"
+        msg = (
+            f"{self._told} cannot be read: {reason}. Without it, what is on is told again, with "
+            "the same ids"
+        )
+        raise FleetError(msg)
+
+    def save_told(self, told: Told) -> None:
+        """Replace what was told, durably."""
+        write_whole(self._told, msgspec.json.encode(told))

@@ -1,0 +1,81 @@
+"""Writes alerts as JSON lines: to standard output, and to a file that is bounded.
+
+A line is on the disk when `write` returns. Whoever follows the file sees whole lines, and a new
+file now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sync.central.durable import PRIVATE_FILE, fsync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sync.central.alerts.stretches import Message
+
+FILE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the file from which on a new one is begun: some 25,000 alerts."""
+
+FILES: Final = 4
+"""Older files that are kept, `FILE.1` the latest."""
+
+
+class Lines:
+    """Where alerts are written: standard output, and the file `out` if one is named."""
+
+    def __init__(self, out: Path | None = None, file_bytes: int = FILE_BYTES) -> None:
+        self._out = out
+        self._file_bytes = file_bytes
+
+    def write(self, messages: Sequence[Message]) -> None:
+        """Write a line for each message. Raises OSError; then a part may be written."""
+        data = b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
+        if not data:
+            return
+        if self._out is not None:
+            self._append(self._out, data)
+        sys.stdout.write(data.decode())
+        sys.stdout.flush()
+
+    def _append(self, out: Path, data: bytes) -> None:
+        if out.exists() and out.stat().st_size + len(data) > self._file_bytes:
+            _rotate(out)
+        new = not out.exists()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(out, flags, PRIVATE_FILE)
+        try:
+            _write_all(descriptor, _mend(descriptor) + data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if new:
+            fsync_folder(out.parent)
+
+
+def _rotate(out: Path) -> None:
+    """Give each file the next number; the last one goes."""
+    for number in range(FILES, 0, -1):
+        older = out.with_name(f"{out.name}.{number}")
+        newer = out.with_name(f"{out.name}.{number - 1}") if number > 1 else out
+        if newer.exists():
+            newer.replace(older)
+    fsync_folder(out.parent)
+
+
+def _mend(descriptor: int) -> bytes:
+    """End the line that a full disk, or a crash, has cut."""
+    size = os.fstat(descriptor).st_size
+    return b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]

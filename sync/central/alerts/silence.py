@@ -1,0 +1,151 @@
+"""Which gateways are gone, whether anything arrives at all, and whether the ingest keeps up.
+
+Pure. A gateway is gone by the time at which others still arrived: when nothing arrives from any of
+several, it is the centre that is to be looked at, and one alert says so. After that, each gateway
+has its whole patience to come back.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sync.central.alerts.seen import MINUTE_MS, Gateway
+from sync.central.alerts.verdict import Key, Right, length, moment, wrong
+from sync.central.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from sync.central.alerts.seen import Seen
+    from sync.central.alerts.verdict import Verdict
+
+BEHIND_S: Final = 900.0
+"""Seconds that a file may wait in the landing: a continuous ingest takes it in about two minutes,
+and upkeep holds the tables for some."""
+
+FLEET: Final = Key("silent", "", "fleet")
+INGEST: Final = Key("ingest_behind", "", "ingest")
+
+_LOOK: Final = (
+    "See whether `fieldpost-fleet serve` runs at the centre, whether its disk has room, and "
+    "whether gateways can reach its port."
+)
+
+
+class Waiting(NamedTuple):
+    """What waits in the landing of a gateway: its first and last arrival in ms since 1970 UTC.
+
+    `stopped`: the last of what it told there is a clean stop. `minutes` are those since 1970 in
+    which something arrived.
+    """
+
+    first: int
+    last: int
+    stopped: bool = False
+    minutes: frozenset[int] = frozenset()
+
+
+def silent_after_ms(gateway: Gateway) -> int:
+    """Tell after how many ms without an arrival a gateway counts as silent, as report 1 does."""
+    pairs = zip(gateway.system, gateway.system[1:], strict=False)
+    between = [
+        after.service - before.service for before, after in pairs if before.epoch == after.epoch
+    ]
+    known = [each for each in between if each > 0]
+    usual = median(known) if len(known) >= SEALINGS else 0.0
+    return round(1000 * max(SILENCE_S, usual * PATIENCE))
+
+
+def judge_silence(
+    seen: Seen, landing: Mapping[str, Waiting], now: int, revoked: Callable[[str], bool]
+) -> Iterator[Verdict]:
+    """Say of each gateway, of the fleet and of the ingest how they are at `now`.
+
+    `landing` is what waits there by gateway; a gateway that is `revoked` may be silent.
+    """
+    lives = dict(_lives(seen, landing, now, revoked))
+    patience = min((life.patience for life in lives.values()), default=round(1000 * SILENCE_S))
+    heard = max((life.arrived for life in lives.values()), default=now)
+    since = _listening(seen, landing, patience)
+    active = []
+    for name, life in sorted(lives.items()):
+        key = Key("silent", name, name)
+        if life.stopped:
+            yield Right(key, now, "It stopped cleanly, or was revoked.")
+        elif heard - max(life.arrived, since) > life.patience:
+            yield _gone(key, life.arrived, now)
+        else:
+            active.append((key, life))
+    yield from _fleet(active, heard, patience, now)
+    yield from _ingest(landing, now)
+
+
+class _Life(NamedTuple):
+    arrived: int
+    patience: int
+    stopped: bool
+
+
+def _lives(
+    seen: Seen, landing: Mapping[str, Waiting], now: int, revoked: Callable[[str], bool]
+) -> Iterator[tuple[str, _Life]]:
+    for name in seen.gateways.keys() | landing.keys():
+        gateway = seen.gateways.get(name) or Gateway()
+        waiting = landing.get(name)
+        arrived = max(gateway.arrived, waiting.last if waiting else 0)
+        stopped = gateway.sign is not None and gateway.sign.name == "stop"
+        if waiting is not None and waiting.last > gateway.arrived:
+            stopped = waiting.stopped
+        patience = silent_after_ms(gateway)
+        if not stopped and now - arrived > patience:
+            stopped = revoked(name)
+        yield name, _Life(arrived, patience, stopped)
+
+
+def _listening(seen: Seen, landing: Mapping[str, Waiting], patience: int) -> int:
+    """Tell since when something arrived again and again: before that, the centre was off."""
+    minutes = set(seen.heard).union(*(each.minutes for each in landing.values()))
+    since = max(minutes, default=0)
+    for minute in sorted(minutes, reverse=True):
+        if (since - minute) * MINUTE_MS > patience:
+            break
+        since = minute
+    return since * MINUTE_MS
+
+
+def _gone(key: Key, arrived: int, now: int) -> Verdict:
+    text = (
+        f"Nothing arrived since {moment(arrived)}, for {length(now - arrived)}, and it did not say "
+        "that it would stop."
+    )
+    return wrong(key, arrived, now, text)
+
+
+def _fleet(
+    active: list[tuple[Key, _Life]], heard: int, patience: int, now: int
+) -> Iterator[Verdict]:
+    """Tell that nothing arrives: of the one gateway that should send, or of all of them."""
+    quiet = now - heard > patience
+    if len(active) > 1 and quiet:
+        text = (
+            f"Nothing arrived from any of {len(active)} gateways since {moment(heard)}, for "
+            f"{length(now - heard)}."
+        )
+        yield wrong(FLEET, heard, now, text)._replace(remedy=_LOOK)
+        return
+    yield Right(FLEET, heard, "Segments arrive.")
+    for key, life in active:
+        if quiet:
+            yield _gone(key, life.arrived, now)
+        else:
+            yield Right(key, life.arrived, f"Segments arrive again, since {moment(life.arrived)}.")
+
+
+def _ingest(landing: Mapping[str, Waiting], now: int) -> Iterator[Verdict]:
+    first = min((each.first for each in landing.values()), default=now)
+    if now - first <= 1000 * BEHIND_S:
+        yield Right(INGEST, now, "The ingest keeps up.")
+        return
+    text = f"Segments have waited for the ingest since {moment(first)}, for {length(now - first)}."
+    yield wrong(INGEST, first, now, text)

@@ -1,0 +1,99 @@
+"""What gateways tell, for tests of the alerts: events and segments with few words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sync.central.alerts.rules import LATE_MS
+from sync.central.alerts.seen import Event, Seen, Segment, take_arrival, take_event, take_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GATEWAY = "gw.example"
+EPOCH = "01JD0000000000000000000000"
+NOON = 1_763_726_400_000
+"""2025-11-21 12:00:00 UTC, in milliseconds."""
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+USUAL_MS = 2_000
+"""From sealing to arrival."""
+
+
+@dataclass
+class Teller:
+    """A gateway that tells: each batch of events is a segment of a lane, sealed at its last event.
+
+    `delay` (ms) is how long a segment takes to the centre, `ahead` (ms) what its clock is ahead.
+    """
+
+    gateway: str = GATEWAY
+    epoch: str = EPOCH
+    delay: int = USUAL_MS
+    ahead: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+
+    def segment(
+        self, lane: str, events: Iterable[tuple[int, dict[str, Any]]]
+    ) -> tuple[Segment, list[Event]]:
+        """Make a segment of events: each is its true time and what else there is to say of it."""
+        told = []
+        rows = list(events)
+        first = self.last.get(lane, 0) + 1
+        arrived = rows[-1][0] + self.delay
+        for seq, (at, what) in enumerate(rows, first):
+            plain = dict.fromkeys(("source", "topic", "name", "value"))
+            row = {**plain, "kind": "reading", "tags": {}, **what}
+            told.append(
+                Event(
+                    gateway=self.gateway,
+                    epoch=self.epoch,
+                    lane=lane,
+                    seq=seq,
+                    time=at + self.ahead,
+                    arrived=arrived,
+                    **row,
+                )
+            )
+        self.last[lane] = last = first + len(rows) - 1
+        sealed = rows[-1][0] + self.ahead
+        return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), told
+
+
+def take(seen: Seen, segment: Segment, events: list[Event]) -> None:
+    """Take a segment and its events, as a batch of the tables brings them."""
+    known = take_arrival(seen, events[0].gateway, segment.arrived)
+    assert known is not None
+    take_segment(known, events[0].lane, segment, LATE_MS)
+    for event in events:
+        take_event(known, event)
+
+
+def heartbeat() -> dict[str, Any]:
+    return {"kind": "system", "name": "heartbeat", "value": 60.0}
+
+
+def sign(name: str) -> dict[str, Any]:
+    return {"kind": "system", "name": name}
+
+
+def depth(items: int, delivered: int = 0, delayed: int = 0, queue: str = "jobs") -> dict[str, Any]:
+    tags = {"delivered": str(delivered), "delayed": str(delayed), "members": "2"}
+    return {
+        "kind": "queue",
+        "name": "depth",
+        "topic": queue,
+        "value": float(items),
+        "tags": tags,
+    }
+
+
+def refused(times: int, rule: str = "rate", source: str = "pump@gw.example") -> dict[str, Any]:
+    return {"kind": "limit", "name": rule, "source": source, "value": float(times)}
+
+
+def reading(sensor: str = "temperature", source: str = "probe@gw.example/fw") -> dict[str, Any]:
+    return {"source": source, "topic": "cellar", "name": sensor, "value": 20.5}

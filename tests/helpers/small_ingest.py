@@ -1,0 +1,119 @@
+"""An ingest without Spark, for tests of what follows the tables: the same files and manifests.
+
+It decodes and judges with the centre's own functions; only who runs them is another. One that is
+made anew is another query, as after a lost checkpoint.
+All files go to the archive, and nothing is made durable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sync.central.decoding import EXPLODED, INSPECTED, explode, inspect
+from sync.central.filing import waiting
+from sync.central.ledger import CLAIM, Claim, judge
+from sync.central.manifest import LocalCommits, Manifest
+from sync.central.places import LANDING
+from sync.central.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+    from sync.central.storage import File
+
+FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("modificationTime", pa.timestamp("us", tz="UTC")),
+        ("length", pa.int64()),
+        ("content", pa.binary()),
+    ]
+)
+WRITTEN = pa.schema([*INSPECTED, pa.field("fate", pa.string())])
+
+
+@dataclass
+class SmallIngest:
+    """Takes what waits in the landing of `folder` into its tables, as batches of `query`."""
+
+    folder: FleetFolder
+    query: str = "00000000-0000-0000-0000-000000000001"
+    batch: int = 0
+    known: list[Claim] = field(default_factory=list)
+
+    def run(self) -> Manifest | None:
+        """Take all that waits, and file it away; None when nothing does."""
+        segments = LocalStorage(self.folder.root)
+        files = sorted(waiting(segments).values(), key=lambda file: (file.modified, file.path))
+        if not files:
+            return None
+        [batch] = pa.Table.from_pylist([self._row(file) for file in files], FILES).to_batches()
+        [inspected] = inspect([batch])
+        rows = inspected.to_pylist()
+        self._judge(rows)
+        manifest = self._commit(batch, rows)
+        for row in rows:
+            self._file(row["path"])
+        return manifest
+
+    def _row(self, file: File) -> dict[str, Any]:
+        content = (self.folder.root / file.path).read_bytes()
+        modified = round(file.modified * 1000) * 1000
+        return {
+            "path": file.path,
+            "modificationTime": modified,
+            "length": file.size,
+            "content": content,
+        }
+
+    def _judge(self, rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            row["fate"] = "bad" if row["reason"] else "fork"
+        offered = [
+            row for row in rows if not row["reason"] and row["path"].split("/")[0] == LANDING
+        ]
+        claims = [Claim(*(row[name] for name in CLAIM)) for row in offered]
+        for row, claim, verdict in zip(offered, claims, judge(claims, self.known), strict=True):
+            row["fate"] = verdict.fate
+            if verdict.fate == "accepted":
+                self.known.append(claim)
+
+    def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Manifest:
+        top = self.folder.tables / "data" / self.query / str(self.batch) / "attempt"
+        top.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(rows, WRITTEN), top / "segments.parquet")
+        accepted = pa.array([row["fate"] == "accepted" for row in rows])
+        exploded = pa.Table.from_batches(explode([batch.filter(accepted)]), EXPLODED)
+        manifest = Manifest(
+            *(self.query, self.batch, "attempt", datetime.now(UTC).isoformat()),
+            (self._name(top / "segments.parquet"),),
+            self._write(top, exploded),
+        )
+        LocalCommits(self.folder.tables).commit(manifest)
+        self.batch += 1
+        return manifest
+
+    def _write(self, top: Path, events: pa.Table) -> dict[str, tuple[str, ...]]:
+        days = pc.strftime(events.column("time"), "%Y-%m-%d")
+        found = {}
+        for day in sorted(set(days.to_pylist())):
+            path = top / f"day={day}.parquet"
+            pq.write_table(events.filter(pc.equal(days, day)), path)
+            found[day] = (self._name(path),)
+        return found
+
+    def _file(self, path: str) -> None:
+        target = self.folder.archive / path.partition("/")[2]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self.folder.root / path).rename(target)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder.tables).as_posix()

@@ -1,0 +1,133 @@
+"""Gateways that are gone, a centre that hears nobody, an ingest that does not keep up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sync.central.alerts.seen import Seen
+from sync.central.alerts.silence import (
+    BEHIND_S,
+    FLEET,
+    INGEST,
+    Waiting,
+    judge_silence,
+    silent_after_ms,
+)
+from sync.central.alerts.verdict import Key, Right, Verdict, Wrong
+from sync.central.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AFTER = int(SILENCE_S * 1000)
+ONE, TWO, THREE = "gw-001.example", "gw-002.example", "gw-003.example"
+
+
+def fleet(minutes: dict[str, int], every: int = 5) -> Seen:
+    """Make gateways that told something every so often, from noon for so many minutes."""
+    seen = Seen()
+    for name, until in minutes.items():
+        teller = Teller(name)
+        for at in range(0, until + 1, every):
+            take(seen, *teller.segment("system", [(NOON + at * MINUTE, heartbeat())]))
+    return seen
+
+
+def at(minutes: float) -> int:
+    return NOON + round(minutes * MINUTE) + USUAL_MS
+
+
+def judged(
+    seen: Seen, now: int, landing: Mapping[str, Waiting] | None = None, revoked: str = ""
+) -> dict[Key, Verdict]:
+    found = judge_silence(seen, landing or {}, now, lambda name: name == revoked)
+    return {each.key: each for each in found}
+
+
+def silent(name: str) -> Key:
+    return Key("silent", name, name)
+
+
+def wrong(found: dict[Key, Verdict]) -> dict[Key, int]:
+    return {key: each.since for key, each in found.items() if isinstance(each, Wrong)}
+
+
+def test_a_gateway_is_gone_when_its_patience_is_over_and_others_still_arrive() -> None:
+    seen = fleet({ONE: 60, TWO: 45})
+    assert wrong(judged(seen, at(60))) == {silent(TWO): at(45)}
+    assert wrong(judged(fleet({ONE: 60, TWO: 50}), at(60))) == {}
+    assert isinstance(judged(seen, at(60))[silent(ONE)], Right)
+
+
+def test_one_that_stopped_or_was_revoked_is_not_gone() -> None:
+    seen = fleet({ONE: 60, TWO: 30})
+    assert wrong(judged(seen, at(60), revoked=TWO)) == {}
+    teller = Teller(TWO, last={"system": 100})
+    take(seen, *teller.segment("system", [(NOON + 31 * MINUTE, sign("stop"))]))
+    assert wrong(judged(seen, at(60))) == {}
+    teller = Teller(TWO, epoch="01JE0000000000000000000000")
+    take(seen, *teller.segment("system", [(NOON + 32 * MINUTE, sign("start"))]))
+    assert wrong(judged(seen, at(60))) == {silent(TWO): at(32)}
+
+
+def test_what_waits_in_the_landing_is_heard_before_the_ingest_took_it() -> None:
+    seen = fleet({ONE: 60, TWO: 30})
+    landing = {TWO: Waiting(at(50), at(55))}
+    assert wrong(judged(seen, at(60), landing)) == {}
+    farewell = {TWO: Waiting(at(31), at(31), stopped=True)}
+    assert wrong(judged(seen, at(60), farewell) | {INGEST: Right(INGEST, 0, "")}) == {}
+    new = judged(seen, at(60), {THREE: Waiting(at(20), at(20)), TWO: Waiting(at(58), at(58))})
+    assert silent(THREE) in wrong(new)
+
+
+def test_when_nothing_arrives_from_anybody_one_alert_says_so() -> None:
+    seen = fleet({ONE: 60, TWO: 58, THREE: 60})
+    found = judged(seen, at(60) + AFTER + 1)
+    assert wrong(found) == {FLEET: at(60)}
+    assert silent(ONE) not in found
+    fault = found[FLEET]
+    assert isinstance(fault, Wrong)
+    assert "3 gateways" in fault.text
+    assert "fieldpost-fleet serve" in fault.remedy
+
+
+def test_after_that_each_gateway_has_its_patience_to_come_back() -> None:
+    seen = fleet({ONE: 60, TWO: 60})
+    one = Teller(ONE, last={"system": 100})
+    for minute in (200, 205, 210):
+        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+    assert wrong(judged(seen, at(212))) == {}
+    for minute in (215, 220):
+        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+    assert wrong(judged(seen, at(220))) == {silent(TWO): at(60)}
+
+
+def test_the_one_gateway_that_should_send_is_named_itself() -> None:
+    now = at(60) + AFTER + 1
+    assert wrong(judged(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
+    assert wrong(judged(fleet({ONE: 60}), now - 1)) == {}
+    assert wrong(judged(fleet({ONE: 60, TWO: 20}), now)) == {
+        silent(ONE): at(60),
+        silent(TWO): at(20),
+    }
+
+
+def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
+    seen = fleet({ONE: 600, TWO: 480}, every=60)
+    assert silent_after_ms(seen.gateways[ONE]) == PATIENCE * HOUR
+    assert wrong(judged(seen, at(600))) == {}
+    few = fleet({ONE: 60 * SEALINGS - 60}, every=60)
+    assert silent_after_ms(few.gateways[ONE]) == AFTER
+
+
+def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:
+    assert wrong(judged(Seen(), NOON)) == {}
+
+
+def test_the_ingest_is_behind_when_files_wait_too_long() -> None:
+    seen = fleet({ONE: 60})
+    landing = {ONE: Waiting(at(60), at(60))}
+    late = int(BEHIND_S * 1000)
+    assert INGEST not in wrong(judged(seen, at(60) + late, landing))
+    assert wrong(judged(seen, at(60) + late + 1, landing))[INGEST] == at(60)

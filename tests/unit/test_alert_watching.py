@@ -1,0 +1,330 @@
+"""The whole watch over a fleet folder: landing and tables in, alerts out, each told once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sync.central.alerts import watching
+from sync.central.alerts.keeping import QUEUE, VERSION, Keeping, Told
+from sync.central.alerts.lines import Lines
+from sync.central.alerts.watching import Watch
+from sync.central.errors import FleetError
+from sync.central.gateways import Gateways
+from sync.central.manifest import UPKEEP, LocalCommits, Manifest
+from sync.central.reports.thresholds import SILENCE_S
+from sync.format import Event
+from tests.helpers.fleet_tables import LATER_EPOCH, Lane, fleet_folder, land, put
+from tests.helpers.small_ingest import SmallIngest
+from tests.unit.test_alert_lines import message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+
+NOON_S = 1_763_726_400
+"""2025-11-21 12:00:00 UTC, in seconds."""
+
+AFTER = int(SILENCE_S) + 1
+ONE, TWO = "gw-001.example", "gw-002.example"
+
+
+def event(at: float, **what: Any) -> Event:
+    given = {"kind": "system", "name": "heartbeat", "value": 60.0, "tags": {}, **what}
+    return Event(seq=1, time=round(at * 1000), clock=True, **given)
+
+
+@dataclass
+class Fleet:
+    """A fleet folder with an ingest, and a watch over it whose clock is set by hand."""
+
+    folder: FleetFolder
+    now: float = NOON_S
+    lanes: dict[str, Lane] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ingest = SmallIngest(self.folder)
+        self.out = self.folder.root / "alerts.jsonl"
+        self.watch = self.start()
+
+    def start(self) -> Watch:
+        """Start a watch that goes on from what is kept."""
+        keeping = Keeping(self.folder.tables)
+        return Watch(self.folder, keeping, Lines(self.out), clock=lambda: self.now)
+
+    def arrive(self, gateway: str, *events: Event, at: float | None = None) -> None:
+        """Land a segment of the system lane."""
+        lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
+        land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
+
+    def look(self) -> list[tuple[str, str, str]]:
+        """Look once; gives state, kind and gateway of what is told."""
+        return [(told.state, told.kind, told.gateway) for told in self.watch.look()]
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Read state, kind and gateway of all that was told, from the file."""
+        lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
+        return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(fleet_folder(tmp_path / "fleet"))
+
+
+def two_gateways(fleet: Fleet) -> None:
+    """Have both arrive, and one of them go."""
+    for _ in range(3):
+        fleet.arrive(ONE)
+        fleet.arrive(TWO)
+        fleet.ingest.run()
+        fleet.now += 300
+        assert fleet.look() == []
+    for _ in range(3):
+        fleet.arrive(ONE)
+        fleet.now += 300
+
+
+def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    assert fleet.look() == []
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    fleet.arrive(TWO)
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    fleet.ingest.run()
+    assert fleet.look() == []
+    assert fleet.told() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
+
+
+def test_a_farewell_that_waits_in_the_landing_is_heard(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    stopped = fleet.now - AFTER
+    fleet.arrive(TWO, event(stopped), event(stopped, name="stop", value=None), at=stopped)
+    put(fleet.folder.landing / TWO / "odd.seg", b"odd", stopped)
+    assert fleet.look() == []
+    fleet.ingest.run()
+    assert fleet.look() == []
+    fleet.now += AFTER
+    fleet.arrive(ONE)
+    assert fleet.look() == []
+
+
+def test_a_gateway_that_was_shut_out_may_be_silent(fleet: Fleet) -> None:
+    gateways = Gateways(fleet.folder)
+    for name in (ONE, TWO):
+        gateways.enrol(name, "https://centre.example:8443", "token", 0, renew=False)
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    gateways.revoke(TWO, 1)
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    (fleet.folder.gateways / f"{TWO}.json").write_text("{", "utf-8")
+    assert fleet.look() == []  # told an hour ago at most: what flaps is damped
+    assert [each.damped for each in fleet.watch.keeping.told().stretches] == [True]
+
+
+def stuck(fleet: Fleet, items: int = 7) -> None:
+    for _ in range(8):
+        tags = {"delivered": "0", "delayed": "0"}
+        row = event(fleet.now, kind="queue", name="depth", topic="jobs", value=items, tags=tags)
+        fleet.arrive(ONE, row)
+        fleet.now += 300
+
+
+def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(fleet: Fleet) -> None:
+    stuck(fleet)
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    fleet.watch = fleet.start()
+    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+    before = fleet.watch.keeping.seen()
+    commits = LocalCommits(fleet.folder.tables)
+    [[day, [old]]] = manifest.events.items()
+    new = old.replace("attempt", "compacted")
+    put(fleet.folder.tables / new, (fleet.folder.tables / old).read_bytes())
+    upkeep = Manifest(
+        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", (), {day: (new,)}),
+        kind="compacted",
+        replaces=(old,),
+    )
+    commits.commit(upkeep)
+    assert fleet.look() == []
+    (fleet.folder.tables / old).unlink()
+    for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
+        rest.unlink()
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    assert fleet.watch.keeping.seen() == before
+
+
+def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    stuck(fleet)
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    [[day, [old]]] = manifest.events.items()
+    (fleet.folder.tables / old).unlink()
+    retired = Manifest(
+        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", ()),
+        kind="retired",
+        replaces=(old,),
+        retired={day: 8},
+    )
+    LocalCommits(fleet.folder.tables).commit(retired)
+    assert fleet.look() == []
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert seen.followed == {fleet.ingest.query: 1}
+    assert seen.gateways[ONE].queues == {}
+
+
+def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    other = "00000000-0000-0000-0000-000000000002"
+    fleet.ingest = SmallIngest(fleet.folder, other, known=fleet.ingest.known)
+    stuck(fleet)
+    fleet.ingest.run()
+    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+
+
+def test_a_backlog_that_comes_in_raises_nothing_that_is_over(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    began = fleet.now
+    late = [
+        event(began + at, kind="queue", name="depth", topic="jobs", value=3.0, tags={})
+        for at in range(0, 6_000, 300)
+    ]
+    fleet.now += 86_400
+    for row in late:
+        fleet.arrive(ONE, row)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    fleet.arrive(ONE, event(began + 6_000, kind="queue", name="depth", topic="jobs", value=0.0))
+    fleet.ingest.run()
+    fleet.now += 60
+    assert fleet.look() == []
+
+
+def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
+    fleet.arrive(ONE, event(fleet.now, name="stop", value=None))
+    fleet.lanes[ONE] = Lane(ONE, "system", LATER_EPOCH)
+    fleet.arrive(ONE, event(fleet.now, name="start"))
+    fleet.ingest.run()
+    fleet.now += AFTER + 60
+    assert fleet.look() == [("raised", "silent", ONE)]
+
+
+def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
+    with (
+        fleet.watch.keeping.alone(),
+        pytest.raises(FleetError, match="another process tells the alerts"),
+        Keeping(fleet.folder.tables).alone(),
+    ):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version": 99, "seen": {}}'], ids=["spoiled", "newer"])
+def test_what_was_seen_by_another_version_is_learnt_anew(fleet: Fleet, data: bytes) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    before = fleet.watch.keeping.seen()
+    (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
+    fleet.watch = fleet.start()
+    fleet.look()
+    assert fleet.watch.keeping.seen() == before
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version": 99}'], ids=["spoiled", "newer"])
+def test_what_was_told_is_not_guessed_at(fleet: Fleet, data: bytes) -> None:
+    put(fleet.folder.tables / "alerts" / "told.json", data)
+    with pytest.raises(FleetError, match=r"told\.json cannot be read"):
+        fleet.start()
+
+
+def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
+    told = Told()
+    told.queue([message(number) for number in range(QUEUE + 5)], posts=True)
+    assert (len(told.lines), len(told.posts), told.dropped) == (QUEUE, QUEUE, 10)
+    assert told.posts[0].subject == "jobs-5\n"
+    assert told.version == VERSION
+
+
+def test_what_could_not_be_written_is_written_later(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_gateways(fleet)
+    monkeypatch.setattr(fleet.watch.lines, "write", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        fleet.watch.look()
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    assert fleet.told() == [("raised", "silent", TWO)]
+
+
+def refuse(*_: object) -> None:
+    raise OSError("disk full")
+
+
+async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping, rounds = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def look(_: object) -> None:
+        rounds.append(len(rounds))
+        if len(rounds) in (1, 2):
+            raise OSError("not now")
+        if len(rounds) == 5:
+            loop.call_soon_threadsafe(stopping.set)
+
+    monkeypatch.setattr(Watch, "look", look)
+    await fleet.watch.run(stopping, 0.001)
+    assert len(rounds) == 5
+    monkeypatch.setattr(Watch, "look", refuse)
+    monkeypatch.setattr(watching, "FAILURES", 3)
+    with pytest.raises(OSError, match="disk full"):
+        await fleet.watch.run(asyncio.Event(), 0.001)
+
+
+def test_too_much_to_watch_is_told_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sync.central.alerts.seen.QUEUES", 1)
+    for _ in range(2):
+        rows = [event(fleet.now, kind="queue", name="depth", topic=f"q{at}") for at in range(3)]
+        fleet.arrive(ONE, *rows)
+        fleet.ingest.run()
+        fleet.look()
+    assert [record.getMessage() for record in caplog.records] == ["not all is watched"]
+
+
+def test_it_reads_no_file_but_those_of_new_batches(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    fleet.look()
+    for name in manifest.segments:
+        (fleet.folder.tables / name).write_bytes(b"spoiled")
+    assert fleet.look() == []
+    kept = fleet.folder.tables / "alerts" / "seen.json"
+    number = kept.stat().st_ino
+    fleet.look()
+    assert kept.stat().st_ino == number
+    kept.unlink()
+    fleet.watch = fleet.start()
+    with pytest.raises(OSError, match="no file of the tables"):
+        fleet.look()
