@@ -6,8 +6,10 @@ import click
 
 from edge import __version__
 from edge.cli.backup import backup, restore
+from edge.cli.config import config
 from edge.cli.dead import dead
 from edge.cli.device import device
+from edge.cli.doctor import doctor
 from edge.cli.events import events
 from edge.cli.queue import queue
 from edge.cli.run import run
@@ -22,7 +24,12 @@ def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
 
-for command in (init, device, run, status, events, dead, queue, uplink, backup, restore):
+COMMANDS = (
+    *(init, device, run, status, events, dead, queue, uplink),
+    *(doctor, config, backup, restore),
+)
+
+for command in COMMANDS:
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Final, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -20,11 +20,29 @@ from edge.errors import ConfigError
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from msgspec.structs import FieldInfo
+
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
 
 LEAST_BANDWIDTH: Final = 2_048
 """Bytes a second: twice what the centre's receiver expects of a body in the long run."""
+
+
+SECTIONS: Final[dict[str, type[Struct]]] = {
+    "gateway": Gateway,
+    "xmpp": Xmpp,
+    "pubsub": Pubsub,
+    "limits": Limits,
+    "log": Log,
+    "uplink": Uplink,
+    "flash": Flash,
+    "web": Web,
+}
+"""The tables of the file, in order."""
 
 
 class Address(NamedTuple):
@@ -84,17 +102,22 @@ def parse(text: bytes) -> Config:
         config = msgspec.toml.decode(text, type=Config)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(error)) from None
-    _check_finite(config)
-    check_domain(config.gateway.domain)
-    _check_fronts(config)
-    _check_notify(config)
-    _check_uplink(config)
+    for fault in faults(config):
+        raise fault
+    return config
+
+
+def faults(config: Config) -> Iterator[ConfigError]:
+    """Find what is wrong with options that are well written each: one fault of a check, mostly."""
+    for check in _CHECKS:
+        try:
+            check(config)
+        except ConfigError as error:
+            yield error
     limits = config.limits
     for part, whole in _PARTS:
         if getattr(limits, part) > getattr(limits, whole):
-            raise ConfigError(f"limits.{part} must not be above limits.{whole}")
-    _check_room(limits)
-    return config
+            yield ConfigError(f"limits.{part} must not be above limits.{whole}")
 
 
 _PARTS: Final = (
@@ -173,8 +196,9 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _check_room(limits: Limits) -> None:
+def _check_room(config: Config) -> None:
     """What may be kept has to fit, or the database fills before anything makes room in it."""
+    limits = config.limits
     names = (
         "held_bytes",
         "outbox_bytes",
@@ -198,6 +222,16 @@ def _check_finite(config: Config) -> None:
         for name, value in options.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{section}.{name} must be a finite number")
+
+
+_CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
+    _check_finite,
+    lambda config: check_domain(config.gateway.domain),
+    _check_fronts,
+    _check_notify,
+    _check_uplink,
+    _check_room,
+)
 
 
 def check_domain(domain: str) -> str:
@@ -233,17 +267,7 @@ def render(domain: str, *listen: str) -> str:
     if listen:
         beside = [str(a._replace(port=_beside(a.port))) for a in map(parse_address, listen)]
         given["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
-    sections: dict[str, type[Struct]] = {
-        "gateway": Gateway,
-        "xmpp": Xmpp,
-        "pubsub": Pubsub,
-        "limits": Limits,
-        "log": Log,
-        "uplink": Uplink,
-        "flash": Flash,
-        "web": Web,
-    }
-    return "\n".join(_section(name, kind, given.get(name, {})) for name, kind in sections.items())
+    return "\n".join(_section(name, kind, given.get(name, {})) for name, kind in SECTIONS.items())
 
 
 def _one_or_all(texts: list[str]) -> object:
@@ -262,14 +286,19 @@ def _section(name: str, kind: type[Struct], given: dict[str, object]) -> str:
         meta = hints[field.name].__metadata__[0]
         unit = f" ({meta.extra['unit']})" if meta.extra["unit"] else ""
         lines.append(f"# {meta.description}{unit}")
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        lines.append(f"{field.name} = {_toml(given.get(field.name, default))}")
+        value = given.get(field.name, default(field))
+        lines.append(f"{field.name} = {written(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: object) -> str:
+def default(field: FieldInfo) -> object:
+    """Return the default of an option; `NODEFAULT` where it has none."""
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()
+
+
+def written(value: object) -> str:
+    """Write a value as TOML has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and value >= 10_000:
@@ -277,5 +306,5 @@ def _toml(value: object) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, list):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(map(written, value)) + "]"
     return str(value)

@@ -19,6 +19,7 @@ from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.errors import SetupError, StoreError
 from sync.format import (
+    Enrolment,
     EnrolmentError,
     Identity,
     SegmentError,
@@ -49,7 +50,7 @@ def uplink() -> None:
 @telling
 def status(folder: Path, as_json: bool) -> None:
     """Print how far each lane is sealed and shipped, what waits, and what was lost."""
-    found, ways = admin.read(folder, _sealed_at), _ways(folder)
+    found, ways = admin.read(folder, sealed_at), _ways(folder)
     lines = json.dumps(_object(found) | {"to": ways}) if as_json else "\n".join(_lines(found, ways))
     click.echo(lines)
 
@@ -103,7 +104,8 @@ async def _export(folder: Path, target: Path, *, every: bool) -> tuple[int, int,
     return written, there, others
 
 
-def _sealed_at(data: bytes) -> int:
+def sealed_at(data: bytes) -> int:
+    """Tell when a segment was sealed, in ms since 1970 UTC; raises `StoreError`."""
     try:
         return read_header(data).sealed_at
     except SegmentError as error:
@@ -122,11 +124,17 @@ def _ways(folder: Path) -> dict[str, str]:
     except (EnrolmentError, OSError) as error:
         return {"trouble": f"{options.enrolment}: {error}"}
     told = {"url": enrolment.url, "gateway": enrolment.gateway}
-    if enrolment.certificate:
-        certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
-        ends = certificate.not_valid_after_utc.isoformat(timespec="seconds")
-        told["certificate_ends"] = ends.replace("+00:00", "Z")
+    ends = certificate_ends(enrolment)
+    if ends is not None:
+        told["certificate_ends"] = ends.isoformat(timespec="seconds").replace("+00:00", "Z")
     return told
+
+
+def certificate_ends(enrolment: Enrolment) -> datetime.datetime | None:
+    """Tell when the certificate of an enrolment ends, if it has one."""
+    if not enrolment.certificate:
+        return None
+    return x509.load_pem_x509_certificate(enrolment.certificate.encode()).not_valid_after_utc
 
 
 def _object(found: Uplink) -> dict[str, object]:

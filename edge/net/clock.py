@@ -1,17 +1,16 @@
 """Reading the clocks of the machine.
 
-What their readings mean is `rules.clock`'s. Whether the wall clock is synchronised is asked of the
-kernel, which time daemons tell (adjtimex(2)).
+What their readings mean is `rules.clock`'s. Whether the wall clock is synchronised is told by
+`hardware`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge import hardware
 from edge.rules.clock import STEP, Now, Reading, Run, ServiceClock
 
 if TYPE_CHECKING:
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
 
 SYNC_CHECK: Final = 1.0
 """Seconds for which the kernel's answer is good, unless the wall clock is set meanwhile."""
-
-_TIMEX_BYTES: Final = 256
-"""More than `struct timex` has on any Linux; all zero, it asks and changes nothing."""
-
-_TIME_ERROR: Final = 5
 
 
 def uptime() -> float:
@@ -36,19 +30,6 @@ def wall() -> int:
     return time.time_ns() // 1_000_000
 
 
-def kernel_synchronised() -> bool:
-    """Tell whether the kernel holds the wall clock for synchronised."""
-    adjtimex = _adjtimex()
-    return adjtimex is not None and adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)) in range(
-        _TIME_ERROR
-    )
-
-
-@cache
-def _adjtimex() -> Callable[[ctypes.Array[ctypes.c_char]], int] | None:
-    return getattr(ctypes.CDLL(None), "adjtimex", None)
-
-
 def boot_id() -> str:
     """Return the kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -59,7 +40,7 @@ class Machine(NamedTuple):
 
     uptime: Callable[[], float] = uptime
     wall: Callable[[], int] = wall
-    synchronised: Callable[[], bool] = kernel_synchronised
+    synchronised: Callable[[], bool] = hardware.clock_synchronised
     boot: Callable[[], str] = boot_id
 
     def read(self) -> Reading:

@@ -1,0 +1,91 @@
+"""The gateway's folder: its configuration, who may read its secrets, its certificates' ends."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Final
+
+from edge.admin import config_check, der, pki
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.errors import SetupError
+from edge.store import database
+from edge.store.certificates import DAY_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from edge.config import Config
+    from edge.store.certificates import Expiring
+
+SOON: Final = 30
+"""Days before a certificate ends from which on it is told: the gateway's own renew themselves long
+before."""
+
+SHOWN: Final = 5
+"""Names that are told one by one."""
+
+
+def configuration(folder: Path) -> Iterator[Finding]:
+    """Check the options."""
+    found = config_check.check(folder)
+    for fault in found.faults:
+        text = f"{fault.option}: {fault.text}" if fault.option else fault.text
+        yield Finding("configuration", WRONG, text, "mend it in fieldpost.toml")
+    if not found.faults:
+        count = len(found.changed)
+        yield Finding("configuration", OK, f"{count} options differ from the defaults")
+
+
+def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
+    """Look who else may read the keys, the database and the enrolment."""
+    paths = [folder / database.FILE_NAME]
+    if settings.component is None:
+        files = pki.files(folder)
+        paths += [files.ca_key, files.server_key]
+    if settings.uplink.enrolment:
+        paths.append(folder / settings.uplink.enrolment)
+    owner, bad = folder.stat().st_uid, False
+    for path in paths:
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            bad = True
+            remedy = "put it back from a backup; an enrolment is made by `fieldpost-fleet gateway`"
+            yield Finding("secrets", WRONG, f"{path} is missing", remedy)
+            continue
+        if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            bad = True
+            text = f"{path} is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
+            yield Finding("secrets", WRONG, text, f"chmod 600 {path}")
+        if found.st_uid != owner:
+            bad = True
+            text = f"{path} has another owner than its folder"
+            yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
+    if not bad:
+        yield Finding("secrets", OK, "the keys and the database are their owner's alone")
+
+
+def certificates(folder: Path, now: int, expiring: list[Expiring]) -> Iterator[Finding]:
+    """Look when the gateway's certificates end, and those of devices; `now` in ms since 1970."""
+    files = pki.files(folder)
+    for path, remedy in (
+        (files.server, "a running gateway makes a new one: start it, or look at its event log"),
+        (files.ca, "make a new gateway: every device has to be given its CA"),
+    ):
+        try:
+            days = (der.read(path).ends - now) // DAY_MS
+        except SetupError as error:
+            yield Finding("certificates", WRONG, str(error), "put it back from a backup")
+            continue
+        if days < 0:
+            yield Finding("certificates", WRONG, f"{path} has ended", remedy)
+        elif days < SOON:
+            yield Finding("certificates", NOTICE, f"{path} ends in {days} days", remedy)
+        else:
+            yield Finding("certificates", OK, f"{path.name} ends in {days} days")
+    if expiring:
+        names = ", ".join(each.name for each in expiring[:SHOWN])
+        more = "" if len(expiring) <= SHOWN else f" and {len(expiring) - SHOWN} others"
+        text = f"the certificates of {names}{more} end within {SOON} days"
+        yield Finding("certificates", NOTICE, text, "`fieldpost device certificate NAME`")

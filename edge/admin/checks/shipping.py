@@ -1,0 +1,88 @@
+"""The way to the centre: whether there is one, whether it is open, and how much waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.store.certificates import DAY_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edge.admin.uplink import Uplink
+
+SOON: Final = 30
+"""Days before the gateway's certificate at the centre ends from which on it is told: by then it
+should have been renewed."""
+
+QUIET: Final = 2 * 3600.0
+"""Seconds without anything taken while something waits: a segment is sealed every five minutes."""
+
+LONG: Final = 24 * 3600.0
+"""Seconds of the same after which somebody has to know."""
+
+HALF: Final = 0.5
+"""The part of the backlog's bound at which it is told."""
+
+
+class Way(NamedTuple):
+    """What the configuration says of the way: where to (empty: nowhere), why it cannot be gone, and
+    when the gateway's certificate ends, in ms since 1970 UTC."""
+
+    to: str
+    trouble: str | None = None
+    certificate_ends: int | None = None
+
+
+def way(found: Way, now: int) -> Iterator[Finding]:
+    """Look at the enrolment; `now` in ms since 1970."""
+    if found.trouble is not None:
+        yield Finding("uplink", WRONG, found.trouble, "enrol the gateway anew")
+    elif not found.to:
+        text = "there is no way to the centre: segments are kept here"
+        yield Finding("uplink", NOTICE, text, "enrol it, or `fieldpost uplink export`")
+    else:
+        yield Finding("uplink", OK, f"segments go to {found.to}")
+    if found.certificate_ends is not None:
+        days = (found.certificate_ends - now) // DAY_MS
+        remedy = "the gateway renews it when it reaches the centre; else enrol it anew"
+        if days < 0:
+            yield Finding("uplink", WRONG, "its certificate at the centre has ended", remedy)
+        elif days < SOON:
+            text = f"its certificate at the centre ends in {days} days"
+            yield Finding("uplink", NOTICE, text, remedy)
+
+
+def backlog(found: Uplink, to: str, now: int) -> Iterator[Finding]:
+    """Look at what waits, and since when the centre has taken nothing."""
+    waiting = sum(lane.bytes for lane in found.lanes)
+    text = f"{size(waiting)} of {size(found.bound)} wait"
+    if to and waiting:
+        yield from _silence(found, now)
+    if waiting < HALF * found.bound:
+        yield Finding("backlog", OK, text)
+    else:
+        hours = "" if found.hours is None else f", full in {found.hours:.0f} hours"
+        remedy = "see to the link, or `fieldpost uplink export`: the oldest go when it is full"
+        verdict = WRONG if waiting > 0.9 * found.bound else NOTICE
+        yield Finding("backlog", verdict, text + hours, remedy)
+    if found.aside:
+        count = sum(aside.segments for aside in found.aside)
+        text = f"{count} segments were set aside, since the centre refused them for good"
+        yield Finding("backlog", NOTICE, text, "`fieldpost uplink status` says why")
+    if found.dropped:
+        text = f"{len(found.dropped)} ranges of events are lost, and the centre is yet to be told"
+        yield Finding("backlog", NOTICE, text, "`fieldpost uplink status` names them")
+
+
+def _silence(found: Uplink, now: int) -> Iterator[Finding]:
+    oldest = min((lane.oldest for lane in found.lanes if lane.oldest is not None), default=now)
+    since = max(found.taken or 0, oldest)  # what was sealed just now need not be there yet
+    silent = (now - since) / 1000
+    if silent < QUIET:
+        return
+    told = "" if found.told is None else f" ({found.told.name}: {found.told.text})"
+    text = f"the centre has taken nothing for {silent / 3600:.0f} hours{told}"
+    verdict = NOTICE if silent < LONG else WRONG
+    yield Finding("uplink", verdict, text, "`fieldpost uplink status`, and the link")

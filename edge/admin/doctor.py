@@ -1,0 +1,115 @@
+"""What is wrong with a gateway, or soon will be: all of `checks`, whether it runs or not.
+
+Nothing is changed, and a running gateway is asked for no more than `fieldpost status` asks. What
+cannot be looked at is a finding too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from edge import config
+from edge.admin import moment, uplink
+from edge.admin import status as standing
+from edge.admin.checks import folder as in_folder
+from edge.admin.checks import machine, shipping, stored
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.admin.status import NO_ANSWER, RUNNING
+from edge.admin.transactions import reading
+from edge.errors import ConfigError, FieldpostError
+from edge.store import certificates, queue_depths, wear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from edge.admin.checks.shipping import Way
+    from edge.admin.status import Status
+    from edge.config import Config
+    from edge.store.certificates import Expiring
+    from edge.store.queue_depths import Depth
+    from edge.store.wear import Day
+
+DAYS: Final = 30
+"""Days by which wear is told: as it is now, and not as it was when the gateway was set up."""
+
+
+class Asked(NamedTuple):
+    """What the caller knows and this file does not: the way to the centre, when a segment was
+    sealed (ms since 1970 UTC), and whether each entry of the database is to be looked at."""
+
+    way: Callable[[Config], Way]
+    sealed_at: Callable[[bytes], int]
+    deep: bool = False
+
+
+class _Rows(NamedTuple):
+    depths: list[Depth]
+    days: list[Day]
+    expiring: list[Expiring]
+
+
+def examine(folder: Path, asked: Asked) -> Iterator[Finding]:
+    """Look at everything, and yield what was found: at least one finding for each part."""
+    now = moment.now().wall
+    yield from _guarded("configuration", lambda: in_folder.configuration(folder))
+    try:
+        settings = config.load(folder)
+    except ConfigError:
+        return  # it is told above, and nothing else can be judged
+    yield from _guarded("secrets", lambda: in_folder.secrets(folder, settings))
+    yield from _guarded("clock", machine.clock)
+    yield from _guarded("temperature", machine.warmth)
+    yield from _guarded("service", machine.service)
+    yield from _guarded("uplink", lambda: shipping.way(asked.way(settings), now))
+    whole = list(_guarded("database", lambda: stored.database_is_whole(folder, deep=asked.deep)))
+    yield from whole
+    if all(finding.verdict != WRONG for finding in whole):
+        yield from _guarded("database", lambda: _inside(folder, settings, asked, now))
+
+
+def _inside(folder: Path, settings: Config, asked: Asked, now: int) -> Iterator[Finding]:
+    status, rows = standing.read(folder), _rows(folder)
+    yield from running(status)
+    if settings.component is None:
+        yield from in_folder.certificates(folder, now, rows.expiring)
+    yield from machine.disk(folder, settings, status.database_bytes + status.wal_bytes)
+    yield from stored.wal(status)
+    yield from stored.limits(status)
+    yield from stored.dead(status)
+    yield from stored.queues(rows.depths, status)
+    to = asked.way(settings).to
+    yield from shipping.backlog(uplink.read(folder, asked.sealed_at), to, now)
+    yield from machine.wear(folder, settings, rows.days)
+
+
+def _rows(folder: Path) -> _Rows:
+    with reading(folder) as tx:
+        return _Rows(
+            queue_depths.found(tx),
+            wear.last(tx, DAYS),
+            certificates.expiring(tx, tx.now.wall, in_folder.SOON),
+        )
+
+
+def running(status: Status) -> Iterator[Finding]:
+    """Tell whether the gateway runs, and with which limits."""
+    if status.state == RUNNING:
+        yield Finding("gateway", OK, f"it is running, fieldpost {status.version}")
+    elif status.state == NO_ANSWER:
+        remedy = "wait if the machine is busy; else `systemctl restart fieldpost`"
+        yield Finding("gateway", WRONG, status.trouble or "it does not answer", remedy)
+    else:
+        yield Finding("gateway", NOTICE, "it is not running", "`systemctl start fieldpost`")
+    if status.changed:
+        text = "fieldpost.toml has other limits than the running gateway"
+        yield Finding("gateway", NOTICE, text, "`systemctl restart fieldpost`")
+
+
+def _guarded(name: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Look, and tell what kept us from it."""
+    try:
+        yield from look()
+    except (FieldpostError, OSError) as error:
+        remedy = "run this as the gateway's user; see the text"
+        yield Finding(name, WRONG, f"it cannot be looked at: {error}", remedy)

@@ -1,0 +1,69 @@
+"""`fieldpost doctor`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from edge.admin import doctor as admin
+from edge.admin.checks.finding import VERDICTS, WRONG
+from edge.admin.checks.shipping import Way
+from edge.admin.doctor import Asked
+from edge.cli import folder as folder_option
+from edge.cli import shown, telling
+from edge.cli.columns import aligned
+from edge.cli.uplink import certificate_ends, sealed_at
+from sync.format import EnrolmentError, read_enrolment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from edge.admin.checks.finding import Finding
+    from edge.config import Config
+
+
+@click.command()
+@folder_option
+@click.option("--deep", is_flag=True, help="Look at each entry of the database: minutes, if large.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@telling
+def doctor(folder: Path, deep: bool, as_json: bool) -> None:
+    """Look what is wrong with the gateway, whether it runs or not; status 1 if something is.
+
+    Each finding is ok, a notice (look at it some day) or wrong (it does not work, or soon will
+    not), with what to do about it. Nothing is changed.
+    """
+    asked = Asked(lambda settings: _way(folder, settings), sealed_at, deep)
+    found = list(admin.examine(folder, asked))
+    worst = max((finding.verdict for finding in found), key=VERDICTS.index)
+    if as_json:
+        rows = [finding._asdict() for finding in found]
+        click.echo(json.dumps({"verdict": worst, "findings": rows}))
+    else:
+        click.echo("\n".join(map(shown, _lines(found))))
+    if worst == WRONG:
+        sys.exit(1)
+
+
+def _lines(found: Sequence[Finding]) -> Iterator[str]:
+    rows = [(finding.verdict, finding.name, finding.text) for finding in found]
+    for finding, line in zip(found, aligned(rows), strict=True):
+        yield line
+        if finding.remedy:
+            yield f"        -> {finding.remedy}"
+
+
+def _way(folder: Path, settings: Config) -> Way:
+    options = settings.uplink
+    if options.folder or not options.enrolment:
+        return Way(options.folder)
+    try:
+        enrolment = read_enrolment(folder / options.enrolment)
+    except (EnrolmentError, OSError) as error:
+        return Way(options.enrolment, f"{options.enrolment}: {error}")
+    ends = certificate_ends(enrolment)
+    return Way(enrolment.url, None, None if ends is None else round(ends.timestamp() * 1000))

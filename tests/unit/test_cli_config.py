@@ -1,0 +1,120 @@
+"""`fieldpost config check`: every fault by its option, and what differs from the defaults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge.__main__ import main
+from edge.admin import config_check, setup
+from edge.admin.config_check import Changed, Fault
+
+DOMAIN = '[gateway]\ndomain = "gw.example"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def check(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["config", "check", "--dir", str(folder), *options])
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "fieldpost.toml").write_text(text, "utf-8")
+
+
+def faults(text: str) -> list[tuple[str, str]]:
+    return [(fault.option, fault.text) for fault in config_check.checked(text.encode()).faults]
+
+
+def test_what_init_writes_has_no_fault_and_differs_in_the_domain_alone(folder: Path) -> None:
+    result = check(folder)
+    assert result.exit_code == 0
+    assert result.output.splitlines() == ['gateway.domain = "gw.example"', "nothing is wrong"]
+
+
+def test_every_fault_is_named_at_once() -> None:
+    text = f"""{DOMAIN}domian = 1
+[xmpp]
+listen = 5
+[limits]
+sessions = 0
+dead_mesages = 5
+[nosuch]
+a = 1
+[uplink]
+bandwidth = 1
+"""
+    assert faults(text) == [
+        ("gateway.domian", "there is no such option; there is gateway.domain"),
+        ("xmpp.listen", "expected `str | array`, got `int`"),
+        ("limits.sessions", "expected `int` >= 1"),
+        ("limits.dead_mesages", "there is no such option; there is limits.dead_messages"),
+        ("nosuch", "there is no such section"),
+        ("uplink.bandwidth", "0, or 2048 and more; below, the centre gives bodies up"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ("gateway.domain", "it is missing")),
+        ("[gateway]\ndomain = 3", ("gateway.domain", "expected `str`, got `int`")),
+        ("x = 1\n" + DOMAIN, ("x", "there is no such section")),
+        (
+            DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
+            ("", "limits.retry_after must not be above limits.retry_most"),
+        ),
+        ("[gateway", ("", "Expected ']' at the end of a table declaration (at end of document)")),
+    ],
+)
+def test_faults_of_a_kind(text: str, found: tuple[str, str]) -> None:
+    assert faults(text) == [found]
+
+
+def test_what_differs_is_told_beside_its_default_and_secrets_are_not(folder: Path) -> None:
+    write(folder, DOMAIN + '[flash]\ncommit_wait = 0.02\n[xmpp]\ncomponent_secret = "hush"\n')
+    result = check(folder)
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        'gateway.domain = "gw.example"',
+        'xmpp.component_secret = "(not shown)" (default: "")',
+        "flash.commit_wait = 0.02 (default: 0.05)",
+        "nothing is wrong",
+    ]
+
+
+def test_a_faulty_option_is_not_told_as_a_difference() -> None:
+    found = config_check.checked((DOMAIN + '[flash]\ncommit_wait = "x"').encode())
+    assert found.changed == [Changed("gateway.domain", "gw.example", None)]
+    assert [fault.option for fault in found.faults] == ["flash.commit_wait"]
+
+
+def test_a_program_reads_the_same(folder: Path) -> None:
+    write(folder, DOMAIN + "[web]\nlisten = 9105")
+    result = check(folder, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.output) == {
+        "faults": [Fault("web.listen", "expected `str`, got `int`")._asdict()],
+        "changed": {"gateway.domain": {"value": "gw.example", "default": None}},
+    }
+
+
+def test_a_fault_is_a_line_and_status_1(folder: Path) -> None:
+    write(folder, DOMAIN + "[web]\nlisten = 9105")
+    result = check(folder)
+    assert result.exit_code == 1
+    assert "wrong: web.listen: expected `str`, got `int`" in result.output
+
+
+def test_a_folder_without_a_file_is_told(tmp_path: Path) -> None:
+    result = check(tmp_path)
+    assert result.exit_code == 1
+    assert "cannot be read" in result.output

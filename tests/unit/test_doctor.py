@@ -1,0 +1,402 @@
+"""`fieldpost doctor`: what it finds in a sound folder, and each thing that may be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from edge import config, hardware
+from edge.__main__ import main
+from edge.admin import devices, moment, pki, setup, status, uplink
+from edge.admin.checks import folder as in_folder
+from edge.admin.checks import machine, shipping, stored
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.admin.checks.shipping import Way
+from edge.admin.doctor import running
+from edge.admin.transactions import changing, reading
+from edge.admin.uplink import Uplink
+from edge.hardware import Disk
+from edge.store import database, queue_depths, queues, wear
+from edge.store.certificates import DAY_MS, Expiring
+from edge.store.uplink import Aside, Range, Told
+from edge.store.wear import Day, Written
+from tests.helpers import queued, waiting
+
+GIB = 2**30
+NOW = 1_760_000_000_000
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def doctor(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", "--dir", str(folder), *options])
+
+
+def found(folder: Path, *options: str) -> dict[str, list[Finding]]:
+    result = doctor(folder, "--json", *options)
+    whole = json.loads(result.output)
+    assert result.exit_code == (whole["verdict"] == WRONG)
+    by_name: dict[str, list[Finding]] = {}
+    for each in whole["findings"]:
+        by_name.setdefault(each["name"], []).append(Finding(**each))
+    return by_name
+
+
+def verdicts(findings: Iterator[Finding]) -> list[tuple[str, str]]:
+    return [(finding.name, finding.verdict) for finding in findings]
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / config.FILE_NAME).write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
+
+
+# The whole.
+
+
+def test_a_new_gateway_has_nothing_wrong_and_each_remedy_is_said(folder: Path) -> None:
+    whole = found(folder)
+    assert {name for name, findings in whole.items() if findings[0].verdict != OK} <= {
+        *("clock", "uplink", "gateway", "temperature", "service", "disk"),
+    }
+    assert set(whole) >= {
+        *("configuration", "secrets", "certificates", "clock", "database", "gateway", "disk"),
+        *("WAL", "limits", "dead", "queues", "uplink", "backlog", "wear"),
+    }
+    for findings in whole.values():
+        for finding in findings:
+            assert bool(finding.remedy) == (finding.verdict != OK), finding
+            assert finding.text
+    assert not [each for findings in whole.values() for each in findings if each.verdict == WRONG]
+
+
+def test_people_get_lines_with_what_to_do(folder: Path) -> None:
+    lines = doctor(folder).output.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("notice  uplink"))
+    assert lines[at + 1] == "        -> enrol it, or `fieldpost uplink export`"
+
+
+def test_a_faulty_configuration_is_told_and_ends_it(folder: Path) -> None:
+    write(folder, "[limits]\nsessions = 0\nnodes = -1")
+    whole = found(folder)
+    assert set(whole) == {"configuration"}
+    assert len(whole["configuration"]) == 2
+
+
+def test_a_gateway_that_does_not_answer_or_has_other_limits(folder: Path) -> None:
+    standing = status.read(folder)
+    busy = standing._replace(state=status.NO_ANSWER, trouble="it is busy", changed=True)
+    assert [finding.verdict for finding in running(busy)] == [WRONG, NOTICE]
+    assert [finding.verdict for finding in running(standing._replace(state="running"))] == [OK]
+
+
+def test_no_folder_at_all(tmp_path: Path) -> None:
+    (finding,) = found(tmp_path)["configuration"]
+    assert finding.verdict == WRONG
+
+
+def test_a_damaged_database_is_told_and_not_read(folder: Path) -> None:
+    path = folder / database.FILE_NAME
+    data = bytearray(path.read_bytes())
+    data[4096 * 3 : 4096 * 20] = os.urandom(4096 * 17)
+    path.write_bytes(data)
+    whole = found(folder)
+    assert whole["database"][0].verdict == WRONG
+    assert "limits" not in whole
+
+
+def test_deep_finds_rows_that_refer_to_nothing(folder: Path) -> None:
+    assert found(folder, "--deep")["database"][0].verdict == OK
+    with sqlite3.connect(folder / database.FILE_NAME) as connection:
+        connection.execute("INSERT INTO queue_bodies (id, body) VALUES (77, x'')")
+    assert found(folder)["database"][0].verdict == OK
+    (finding,) = found(folder, "--deep")["database"]
+    assert "queue_bodies" in finding.text
+
+
+def test_a_database_that_takes_too_long_is_for_a_deep_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "QUICK", -1.0)
+    monkeypatch.setattr(stored, "STEPS", 1)
+    (finding,) = found(folder)["database"]
+    assert (finding.verdict, "--deep" in finding.remedy) == (NOTICE, True)
+
+
+def test_a_missing_database_is_told(folder: Path) -> None:
+    (folder / database.FILE_NAME).unlink()
+    assert found(folder)["database"][0].verdict == WRONG
+
+
+# The folder.
+
+
+def test_secrets_that_others_may_read_or_that_are_gone(folder: Path) -> None:
+    files = pki.files(folder)
+    files.ca_key.chmod(0o640)
+    files.server_key.unlink()
+    settings = config.load(folder)
+    first, second = in_folder.secrets(folder, settings)
+    assert (first.verdict, "0640" in first.text) == (WRONG, True)
+    assert "is missing" in second.text
+    write(folder, '[uplink]\nenrolment = "e.json"')
+    assert len(list(in_folder.secrets(folder, config.load(folder)))) == 3
+
+
+def test_secrets_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.stat
+    keys = pki.files(folder).ca_key
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = real(path, follow_symlinks=follow_symlinks)
+        return os.stat_result((*found[:4], found.st_uid + (path == keys), *found[5:]))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    (finding,) = in_folder.secrets(folder, config.load(folder))
+    assert "another owner" in finding.text
+
+
+def test_certificates_that_end(folder: Path) -> None:
+    devices.add(folder, "pump1", None, trusted=True, certificate=True)
+    now = moment.now().wall
+    year = 365 * DAY_MS
+
+    def ends(years: float) -> list[str]:
+        found = in_folder.certificates(folder, now + round(years * year), [])
+        return [finding.verdict for finding in found]
+
+    assert ends(0) == [OK, OK]
+    assert ends(4.95) == [NOTICE, OK]
+    assert ends(6) == [WRONG, OK]
+    assert ends(21) == [WRONG, WRONG]
+    pki.files(folder).server.unlink()
+    assert ends(0) == [WRONG, OK]
+
+
+def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
+    many = [Expiring(f"pump{number}", 0) for number in range(7)]
+    *_, finding = in_folder.certificates(folder, moment.now().wall, many)
+    assert finding.verdict == NOTICE
+    assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
+
+
+# The machine.
+
+
+def test_the_disk_has_room_or_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.load(folder)
+
+    def look(free: int, flags: int = 0) -> str:
+        result = os.statvfs_result((4096, 4096, 1, 1, free // 4096, 1, 1, 1, flags, 255))
+        monkeypatch.setattr(os, "statvfs", lambda _path: result)
+        (finding,) = machine.disk(folder, settings, 2**20)
+        return finding.verdict
+
+    assert look(4 * GIB) == OK
+    assert look(GIB // 2) == NOTICE
+    assert look(2**20) == WRONG
+    assert look(4 * GIB, os.ST_RDONLY) == WRONG
+
+
+@pytest.mark.parametrize(("synchronised", "verdict"), [(True, OK), (False, NOTICE)])
+def test_the_clock(synchronised: bool, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "clock_synchronised", lambda: synchronised)
+    assert verdicts(machine.clock()) == [("clock", verdict)]
+
+
+def sys_file(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_warmth_and_voltage_where_the_board_tells(tmp_path: Path) -> None:
+    assert list(machine.warmth(tmp_path)) == []
+    sys_file(tmp_path, "sys/class/thermal/thermal_zone0/temp", "48312\n")
+    assert verdicts(machine.warmth(tmp_path)) == [("temperature", OK)]
+    sys_file(tmp_path, "sys/class/thermal/thermal_zone1/temp", "81000\n")
+    sys_file(tmp_path, "sys/class/hwmon/hwmon0/name", "cpu_thermal\n")
+    sys_file(tmp_path, "sys/class/hwmon/hwmon1/name", "rpi_volt\n")
+    sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "0\n")
+    assert verdicts(machine.warmth(tmp_path)) == [("temperature", NOTICE), ("voltage", OK)]
+    sys_file(tmp_path, "sys/class/hwmon/hwmon1/in0_lcrit_alarm", "1\n")
+    assert verdicts(machine.warmth(tmp_path))[1] == ("voltage", WRONG)
+
+
+def test_the_service_starts_again_or_not(tmp_path: Path) -> None:
+    assert list(machine.service(tmp_path)) == []
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert verdicts(machine.service(tmp_path)) == [("service", NOTICE)]
+    unit = tmp_path / "etc/systemd/system/fieldpost.service"
+    sys_file(tmp_path, "etc/systemd/system/fieldpost.service", "")
+    assert verdicts(machine.service(tmp_path)) == [("service", WRONG)]
+    wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir()
+    (wants / "fieldpost.service").symlink_to(unit)
+    assert verdicts(machine.service(tmp_path)) == [("service", OK)]
+    sys_file(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu io\n")
+    assert verdicts(machine.service(tmp_path))[1:] == [("service", NOTICE)]
+    sys_file(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
+    assert verdicts(machine.service(tmp_path))[1:] == []
+
+
+@pytest.mark.parametrize(
+    ("written", "endurance", "verdict"),
+    [
+        (GIB, 0, OK),
+        (0, 0, OK),
+        (20 * GIB, 0, NOTICE),
+        (200 * GIB, 0, WRONG),
+        (GIB, 100 * GIB, WRONG),
+    ],
+)
+def test_the_card_lasts_or_not(
+    folder: Path, written: int, endurance: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
+    write(folder, f"[flash]\nendurance_bytes = {endurance}")
+    (finding,) = machine.wear(folder, config.load(folder), [Day(1, 86_400.0, written, 1, 1)])
+    assert finding.verdict == verdict
+    if written:
+        assert ("is assumed" in finding.text) == (endurance == 0)
+        assert "estimate" in finding.text
+
+
+def test_a_card_that_tells_of_its_own_wear(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config.load(folder)
+    for worn, verdict in ((20, OK), (90, WRONG)):
+        monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
+        told, unknown = machine.wear(folder, settings, [])
+        assert (told.verdict, unknown.verdict) == (verdict, OK)
+
+
+def test_the_disk_is_found_and_its_size(tmp_path: Path) -> None:
+    assert hardware.disk(tmp_path, tmp_path).name == "its file system"
+    device = tmp_path.stat().st_dev
+    place = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
+    sys_file(tmp_path, f"{place}/size", "62333952\n")
+    assert hardware.disk(tmp_path, tmp_path).bytes == 62_333_952 * 512
+    sys_file(tmp_path, f"{place}/device/life_time", "0x01 0x03\n")
+    assert hardware.disk(tmp_path, tmp_path).worn == 30
+
+
+# What is stored.
+
+
+def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
+    with changing(folder) as tx:
+        waiting.bury(tx, "m1")
+        queue = queued.node(tx)
+        for item in ("a", "b"):
+            queues.enqueue(tx, queue, "work", item, queued.PUBLISHER, b"")
+        queues.bury(tx, 2, "expired")
+    whole = found(folder)
+    assert whole["dead"][0].verdict == NOTICE
+    assert "1 items of queues are dead" in whole["queues"][0].text
+    with reading(folder) as tx:
+        depths = queue_depths.found(tx)
+    later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
+    first, _dead = stored.queues(depths, later)
+    assert "120 minutes ago" in first.text
+
+
+def test_limits_that_are_near_or_reached(folder: Path) -> None:
+    write(folder, "[limits]\ndead_messages = 10")
+    with changing(folder) as tx:
+        for number in range(9):
+            waiting.bury(tx, f"m{number}")
+    (finding,) = found(folder)["limits"]
+    assert finding.verdict == NOTICE
+    assert finding.text == "dead_messages: 9 of 10 messages are used"
+    with changing(folder) as tx:
+        waiting.bury(tx, "last")
+    assert found(folder)["limits"][0].verdict == WRONG
+
+
+def test_a_wal_beyond_its_bound(folder: Path) -> None:
+    stands = status.read(folder)
+    assert verdicts(stored.wal(stands)) == [("WAL", OK)]
+    assert verdicts(stored.wal(stands._replace(wal_bytes=GIB))) == [("WAL", WRONG)]
+
+
+def test_what_was_written_is_told(folder: Path) -> None:
+    with changing(folder) as tx:
+        wear.add(tx, Written(7200.0, 10**6, 1, 1), 0)
+    assert "a day to" in found(folder)["wear"][-1].text
+
+
+# The way to the centre.
+
+
+def stands(folder: Path, waiting: int = 0, **changes: Any) -> Uplink:
+    found = uplink.read(folder, lambda _data: 0)
+    lane = found.lanes[0]._replace(bytes=waiting, oldest=NOW - 50 * HOUR)
+    return found._replace(lanes=[lane], **changes)
+
+
+def test_the_ways_there_are(folder: Path) -> None:
+    assert verdicts(shipping.way(Way(""), NOW)) == [("uplink", NOTICE)]
+    assert verdicts(shipping.way(Way("e.json", "e.json: torn"), NOW)) == [("uplink", WRONG)]
+    for days, found in ((90, []), (20, [NOTICE]), (-1, [WRONG])):
+        way = Way("https://centre.example", None, NOW + days * DAY_MS)
+        assert [each.verdict for each in shipping.way(way, NOW)] == [OK, *found]
+
+
+def test_a_centre_that_takes_nothing_is_told_when_something_waits(folder: Path) -> None:
+    def silent(bytes: int, hours: float, to: str = "x", told: Told | None = None) -> list[str]:
+        standing = stands(folder, bytes, taken=NOW - round(hours * HOUR), told=told)
+        found = shipping.backlog(standing, to, NOW)
+        return [finding.verdict for finding in found if finding.name == "uplink"]
+
+    assert silent(100, 1) == []
+    assert silent(100, 3) == [NOTICE]
+    assert silent(100, 30, told=Told("unreachable", "no route", NOW)) == [WRONG]
+    assert silent(0, 30) == []
+    assert silent(100, 30, to="") == []
+
+
+def test_a_backlog_that_fills(folder: Path) -> None:
+    bound = stands(folder).bound
+
+    def full(part: float, hours: float | None = None) -> Finding:
+        standing = stands(folder, round(part * bound), hours=hours)
+        (finding,) = shipping.backlog(standing, "", NOW)
+        return finding
+
+    assert full(0.4).verdict == OK
+    assert full(0.6, 12.0).text.endswith("wait, full in 12 hours")
+    assert (full(0.6).verdict, full(0.95).verdict) == (NOTICE, WRONG)
+
+
+def test_what_was_set_aside_or_lost_is_told(folder: Path) -> None:
+    standing = stands(
+        folder,
+        aside=[Aside("logs", "refused", 2, 100)],
+        dropped=[Range("logs", 1, 5, "full")],
+    )
+    texts = [finding.text for finding in shipping.backlog(standing, "", NOW)]
+    assert texts[1].startswith("2 segments were set aside")
+    assert texts[2].startswith("1 ranges of events are lost")
+
+
+def test_an_enrolment_that_cannot_be_read_is_wrong(folder: Path) -> None:
+    write(folder, '[uplink]\nenrolment = "e.json"')
+    assert found(folder)["uplink"][0].verdict == WRONG
+
+
+def test_sizes_are_for_people() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 5 * 2**20, 3 * 2**40)] == [
+        *("0 bytes", "1023 bytes", "1.0 KiB", "5.0 MiB", "3.0 TiB"),
+    ]
