@@ -96,15 +96,17 @@ class Sealer:
             await self._bell.wait(wait)
 
     async def flush(self) -> int:
-        """Seal everything now, whatever its age, and return how many segments that made.
+        """Seal all that is there now, whatever its age, and return how many segments that made.
 
-        For a clean stop, when nothing is written any more. Raises `BacklogUnavailable`.
+        For a clean stop. What sealing itself gives rise to waits for the next start: a full backlog
+        tells of each segment that it gives up, and that would be sealed for ever. Raises
+        `BacklogUnavailable`.
         """
         made = 0
         for state in await self._backlog.lanes():
-            for _ in range(_MOST):
-                if not await self._seal(state.lane):
-                    break
+            left = state.events
+            while left > 0 and (count := await self._seal(state.lane)):
+                left -= count
                 made += 1
         return made
 
@@ -145,23 +147,23 @@ class Sealer:
                 wait = min(wait, decision.moment - now)
         return wait
 
-    async def _seal(self, lane: str) -> bool:
-        """Seal one segment of a lane, and tell whether that was done."""
+    async def _seal(self, lane: str) -> int:
+        """Seal one segment of a lane, and tell how many events are in it: 0 if there is none."""
         limits = self._limits
         draft = await self._backlog.draft(lane, limits.events, limits.bytes)
         if draft is None:
-            return False
+            return 0
         header = header_of(self._gateway, draft, await self._facts.state())
         try:
             data = await asyncio.to_thread(encode, header, draft.events)
         except ValueError as error:
             await self._mark_stuck(lane, str(error))
-            return False
+            return 0
         if not await self._backlog.seal(draft, data, digest_of(data)):
-            return False
+            return 0
         self._stuck.pop(lane, None)
         self._sealed()
-        return True
+        return len(draft.events)
 
     async def _mark_stuck(self, lane: str, text: str) -> None:
         """Leave a lane for a while; its events stay where they are, and people are told once."""

@@ -200,6 +200,10 @@ async def test_a_stale_draft_is_not_sealed(tmp_path: Path, store: Store, clock: 
 # A backlog that is full.
 
 
+def names(segment: Segment) -> set[str | None]:
+    return {event.name for event in segment.events}
+
+
 async def test_through_an_outage_every_event_is_shipped_or_declared_and_told(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
@@ -239,6 +243,18 @@ async def test_the_next_header_declares_the_range_with_its_reason(
     (segment,) = await shipped(store)
     assert segment.header.dropped == (Dropped(1, 4, EVICTED),)
     assert segment.header.first_seq == 5
+
+
+async def test_a_stop_with_a_full_backlog_seals_what_is_there_and_nothing_for_ever(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    settings = with_limits(Limits(backlog_bytes=4000))
+    made = []
+    for _ in range(20):
+        await write(store, clock, [(READINGS, NewEvent("reading"))])
+        made.append(await sealer(tmp_path, store, clock, settings).flush())
+    assert max(made) <= len(LANES)
+    assert any("evicted" in names(segment) for segment in await shipped(store))
 
 
 # A new epoch.
