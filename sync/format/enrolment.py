@@ -146,13 +146,16 @@ def read_enrolment(path: Path) -> Enrolment:
 def write_enrolment(path: Path, enrolment: Enrolment) -> None:
     """Write the file whole or not at all, readable by its owner alone.
 
-    Raises `OSError`.
+    Raises `OSError`, and `EnrolmentError` if it would be larger than `read_enrolment` takes.
     """
+    text = format_enrolment(enrolment)
+    if len(text.encode()) > _MAX_FILE:
+        raise EnrolmentError(f"larger than {_MAX_FILE} bytes")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(format_enrolment(enrolment))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -118,9 +118,9 @@ class Renewal:
             certificate = answer.decode("ascii")
             renewed = replace(self._enrolment, certificate=certificate, key=key)
             fits(renewed, self._now())
+            write_enrolment(self._path, renewed)
         except (ValueError, EnrolmentError, ssl.SSLError) as error:
             raise Failure(f"the centre's answer is no certificate for us: {error}") from None
-        write_enrolment(self._path, renewed)
         return renewed
 
 
@@ -164,8 +164,16 @@ def fits(enrolment: Enrolment, now: float) -> None:
     from cryptography import x509
 
     client_context(enrolment)
-    read = x509.load_pem_x509_certificate(enrolment.certificate.encode())
-    names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    try:
+        read = x509.load_pem_x509_certificate(enrolment.certificate.encode())
+        names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (
+        x509.DuplicateExtension,
+        x509.ExtensionNotFound,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+    ) as error:
+        raise ValueError(str(error)) from None
     if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
         raise ValueError("it names another gateway")
     if is_due(life_of(enrolment.certificate), now):

@@ -113,6 +113,15 @@ def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
     assert caught.value.__cause__ is None
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "gw.json"
+    write_enrolment(path, GOOD)
+    with pytest.raises(EnrolmentError, match="larger"):
+        write_enrolment(path, replace(GOOD, certificate=CA + "\0" * 14_000, key=KEY))
+    assert read_enrolment(path) == GOOD
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.json"
     path.write_bytes(b" " * 65_537)

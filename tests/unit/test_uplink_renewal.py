@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from sync.format import Enrolment, EnrolmentError, new_token, read_enrolment, write_enrolment
 from sync.uplink import Denied, Later, Renewal
@@ -178,6 +180,43 @@ async def test_a_certificate_for_another_key_or_gateway_or_that_has_ended_is_not
     assert read_enrolment(here.path) == here.first
     assert here.centre.shown == []
     assert all(here.first.key not in notice.text for notice in here.notices)
+
+
+def nameless(request: bytes, at: dt.datetime) -> bytes:
+    """A certificate for the key of a request, without any name in it."""
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.Name([]))
+        .public_key(x509.load_pem_x509_csr(request).public_key())
+        .serial_number(1)
+        .not_valid_before(at)
+        .not_valid_after(at + LIFE)
+        .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+async def test_a_centre_that_answers_oddly_neither_ends_the_gateway_nor_locks_it_out(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, padded: bool
+) -> None:
+    here = site(BEGIN + LIFE * 0.9)
+    sign = here.centre.certify
+
+    async def certify(request: bytes) -> bytes | Outcome:
+        if padded:
+            answer = await sign(request)
+            assert isinstance(answer, bytes)
+            return answer + bytes(14_000)
+        return nameless(request, here.centre.at)
+
+    monkeypatch.setattr(here.centre, "certify", certify)
+    async with here.running():
+        await here.look()
+        await here.time.nap()
+    assert here.names() == ["certificate-failed"] * 2
+    assert read_enrolment(here.path) == here.first
 
 
 async def test_a_file_that_somebody_replaced_meanwhile_is_not_touched(

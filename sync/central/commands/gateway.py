@@ -227,7 +227,7 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enro
     from sync.central.gateways import Gateways
 
     if out is not None:
-        write_enrolment(out, enrolment)
+        _write(out, enrolment)
     try:
         Gateways(fleet).enrol(
             enrolment.gateway,
@@ -241,6 +241,14 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enro
         if out is not None:
             out.unlink(missing_ok=True)
         raise
+
+
+def _write(out: Path, enrolment: Enrolment) -> None:
+    try:
+        write_enrolment(out, enrolment)
+    except EnrolmentError as error:
+        msg = f"{out} would be {error}"
+        raise FleetError(msg) from None
 
 
 def _line(record: Enrolled) -> str:
