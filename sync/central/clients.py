@@ -33,6 +33,9 @@ MOST_DAYS: Final = 3_650
 REQUEST_BYTES: Final = 8 * 1024
 """Bytes of a request for a certificate: one for the largest key has some 2,000."""
 
+_UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
+"""What `cryptography` raises for bytes that it cannot make a certificate or a request of."""
+
 _RSA_BITS: Final = range(2_048, 4_097)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
@@ -103,7 +106,7 @@ def shown(certificate: bytes, authority: bytes, now: dt.datetime) -> Shown | Non
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         gateways = names.get_values_for_type(x509.DNSName)
         uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.ExtensionNotFound):
+    except (*_UNREADABLE, InvalidSignature, x509.ExtensionNotFound):
         return None
     valid = there.not_valid_before_utc <= now <= there.not_valid_after_utc
     if not valid or len(gateways) != 1 or list(uses) != [ExtendedKeyUsageOID.CLIENT_AUTH]:
@@ -122,7 +125,7 @@ def _requested_key(request: bytes) -> ClientKey:
     try:
         asked = x509.load_pem_x509_csr(request)
         proven, public = asked.is_signature_valid, asked.public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except _UNREADABLE:
         raise RequestError("the body is no request for a certificate in PEM") from None
     if not proven:
         raise RequestError("the request is not signed by its own key")

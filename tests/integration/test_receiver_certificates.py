@@ -190,14 +190,12 @@ async def test_keys_that_are_used_are_certified_and_others_are_not(centre: Centr
 
 
 async def test_what_is_no_request_is_refused(centre: Centre) -> None:
-    spoiled = bytearray(
-        x509.load_pem_x509_csr(request(ec.generate_private_key(ec.SECP256R1()))).public_bytes(
-            serialization.Encoding.DER
-        )
+    good = x509.load_pem_x509_csr(request(ec.generate_private_key(ec.SECP256R1()))).public_bytes(
+        serialization.Encoding.DER
     )
-    spoiled[-1] ^= 1
-    forged = as_pem(bytes(spoiled))
-    for body in (b"", b"x", forged):
+    forged = as_pem(good[:-1] + bytes([good[-1] ^ 1]))
+    of_another_version = as_pem(good.replace(b"\x02\x01\x00", b"\x02\x01\x07", 1))
+    for body in (b"", b"x", forged, of_another_version):
         assert (await ask(centre.client, body))[0] == 400
     assert (await ask(centre.client, bytes(REQUEST_BYTES + 1)))[0] == 413
     assert (await ask(centre.client, b"x", token=False))[0] == 401
