@@ -52,7 +52,8 @@ def segments_below(path: Path) -> Iterator[Path]:
     """Give each file that is called a segment at or below `path`, folder by folder, in order.
 
     Whether it is one is not looked at. What is a link, or neither file nor folder, is passed over
-    below `path`; `path` itself may be a link. Raises OSError when a folder cannot be read.
+    below `path`; `path` itself may be a link to a folder. A folder that cannot be looked into, or
+    is too deep, is given itself: what is in it is not taken, and that is told.
     """
     if path.is_dir():
         yield from _below(path, MOST_DEPTH)
@@ -61,13 +62,23 @@ def segments_below(path: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
+    found = _listed(folder) if depth > 0 else None
+    if found is None:
+        yield folder
+        return
     for entry in found:
-        if entry.is_dir(follow_symlinks=False) and depth > 1:
+        if entry.is_dir(follow_symlinks=False):
             yield from _below(folder / entry.name, depth - 1)
         elif entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(_SUFFIX):
             yield folder / entry.name
+
+
+def _listed(folder: Path) -> list[os.DirEntry[str]] | None:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return None
 
 
 class Importer:
@@ -119,7 +130,7 @@ def _read(path: Path) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
+            raise OSError(errno.EINVAL, "it is no file, nor a folder that can be looked into")
         data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
         raise SegmentError("size", f"it is larger than {MAX_FILE} bytes")

@@ -119,12 +119,49 @@ def test_links_pipes_and_depths_without_end_lead_nowhere(
     (stick / "folder").symlink_to(tmp_path / "elsewhere")
     (stick / "1.seg").symlink_to(tmp_path / "elsewhere" / "1.seg")
     os.mkfifo(stick / "2.seg")
-    put(stick.joinpath(*["d"] * MOST_DEPTH, "3.seg"), segment())
     assert run(folder, stick).stdout == "new 0  same 0  other 0  bad 0\n"
+    deep = stick.joinpath(*["d"] * MOST_DEPTH)
+    put(deep / "3.seg", segment())
+    done = run(folder, stick)
+    assert done.stdout == "new 0  same 0  other 0  bad 1\n"
+    assert done.stderr.startswith(f"bad  {deep}  read: "), "what is not looked at is told"
     pipe = run(folder, stick / "2.seg")
     assert (pipe.exit_code, "it is no file" in pipe.stderr) == (1, True)
     linked = run(folder, stick / "folder")
     assert linked.stdout == "new 1  same 0  other 0  bad 0\n", "what is named is looked at"
+
+
+def test_a_folder_that_cannot_be_read_is_bad_and_the_rest_is_taken(
+    folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate("abc"):
+        put(stick / name / "1.seg", segment(identity(3 * number + 1, 3 * number + 3)))
+    scandir = os.scandir
+
+    def spoiled(path: str | Path) -> object:
+        if path == stick / "b":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", spoiled)
+    done = run(folder, stick)
+    assert (done.exit_code, done.stdout) == (1, "new 2  same 0  other 0  bad 1\n")
+    assert done.stderr.startswith(f"bad  {stick / 'b'}  read: ")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_names_of_any_bytes_are_told_in_one_line_and_end_nothing(
+    folder: FleetFolder, stick: Path, flags: tuple[str, ...]
+) -> None:
+    for name in (b"\xff.seg", b"a\x1b[2J\nnew  9.seg", "\u202e.seg".encode()):
+        (stick / os.fsdecode(name)).write_bytes(b"x")
+    put(stick / "z.seg", segment(identity()))
+    done = run(folder, stick, *flags)
+    assert done.exit_code == 1
+    assert len(landed(folder)) == 1
+    told = (done.stdout + done.stderr).splitlines()
+    assert len(told) == 4
+    assert all(line.isprintable() for line in told)
 
 
 def test_a_file_that_cannot_be_read_is_bad(folder: FleetFolder, stick: Path) -> None:

@@ -75,13 +75,20 @@ def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
 
 
 def _line(taken: Taken) -> str:
-    return f"{taken.fate.value}  {taken.path}  {taken.reason}: {taken.text}"
+    return f"{taken.fate.value}  {_shown(taken.path)}  {taken.reason}: {taken.text}"
+
+
+def _shown(path: Path) -> str:
+    """Write a path in one line of text: a stick's names may hold any bytes."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(path)
+    )
 
 
 def _json_line(taken: Taken) -> str:
     import msgspec
 
-    shown = {**taken._asdict(), "path": str(taken.path), "fate": taken.fate.value}
+    shown = {**taken._asdict(), "path": _shown(taken.path), "fate": taken.fate.value}
     return msgspec.json.encode(shown).decode()
 
 
