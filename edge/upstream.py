@@ -94,9 +94,9 @@ class StoreBacklog:
         """Return the epoch that is counted in now."""
         return await self._read(meta.epoch)
 
-    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
-        """Return the digest of the segment that ends with a number, as far as it is known."""
-        return await self._read(lambda tx: segments.ending_at(tx, epoch, lane, last))
+    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
+        """Return the digest of the segment that a number is sealed in, as far as it is known."""
+        return await self._read(lambda tx: segments.holding(tx, epoch, lane, seq))
 
     async def heads(self) -> dict[str, Head]:
         """Say how far each lane of the current epoch is sealed."""

@@ -85,7 +85,7 @@ class Head(NamedTuple):
 _CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
 _LAST: Final = "SELECT last FROM lanes WHERE lane = ?"
 _HEADS: Final = "SELECT lane, sealed, previous FROM lanes ORDER BY lane"
-_ENDING: Final = """
+_HOLDING: Final = """
 SELECT last, digest FROM segments WHERE epoch = ? AND lane = ? AND first <= ?
 ORDER BY first DESC LIMIT 1
 """
@@ -196,16 +196,16 @@ def heads(tx: Transaction) -> list[Head]:
     return [Head(*row) for row in tx.rows(_HEADS)]
 
 
-def ending_at(tx: Transaction, epoch: str, lane: str, last: int) -> bytes | None:
-    """Return the digest of the segment that ends with `last`, or `None` if that is not known.
+def holding(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+    """Return the digest of the segment that `seq` is sealed in, or `None` if that is not known.
 
-    It is known of the segments that are here, and of the last one of each lane.
+    It is known of the segments that are here, and of the last one of each lane, by its end.
     """
     sealed, previous = tx.row(_CHAIN, (lane,))
-    if (epoch, last) == (meta.epoch(tx), sealed):
+    if (epoch, seq) == (meta.epoch(tx), sealed):
         return bytes(previous)
-    row = tx.row(_ENDING, (epoch, lane, last))
-    return row[1] if row is not None and row[0] == last else None
+    row = tx.row(_HOLDING, (epoch, lane, seq))
+    return row[1] if row is not None and row[0] >= seq else None
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:

@@ -37,10 +37,10 @@ def judge(
 ) -> Verdict:
     """Compare the ends of an epoch's lanes.
 
-    `known` has the digest (32 bytes) of our segment that ends where the centre's last one of that
-    lane does, None if there is none any more: that is no contradiction, as what the centre has is
-    not kept for ever. But in a lane of `contradicted`, of which the centre had a segment of our
-    name with other bytes, an end that we do not know is another's.
+    `known` has the digest (32 bytes) of our segment that holds the number with which the centre's
+    last one of that lane ends, None if there is none any more: that is no contradiction, as what
+    the centre has is not kept for ever. But in a lane of `contradicted`, of which the centre had a
+    segment of our name with other bytes, an end that we do not know is another's.
     """
     for lane, head in theirs.items():
         if lane not in ours or head.last > ours[lane].last:

@@ -99,8 +99,11 @@ class Backlog(Protocol):
         """Return the epoch that is counted in now."""
         ...
 
-    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
-        """Return the digest of the segment that ends with a number; None if it is not known."""
+    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
+        """Return the digest of the segment that a number is sealed in; None if it is not known.
+
+        It need not end there: then no segment that does is ours, since none is ever cut again.
+        """
         ...
 
     async def heads(self) -> Mapping[str, Head]:

@@ -83,6 +83,10 @@ class SqliteBacklog:
         """Lose all events that no segment has."""
         self._rows.execute("DELETE FROM events")
 
+    def forget(self, first: int) -> None:
+        """Lose the segments that begin with this number, as what was shipped is not kept."""
+        self._rows.execute("DELETE FROM segments WHERE first = ?", (first,))
+
     def unsealed(self) -> int:
         """Return how many events no segment has."""
         count: int = self._rows.execute("SELECT count(*) FROM events").fetchone()[0]
@@ -160,11 +164,12 @@ class SqliteBacklog:
         self._check()
         return self.current
 
-    async def sealed_at(self, epoch: str, lane: str, last: int) -> bytes | None:
+    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
         """See `Backlog`."""
         self._check()
         row = self._rows.execute(
-            "SELECT digest FROM segments WHERE (epoch, lane, last) = (?, ?, ?)", (epoch, lane, last)
+            "SELECT digest FROM segments WHERE (epoch, lane) = (?, ?) AND ? BETWEEN first AND last",
+            (epoch, lane, seq),
         ).fetchone()
         return None if row is None else row[0]
 

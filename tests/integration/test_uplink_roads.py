@@ -139,10 +139,23 @@ async def test_an_end_that_is_not_known_is_another_s_once_the_lane_is_contradict
     pki: LoopbackPki, backlog: SqliteBacklog
 ) -> None:
     conflict = says(409, {"reason": "conflict", "error": "other bytes"})
-    unknown = heads(7, bytes(32))
-    async with road(pki, backlog, conflict, segments=2, heads=[unknown, unknown]) as way:
+    for _ in range(2):
+        await seal(backlog)
+    backlog.forget(1)
+    unknown = heads(5, bytes(32))
+    async with road(pki, backlog, conflict, segments=0, heads=[unknown, unknown]) as way:
         assert (await way.time.nap()).seconds == IDLE
+        assert way.notices.names() == ["conflict", "centre-differs"]
         assert backlog.reasons_begun == ["centre-differs"]
+
+
+async def test_a_database_that_was_rolled_back_and_counted_on_is_found(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    """While the centre was out of reach it came past the centre's end, and was cut elsewhere."""
+    async with road(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
+        await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
+        assert way.notices.names() == ["centre-differs"]
 
 
 async def test_a_store_that_cannot_begin_an_epoch_is_asked_again(
