@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers.jvm import FAST_JVM
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
     from sync.central.folders import FleetFolder
 
-FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 SMALL = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",

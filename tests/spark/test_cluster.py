@@ -18,6 +18,7 @@ from sync.central.java import find_java
 from sync.central.manifest import LocalCommits
 from sync.central.tables import read_events
 from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
+from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +115,7 @@ def test_an_ingest_that_is_submitted_to_a_cluster(
         "SPARK_LOCAL_DIRS": str(tmp_path / "scratch"),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
+        "JDK_JAVA_OPTIONS": FAST_JVM,
     }
     here = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     with ExitStack() as stack:

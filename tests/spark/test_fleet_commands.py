@@ -16,6 +16,7 @@ from sync.central.ingest import STEPS, run_ingest
 from sync.central.manifest import LocalCommits
 from sync.central.tables import read_events
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
+from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.spark
 LIMIT_S = 180
 KILLS = 50
 
-FAST = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+FAST = {"JDK_JAVA_OPTIONS": FAST_JVM}
 
 DIES = """
 import os, signal, sys
