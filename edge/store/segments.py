@@ -278,6 +278,7 @@ def _note_dropped(tx: Transaction, evicted: Evicted, reason: str) -> None:
 
 def drop_unsealed(tx: Transaction, lane: str) -> Evicted:
     """Drop the events of a lane that are in no segment, at the end of their epoch."""
+    events.settle(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
     return Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)

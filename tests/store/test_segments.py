@@ -68,6 +68,14 @@ def dropped(db: sqlite3.Connection) -> list[tuple[str, int, int, str]]:
 # Drafting and sealing.
 
 
+def test_what_the_same_transaction_wrote_is_dropped_too(db: sqlite3.Connection) -> None:
+    append(at(db), LOGS, 2, EVENT)
+    tx = at(db)
+    events.append(tx, LOGS, EVENT)
+    assert segments.drop_unsealed(tx, LOGS)[:4] == (EPOCH, LOGS, 1, 3)
+    assert events.read(tx, LOGS, 0, 10, ROOM) == []
+
+
 def test_nothing_to_seal_is_no_draft(db: sqlite3.Connection) -> None:
     assert segments.draft(at(db), LOGS, 10, ROOM) is None
 
