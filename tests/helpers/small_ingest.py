@@ -103,7 +103,7 @@ class SmallIngest:
 
     def _write(self, top: Path, events: pa.Table) -> dict[str, tuple[str, ...]]:
         days = pc.strftime(events.column("time"), "%Y-%m-%d")
-        found = {}
+        found: dict[str, tuple[str, ...]] = {}
         for day in sorted(set(days.to_pylist())):
             path = top / f"day={day}.parquet"
             pq.write_table(events.filter(pc.equal(days, day)), path)

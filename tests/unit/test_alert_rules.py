@@ -9,11 +9,11 @@ import pytest
 from sync.central.alerts import seen as bounds
 from sync.central.alerts.rules import judge_events
 from sync.central.alerts.seen import Seen, forget
+from sync.central.alerts.silence import YOUNG_S
 from sync.central.alerts.verdict import Key, Right, Verdict, Wrong, length
 from sync.central.reports.thresholds import (
     FLOOR_S,
     LATE_S,
-    SILENCE_S,
     STUCK_S,
     SURGE_LEAST,
     TIMES,
@@ -156,7 +156,7 @@ def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -
     seen, teller = Seen(), Teller()
     told(seen, teller, "readings", sends(10, every=10 * MINUTE))
     last = NOON + 90 * MINUTE
-    enough = last + int(TIMES * 10 * MINUTE + SILENCE_S * 1000)
+    enough = last + int(TIMES * 10 * MINUTE + YOUNG_S * 1000)
     assert isinstance(told(seen, teller, "system", [(enough, heartbeat())])[SENSOR], Right)
     assert isinstance(told(seen, teller, "system", [(enough + 1, heartbeat())])[SENSOR], Wrong)
 

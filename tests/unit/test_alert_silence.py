@@ -9,6 +9,7 @@ from sync.central.alerts.silence import (
     BEHIND_S,
     FLEET,
     INGEST,
+    YOUNG_S,
     Waiting,
     judge_silence,
     silent_after_ms,
@@ -77,8 +78,8 @@ def test_what_waits_in_the_landing_is_heard_before_the_ingest_took_it() -> None:
     assert wrong(judged(seen, at(60), landing)) == {}
     farewell = {TWO: Waiting(at(31), at(31), stopped=True)}
     assert wrong(judged(seen, at(60), farewell) | {INGEST: Right(INGEST, 0, "")}) == {}
-    new = judged(seen, at(60), {THREE: Waiting(at(20), at(20)), TWO: Waiting(at(58), at(58))})
-    assert silent(THREE) in wrong(new)
+    new = judged(fleet({ONE: 120}), at(120), {THREE: Waiting(at(20), at(20))})
+    assert wrong(new) == {silent(THREE): at(20), INGEST: at(20)}
 
 
 def test_when_nothing_arrives_from_anybody_one_alert_says_so() -> None:
@@ -107,9 +108,9 @@ def test_the_one_gateway_that_should_send_is_named_itself() -> None:
     now = at(60) + AFTER + 1
     assert wrong(judged(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
     assert wrong(judged(fleet({ONE: 60}), now - 1)) == {}
-    assert wrong(judged(fleet({ONE: 60, TWO: 20}), now)) == {
+    assert wrong(judged(fleet({ONE: 60, TWO: 30}), now)) == {
         silent(ONE): at(60),
-        silent(TWO): at(20),
+        silent(TWO): at(30),
     }
 
 
@@ -117,8 +118,14 @@ def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
     seen = fleet({ONE: 600, TWO: 480}, every=60)
     assert silent_after_ms(seen.gateways[ONE]) == PATIENCE * HOUR
     assert wrong(judged(seen, at(600))) == {}
-    few = fleet({ONE: 60 * SEALINGS - 60}, every=60)
-    assert silent_after_ms(few.gateways[ONE]) == AFTER
+
+
+def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() -> None:
+    young = fleet({ONE: 5 * SEALINGS - 5})
+    assert silent_after_ms(young.gateways[ONE]) == YOUNG_S * 1000
+    assert silent_after_ms(fleet({ONE: 5 * SEALINGS}).gateways[ONE]) == AFTER
+    slow = fleet({ONE: 60 * SEALINGS - 60}, every=60)
+    assert silent_after_ms(slow.gateways[ONE]) == PATIENCE * HOUR
 
 
 def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from sync.central.alerts import watching
 from sync.central.alerts.keeping import QUEUE, VERSION, Keeping, Told
 from sync.central.alerts.lines import Lines
+from sync.central.alerts.silence import YOUNG_S
 from sync.central.alerts.watching import Watch
+from sync.central.alerts.webhook import Webhook
+from sync.central.cli import cli
+from sync.central.commands.alerts import look_once
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
 from sync.central.manifest import UPKEEP, LocalCommits, Manifest
@@ -85,9 +90,10 @@ def two_gateways(fleet: Fleet) -> None:
         fleet.ingest.run()
         fleet.now += 300
         assert fleet.look() == []
-    for _ in range(3):
+    for _ in range(15):
         fleet.arrive(ONE)
         fleet.now += 300
+    fleet.ingest.run()
 
 
 def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet: Fleet) -> None:
@@ -222,7 +228,7 @@ def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
     fleet.lanes[ONE] = Lane(ONE, "system", LATER_EPOCH)
     fleet.arrive(ONE, event(fleet.now, name="start"))
     fleet.ingest.run()
-    fleet.now += AFTER + 60
+    fleet.now += YOUNG_S + 60
     assert fleet.look() == [("raised", "silent", ONE)]
 
 
@@ -281,7 +287,8 @@ def refuse(*_: object) -> None:
 async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopping, rounds = asyncio.Event(), []
+    stopping = asyncio.Event()
+    rounds: list[int] = []
     loop = asyncio.get_running_loop()
 
     def look(_: object) -> None:
@@ -298,6 +305,35 @@ async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
     monkeypatch.setattr(watching, "FAILURES", 3)
     with pytest.raises(OSError, match="disk full"):
         await fleet.watch.run(asyncio.Event(), 0.001)
+
+
+async def test_looking_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    fleet.watch.webhook = Webhook("http://127.0.0.1:1/", clock=lambda: 1.0)
+    with pytest.raises(FleetError, match="1 alerts wait for the webhook"):
+        await look_once(fleet.watch)
+    fleet.watch = fleet.start()
+    assert fleet.watch.waiting == 1
+    assert fleet.told() == [("raised", "silent", TWO)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--webhook-token", "TOKEN"], "goes with --webhook"),
+        (["--webhook", "http://hooks.example/secret"], "the webhook is no https://"),
+        (["--webhook", "https://hooks.example/x", "--webhook-token", "TOKEN"], "is no line of"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_no_secret(
+    fleet: Fleet, options: list[str], words: str
+) -> None:
+    token = put(fleet.folder.root / "token", b"sec\nret")
+    given = [str(token) if word == "TOKEN" else word for word in options]
+    done = CliRunner().invoke(cli, ["alerts", "--dir", str(fleet.folder.root), "--once", *given])
+    assert done.exit_code in (1, 2)
+    assert words in done.output
+    assert "sec" not in done.output.replace("SECONDS", "")
 
 
 def test_too_much_to_watch_is_told_once(

@@ -24,6 +24,10 @@ BEHIND_S: Final = 900.0
 """Seconds that a file may wait in the landing: a continuous ingest takes it in about two minutes,
 and upkeep holds the tables for some."""
 
+YOUNG_S: Final = 3_600.0
+"""Seconds without an arrival that a gateway has, at least, while too few of its segments are known
+to tell how often it seals: after half an hour at the usual cadence they are."""
+
 FLEET: Final = Key("silent", "", "fleet")
 INGEST: Final = Key("ingest_behind", "", "ingest")
 
@@ -47,14 +51,18 @@ class Waiting(NamedTuple):
 
 
 def silent_after_ms(gateway: Gateway) -> int:
-    """Tell after how many ms without an arrival a gateway counts as silent, as report 1 does."""
+    """Tell after how many ms without an arrival a gateway counts as silent.
+
+    As in report 1, but that one that is new has more patience.
+    """
     pairs = zip(gateway.system, gateway.system[1:], strict=False)
     between = [
         after.service - before.service for before, after in pairs if before.epoch == after.epoch
     ]
     known = [each for each in between if each > 0]
-    usual = median(known) if len(known) >= SEALINGS else 0.0
-    return round(1000 * max(SILENCE_S, usual * PATIENCE))
+    if len(known) < SEALINGS:
+        return round(1000 * max(YOUNG_S, PATIENCE * max(known, default=0.0)))
+    return round(1000 * max(SILENCE_S, PATIENCE * median(known)))
 
 
 def judge_silence(

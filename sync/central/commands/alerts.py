@@ -85,7 +85,7 @@ def command(
     keeping = Keeping(fleet.tables)
     with keeping.alone():
         watch = Watch(fleet, keeping, Lines(out), _webhook(webhook, token_file))
-        asyncio.run(_once(watch) if once else _go_on(watch, interval))
+        asyncio.run(look_once(watch) if once else _go_on(watch, interval))
 
 
 def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
@@ -112,7 +112,8 @@ def _token(file: Path | None) -> str:
     return token
 
 
-async def _once(watch: Watch) -> None:
+async def look_once(watch: Watch) -> None:
+    """Look and deliver once. Raises FleetError while alerts still wait for the webhook."""
     watch.look()
     await watch.deliver()
     if watch.waiting:

@@ -1,0 +1,107 @@
+"""The alerts of a simulated fleet, as time goes by: what was planted, once each, and nothing else.
+
+Twice in that time a simulated gateway has no link: that is told too, and that it is back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.plan import make_plans
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.simulate import Fleet
+from sync.central.alerts.keeping import Keeping
+from sync.central.alerts.lines import Lines
+from sync.central.alerts.watching import Watch
+from tests.helpers.fleet_tables import fleet_folder, put
+from tests.helpers.small_ingest import SmallIngest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from firmware_sim.fleet.shipping import Delivery
+    from sync.central.alerts.stretches import Message
+    from sync.central.folders import FleetFolder
+
+LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+START: Final = 1_772_409_600_000
+"""2026-03-02 00:00:00 UTC."""
+
+KINDS: Final = {"queue_stuck", "refusals", "sensor_silent"}
+OFF: Final = {"silent", "outage"}
+"""Faults by which nothing arrives any more, or not for hours."""
+
+SETTINGS: Final = FleetSettings(
+    gateways=24 if LONG else 4,
+    days=2,
+    seed=1,
+    start=START,
+    readings=800 if LONG else 200,
+    heartbeat=60.0 if LONG else 900.0,
+    seal=300.0 if LONG else 1_800.0,
+    faults=frozenset(FAULTS)
+    if LONG
+    else frozenset({"silent", "queue-stuck", "refusals", "sensor-silent"}),
+)
+STEP_MS: Final = 900_000 if LONG else 1_800_000
+AFTER_S: Final = 4 * SETTINGS.seal
+"""Seconds after a link came back, or a fault began, within which all is told of it."""
+
+
+def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Message]:
+    """Have all arrive in its time, ingest and look every `STEP_MS`."""
+    now = SETTINGS.start
+    watch = Watch(folder, Keeping(folder.tables), Lines(), clock=lambda: now / 1000)
+    ingest = SmallIngest(folder)
+    told: list[Message] = []
+    at = 0
+    while now < SETTINGS.end:
+        now += STEP_MS
+        while at < len(deliveries) and deliveries[at].arrived <= now:
+            put(
+                folder.landing / deliveries[at].path,
+                deliveries[at].data,
+                deliveries[at].arrived / 1000,
+            )
+            at += 1
+        ingest.run()
+        told += watch.look()
+    return told
+
+
+def test_what_was_planted_is_told_once_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deliveries: list[Delivery] = []
+    fleet = Fleet(SETTINGS)
+    fleet.simulate(deliveries.append)
+    deliveries.sort(key=lambda delivery: (delivery.arrived, delivery.path))
+    told = watched(fleet_folder(tmp_path / "fleet"), deliveries)
+    raised = [message for message in told if message.state == "raised"]
+    found = Counter((each.kind, each.gateway) for each in raised if each.kind in KINDS)
+    planted = [(each["kind"], each["gateway"]) for each in fleet.truth()["planted"]]
+    assert found == Counter(each for each in planted if each[0] in KINDS)
+    assert {each.kind for each in raised} == KINDS | {"silent"}
+    back = {each.id for each in told if each.state == "recovered"}
+    on = {(each.kind, each.gateway) for each in raised if each.id not in back}
+    assert on == {each for each in planted if each[0] in ("silent", "queue_stuck", "sensor_silent")}
+    for plan in make_plans(SETTINGS):
+        mine = [each for each in raised if (each.kind, each.gateway) == ("silent", plan.name)]
+        times = [window for fault in OFF if (window := plan.window(fault))]
+        away = sorted([*plan.link_down, *times])
+        assert len(mine) <= len(away)
+        for each in mine:
+            since = (milliseconds(each.since) - SETTINGS.start) / 1000
+            assert any(begin - AFTER_S <= since <= end for begin, end in away)
+    assert len(capsys.readouterr().out.splitlines()) == len(told)
+
+
+def milliseconds(text: str) -> int:
+    from datetime import datetime
+
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

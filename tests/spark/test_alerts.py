@@ -1,0 +1,70 @@
+"""What Spark wrote is what the alerts read without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.alerts.following import Following
+from sync.central.alerts.seen import Seen
+from sync.central.ingest import run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.storage import LocalStorage
+from sync.format import Event
+from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put
+from tests.helpers.small_ingest import SmallIngest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+HOUR = 3_600_000
+
+
+def arrive(folder: FleetFolder, lanes: list[Lane], number: int) -> None:
+    """Land a segment of each lane, with all that the alerts look at."""
+    at = NOON + number * HOUR
+    tags = {"delivered": "0", "delayed": "0", "members": "2"}
+    told = [
+        Event(1, at, True, "system", name="heartbeat", value=60.0),
+        Event(1, at + 1, True, "queue", topic="jobs", name="depth", value=4.0, tags=tags),
+        Event(1, at + 2, True, "limit", "pump@gw.example", name="rate", value=30.0),
+    ]
+    node = {"node": "a"}
+    read = [Event(1, at, True, "reading", "p@gw.example/fw", "t", "x", 20.5, tags=node)]
+    for lane, events in zip(lanes, (told, read), strict=True):
+        land(folder, lane.seal(events), at / 1000 + 5)
+
+
+def test_tables_of_spark_are_read_without_it(
+    spark: SparkSession, fleet: FleetFolder, tmp_path: Path
+) -> None:
+    other = fleet_folder(tmp_path / "other")
+    lanes = {folder.root: [Lane(lane="system"), Lane(lane="readings")] for folder in (fleet, other)}
+    for folder in (fleet, other):
+        arrive(folder, lanes[folder.root], 0)
+        arrive(folder, lanes[folder.root], 11)
+        put(folder.landing / "gw.example" / "bad.seg", b"no segment", NOON / 1000)
+    commits = LocalCommits(fleet.tables)
+    run_ingest(spark, fleet, commits)
+    ingest = SmallIngest(other)
+    ingest.run()
+    following = Following(LocalStorage(fleet.tables), commits)
+    expected = Following(LocalStorage(other.tables), LocalCommits(other.tables))
+    now = NOON + 24 * HOUR
+    followed, changed = following.go_on(Seen(), now)
+    assert changed
+    assert followed.gateways == expected.learn(now).gateways
+    assert following.learn(now) == followed
+    [gateway] = followed.gateways.values()
+    assert (len(gateway.system), len(gateway.readings)) == (2, 2)
+    assert list(gateway.sensors) == ["p@gw.example t a x"]
+    assert gateway.rules["rate"].hours == {NOON // HOUR: 30, NOON // HOUR + 11: 30}
+    assert [row.stalled for row in gateway.queues["jobs"]] == [True, True]
+    assert following.go_on(followed, now) == (followed, False)
