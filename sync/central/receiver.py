@@ -128,14 +128,18 @@ class Receiver:
         body = announced(request, self._limits.body_bytes)
         self._charge(self._bytes, identity.gateway, body.length)
         await self._in_thread(self._room.take, body.length)
-        async with self._bodies.receiving(request, identity.gateway, body) as incoming:
-            landed = await self._in_thread(self._land, incoming, identity, body.body_sum)
+        new = False
+        try:
+            async with self._bodies.receiving(request, identity.gateway, body) as incoming:
+                landed = await self._in_thread(self._land, incoming, identity, body.body_sum)
+                new = landed.outcome is Outcome.NEW
+        finally:
+            self._room.settle(body.length, landed=new)
         if landed.outcome is Outcome.OTHER:
             kept = "kept aside" if landed.aside else "not kept: too many are"
             text = f"other bytes have that name; these are {kept}"
             raise Refusal(409, "conflict", text)
-        status = 201 if landed.outcome is Outcome.NEW else 200
-        return web.json_response({"digest": landed.digest.hex()}, status=status)
+        return web.json_response({"digest": landed.digest.hex()}, status=201 if new else 200)
 
     async def _head(self, request: web.Request) -> web.Response:
         identity = await self._authorised(request)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ class Room:
     """The room in a fleet folder.
 
     `reserve` bytes of its file system stay free, and the landing has at most `most` bytes, if that
-    is given, as of the last `measure`.
+    is given: those of the last `measure`, what landed since, and what is on its way.
     """
 
     def __init__(self, folder: FleetFolder, reserve: int, most: int | None = None) -> None:
@@ -25,6 +26,8 @@ class Room:
         self._reserve = reserve
         self._most = most
         self._landed = 0
+        self._coming = 0
+        self._lock = threading.Lock()
 
     def free(self) -> int:
         """Bytes of the landing's file system that are free for its owner."""
@@ -40,13 +43,20 @@ class Room:
         """Raise OSError with ENOSPC or EDQUOT unless `size` bytes more find room."""
         if self.free() - size < self._reserve:
             raise OSError(errno.ENOSPC, "the disk's reserve would be used", str(self._landing))
-        if self._most is not None and self._landed + size > self._most:
+        if self._most is not None and self._landed + self._coming + size > self._most:
             raise OSError(errno.EDQUOT, "the landing is full: ingest it", str(self._landing))
 
     def take(self, size: int) -> None:
-        """Require room, and count it as used until the next `measure`. Raises OSError."""
+        """Require room for a body, and hold it until `settle`. Raises OSError."""
         self.require(size)
-        self._landed += size
+        with self._lock:
+            self._coming += size
+
+    def settle(self, size: int, *, landed: bool) -> None:
+        """End what `take` began: the body landed, or it takes no room after all."""
+        with self._lock:
+            self._coming -= size
+            self._landed += size * landed
 
 
 def _size(folder: str) -> int:

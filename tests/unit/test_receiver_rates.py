@@ -89,9 +89,24 @@ def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="landing") as refused:
         room.take(101)
     assert refused.value.errno == errno.EDQUOT
+    room.settle(300, landed=True)
+    with pytest.raises(OSError, match="landing"):
+        room.take(101)
     segment.unlink()
     room.measure()
     room.take(1_000)
+
+
+def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.create()
+    room = Room(folder, 0, 1_000)
+    for _ in range(3):
+        room.take(900)
+        room.measure()
+        with pytest.raises(OSError, match="landing"):
+            room.take(900)
+        room.settle(900, landed=False)
 
 
 def test_a_landing_without_a_bound_is_not_measured(tmp_path: Path) -> None:

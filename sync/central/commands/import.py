@@ -62,7 +62,7 @@ def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
     landing = Landing(fleet, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
     landing.clean()
     welcome = (lambda _: True) if anyone else _enrolled(fleet)
-    return Importer(landing, welcome, Room(fleet, limits.reserve_bytes).take)
+    return Importer(landing, welcome, Room(fleet, limits.reserve_bytes).require)
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
