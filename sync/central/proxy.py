@@ -47,10 +47,14 @@ class Proxy:
             return request.remote
 
     def certificate(self, request: web.Request) -> bytes | None:
-        """The certificate, PEM, that the proxy's client showed; None if it showed none."""
+        """The certificate, PEM, that the proxy's client showed; None if it showed none.
+
+        A header that is there twice is none: one of them is the caller's own.
+        """
         if self.certificate_header is None:
             return None
-        return unquote_to_bytes(request.headers.get(self.certificate_header, "")) or None
+        told = request.headers.getall(self.certificate_header, ())
+        return unquote_to_bytes(told[0]) or None if len(told) == 1 else None
 
 
 def is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from sync.central.clients import make_pair
 from sync.central.folders import FleetFolder
@@ -100,6 +101,10 @@ async def test_what_the_proxy_lets_through_is_checked_again(behind: Behind, tmp_
         for text in (*wrong, good):
             async with session.head(url, headers={HEADER: quote(text)}) as answer:
                 statuses.append(answer.status)
+        for pair in ((good, ""), ("", good), (good, good)):
+            twice = [(HEADER, quote(text)) for text in pair]
+            async with session.head(url, headers=CIMultiDict(twice)) as answer:
+                assert answer.status == 401, "one of two is not the proxy's"
     assert statuses == [401] * len(wrong) + [404]
 
 
