@@ -77,7 +77,7 @@ def plain(seen: Seen) -> object:
 
 def verdicts(seen: Seen) -> set[Verdict]:
     now = NOON + 30 * DAY
-    return {*judge_events(seen, {}), *judge_silence(seen, {}, now, lambda _: False)}
+    return {*judge_events(seen, {}), *judge_silence(seen, {}, now, lambda _: False, {})}
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

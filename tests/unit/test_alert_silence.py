@@ -40,9 +40,13 @@ def at(minutes: float) -> int:
 
 
 def judged(
-    seen: Seen, now: int, landing: Mapping[str, Waiting] | None = None, revoked: str = ""
+    seen: Seen,
+    now: int,
+    landing: Mapping[str, Waiting] | None = None,
+    revoked: str = "",
+    on: Mapping[Key, int] | None = None,
 ) -> dict[Key, Verdict]:
-    found = judge_silence(seen, landing or {}, now, lambda name: name == revoked)
+    found = judge_silence(seen, landing or {}, now, lambda name: name == revoked, on or {})
     return {each.key: each for each in found}
 
 
@@ -112,6 +116,37 @@ def test_the_one_gateway_that_should_send_is_named_itself() -> None:
         silent(ONE): at(60),
         silent(TWO): at(30),
     }
+
+
+def both(one: Seen, other: Seen) -> Seen:
+    heard = sorted({*one.heard, *other.heard})
+    return Seen(gateways={**one.gateways, **other.gateways}, heard=heard)
+
+
+def test_among_gateways_that_seal_seldom_one_is_gone_when_another_is_heard_after_it() -> None:
+    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert wrong(judged(seen, at(640))) == {}
+    later = both(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert wrong(judged(later, at(661))) == {silent(THREE): at(605)}
+
+
+def test_gateways_that_are_gone_or_stopped_make_nobody_else_gone() -> None:
+    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
+    on = {silent(THREE): at(300)}
+    for now in (at(601), at(650), at(700)):
+        assert wrong(judged(seen, now, on=on)) == {}
+        assert silent(THREE) not in judged(seen, now, on=on)
+        assert wrong(judged(seen, now, revoked=THREE)) == {}
+    slow = round(PATIENCE * 60) + 601
+    assert wrong(judged(seen, at(slow), on=on)) == {FLEET: at(600)}
+    back = both(seen, fleet({THREE: 605}))
+    assert isinstance(judged(back, at(606), on=on)[silent(THREE)], Right)
+
+
+def test_one_that_is_overdue_waits_for_what_the_others_tell() -> None:
+    seen = fleet({ONE: 60, TWO: 50, THREE: 60})
+    assert wrong(judged(seen, at(63))) == {}
+    assert wrong(judged(seen, at(73))) == {FLEET: at(60)}
 
 
 def test_a_gateway_that_seals_seldom_has_more_patience() -> None:

@@ -192,6 +192,28 @@ def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None
     assert seen.gateways[ONE].queues == {}
 
 
+def test_a_batch_that_could_not_be_read_is_not_taken_by_half(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    for _ in range(2):
+        fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
+        fleet.now += 86_400
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    files = [fleet.folder.tables / name for [name] in manifest.events.values()]
+    data = files[-1].read_bytes()
+    files[-1].write_bytes(b"spoiled")
+    for _ in range(2):
+        with pytest.raises(OSError, match="no file of the tables"):
+            fleet.look()
+    files[-1].write_bytes(data)
+    fleet.look()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert sorted(seen.gateways[ONE].rules["rate"].hours.values()) == [9, 9]
+
+
 def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
     fleet.arrive(ONE)
     fleet.ingest.run()

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientResponseError, InvalidURL, RequestInfo, web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
-from sync.central.alerts.webhook import TRIES, TURN_S, Webhook, check_url
+from sync.central.alerts.webhook import TRIES, TURN_S, Webhook, _why, check_url
 from sync.central.errors import FleetError
 from tests.unit.test_alert_lines import message
 
@@ -158,6 +160,15 @@ async def test_a_turn_ends_in_time_and_when_it_is_to_stop() -> None:
         assert await hook.deliver(posts, lambda: True) == 0
         assert await hook.deliver(posts) == 3
     assert ears.heard == [f"jobs-{number}" for number in range(5)]
+
+
+def test_no_failure_repeats_the_url() -> None:
+    url = URL("https://hooks.example/secret")
+    info = RequestInfo(url, "POST", CIMultiDictProxy(CIMultiDict()), url)
+    refused = ClientResponseError(info, (), status=407, message="log in")
+    assert _why(refused) == "ClientResponseError: 407 log in"
+    assert _why(InvalidURL(url)) == "InvalidURL"
+    assert _why(TimeoutError("no answer")) == "TimeoutError: no answer"
 
 
 async def test_a_proxy_that_cannot_be_used_is_a_failure_like_others(

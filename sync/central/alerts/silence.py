@@ -1,13 +1,13 @@
 """Which gateways are gone, whether anything arrives at all, and whether the ingest keeps up.
 
-Pure. A gateway is gone by the time at which others still arrived: when nothing arrives from any of
-several, it is the centre that is to be looked at, and one alert says so. After that, each gateway
-has its whole patience to come back.
+Pure. A gateway is gone by the time at which others still arrived: when several are overdue and
+nobody was heard since, it is the centre that is to be looked at, and one alert says so. After that,
+each gateway has its whole patience to come back.
 """
 
 from __future__ import annotations
 
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sync.central.alerts.seen import MINUTE_MS, Gateway
@@ -15,7 +15,7 @@ from sync.central.alerts.verdict import Key, Right, length, moment, wrong
 from sync.central.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sync.central.alerts.seen import Seen
     from sync.central.alerts.verdict import Verdict
@@ -66,26 +66,35 @@ def silent_after_ms(gateway: Gateway) -> int:
 
 
 def judge_silence(
-    seen: Seen, landing: Mapping[str, Waiting], now: int, revoked: Callable[[str], bool]
+    seen: Seen,
+    landing: Mapping[str, Waiting],
+    now: int,
+    revoked: Callable[[str], bool],
+    on: Mapping[Key, int],
 ) -> Iterator[Verdict]:
     """Say of each gateway, of the fleet and of the ingest how they are at `now`.
 
-    `landing` is what waits there by gateway; a gateway that is `revoked` may be silent.
+    `landing` is what waits there by gateway; a gateway that is `revoked` may be silent. `on` maps
+    what is told as wrong to since when it is: a gateway that is told as gone is so until it is
+    heard.
     """
-    lives = dict(_lives(seen, landing, now, revoked))
-    patience = min((life.patience for life in lives.values()), default=round(1000 * SILENCE_S))
+    lives = {Key("silent", name, name): life for name, life in _lives(seen, landing, now, revoked)}
     heard = max((life.arrived for life in lives.values()), default=now)
-    since = _listening(seen, landing, patience)
-    active = []
-    for name, life in sorted(lives.items()):
-        key = Key("silent", name, name)
+    told = {key for key, life in lives.items() if life.arrived <= on.get(key, -1)}
+    since = _listening(seen, landing, [lives[key] for key in lives.keys() - told])
+    overdue: list[tuple[Key, int]] = []
+    present: list[tuple[Key, int]] = []
+    for key, life in sorted(lives.items()):
+        last = max(life.arrived, since)
         if life.stopped:
             yield Right(key, now, "It stopped cleanly, or was revoked.")
-        elif heard - max(life.arrived, since) > life.patience:
+        elif key not in told and heard - last > life.patience:
             yield _gone(key, life.arrived, now)
-        else:
-            active.append((key, life))
-    yield from _fleet(active, heard, patience, now)
+        elif key not in told:
+            (overdue if now - last > life.patience else present).append((key, life.arrived))
+    for key, arrived in present:
+        yield Right(key, arrived, f"Segments arrive again, since {moment(arrived)}.")
+    yield from _fleet(overdue, len(present), heard, now)
     yield from _ingest(landing, now)
 
 
@@ -111,8 +120,12 @@ def _lives(
         yield name, _Life(arrived, patience, stopped)
 
 
-def _listening(seen: Seen, landing: Mapping[str, Waiting], patience: int) -> int:
-    """Tell since when something arrived again and again: before that, the centre was off."""
+def _listening(seen: Seen, landing: Mapping[str, Waiting], expected: Sequence[_Life]) -> int:
+    """Tell since when something arrived again and again: before that, it was off.
+
+    It was when nothing arrived for longer than half of those that are `expected` are silent for.
+    """
+    patience = median_low([life.patience for life in expected if not life.stopped] or [0])
     minutes = set(seen.heard).union(*(each.minutes for each in landing.values()))
     since = max(minutes, default=0)
     for minute in sorted(minutes, reverse=True):
@@ -131,23 +144,24 @@ def _gone(key: Key, arrived: int, now: int) -> Verdict:
 
 
 def _fleet(
-    active: list[tuple[Key, _Life]], heard: int, patience: int, now: int
+    overdue: Sequence[tuple[Key, int]], present: int, heard: int, now: int
 ) -> Iterator[Verdict]:
-    """Tell that nothing arrives: of the one gateway that should send, or of all of them."""
-    quiet = now - heard > patience
-    if len(active) > 1 and quiet:
+    """Judge those who are overdue, and after whose patience nobody at all was heard.
+
+    If they are several, and not fewer than the others, it is the centre that nobody reaches. If it
+    is the only one that should send, it is gone; else, what comes next of the others will tell.
+    """
+    if len(overdue) > 1 and len(overdue) >= present:
         text = (
-            f"Nothing arrived from any of {len(active)} gateways since {moment(heard)}, for "
-            f"{length(now - heard)}."
+            f"Nothing arrived from any of {len(overdue) + present} gateways since "
+            f"{moment(heard)}, for {length(now - heard)}."
         )
         yield wrong(FLEET, heard, now, text)._replace(remedy=_LOOK)
         return
     yield Right(FLEET, heard, "Segments arrive.")
-    for key, life in active:
-        if quiet:
-            yield _gone(key, life.arrived, now)
-        else:
-            yield Right(key, life.arrived, f"Segments arrive again, since {moment(life.arrived)}.")
+    if not present:
+        for key, arrived in overdue:
+            yield _gone(key, arrived, now)
 
 
 def _ingest(landing: Mapping[str, Waiting], now: int) -> Iterator[Verdict]:

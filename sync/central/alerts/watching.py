@@ -83,14 +83,13 @@ class Watch:
         """
         now = int(self.clock() * 1000)
         landing = look(self._segments, now)
-        seen, changed = self._following.go_on(self._seen, now)
-        self._seen = seen
+        seen, changed = self._follow(now)
         if changed:
             forget(seen, now, FORGET_MS)
             self.keeping.save_seen(seen)
             self._warn(seen)
         on = self._stretches.on()
-        silence = judge_silence(seen, landing, now, self._revoked)
+        silence = judge_silence(seen, landing, now, self._revoked, on)
         messages = self._stretches.take(chain(silence, judge_events(seen, on)), now)
         self._told.queue(messages, posts=self.webhook is not None)
         self._save()
@@ -98,6 +97,16 @@ class Watch:
         self._told.lines.clear()
         self._save()
         return messages
+
+    def _follow(self, now: int) -> tuple[Seen, bool]:
+        """Take what is new; a batch of which a part could be read is taken anew as a whole."""
+        try:
+            seen, changed = self._following.go_on(self._seen, now)
+        except (OSError, FleetError):
+            self._seen = self.keeping.seen()
+            raise
+        self._seen = seen
+        return seen, changed
 
     async def deliver(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Send what waits for the webhook, as far as it takes it. Raises OSError."""

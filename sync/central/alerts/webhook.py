@@ -102,7 +102,7 @@ class Webhook:
         try:
             status, after = await self._post(session, message)
         except (aiohttp.ClientError, TimeoutError, OSError, ProxyError) as error:
-            return self._failed(printable(f"{type(error).__name__}: {error}"), None)
+            return self._failed(_why(error), None)
         if 200 <= status < 300:
             self.failures = self.refusals = 0
             return True
@@ -142,3 +142,11 @@ class Webhook:
         self.due = self.clock() + wait
         tell(WARNING, "webhook does not take alerts", why=why, retry_s=round(wait, 1))
         return False
+
+
+def _why(error: Exception) -> str:
+    """Say what went wrong, but not the URL, which some errors repeat."""
+    name = type(error).__name__
+    if isinstance(error, aiohttp.ClientResponseError):
+        return printable(f"{name}: {error.status} {error.message}")
+    return name if isinstance(error, aiohttp.InvalidURL) else printable(f"{name}: {error}")
