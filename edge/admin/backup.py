@@ -13,6 +13,7 @@ import shutil
 import zipfile
 import zlib
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from edge import config
@@ -76,7 +77,7 @@ def write(folder: Path, place: Path) -> About:
             told = json.dumps({"backup": FORMAT, **about._asdict()})
             archive.writestr(zipfile.ZipInfo(ABOUT), told)
             archive.write(copy, database.FILE_NAME)
-            for path in (*files, *_below(folder)):
+            for path in sorted({*files, *_below(folder)}):
                 archive.write(path, str(path.relative_to(folder)))
         durable.put_new(made, place)
     return about
@@ -114,9 +115,12 @@ def _telling_room(place: Path) -> Iterator[None]:
 
 
 def _inside(folder: Path, name: str) -> Path:
+    """Return the file that the configuration names: its name has to be good in any folder."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise SetupError(f"{name} is not in {folder}: bring it there, so that it is backed up")
+    if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+        raise SetupError(f"{name} is not named relative to {folder}, as what is restored has to be")
     return path
 
 

@@ -227,3 +227,32 @@ def test_an_enrolment_elsewhere_is_asked_to_be_brought_here(folder: Path, tmp_pa
     (folder / config.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
     with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
         backup.write(folder, tmp_path / "file")
+
+
+def named(folder: Path, name: str) -> None:
+    """Have the configuration name another enrolment file."""
+    text = (folder / config.FILE_NAME).read_text()
+    (folder / config.FILE_NAME).write_text(text.replace('"enrol.json"', f'"{name}"'))
+
+
+@pytest.mark.parametrize("name", ["pki/enrol.json", "./enrol.json"])
+def test_an_enrolment_anywhere_in_the_folder_is_restored(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    (folder / "enrol.json").rename(folder / name)
+    named(folder, name)
+    backup.write(folder, tmp_path / "file")
+    backup.restore(tmp_path / "file", tmp_path / "again")
+    assert (tmp_path / "again" / name).read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", ["{}/enrol.json", "pki/../enrol.json"])
+def test_a_name_that_would_lead_elsewhere_once_it_is_restored_is_refused(
+    folder: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named(folder, name.format(folder))
+    monkeypatch.chdir(folder)
+    for place in (folder, Path()):
+        with pytest.raises(SetupError, match="relative"):
+            backup.write(place, tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
