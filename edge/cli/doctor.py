@@ -63,7 +63,7 @@ def _way(folder: Path, settings: Config) -> Way:
         return Way(options.folder)
     try:
         enrolment = read_enrolment(folder / options.enrolment)
+        ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:
         return Way(options.enrolment, f"{options.enrolment}: {error}")
-    ends = certificate_ends(enrolment)
     return Way(enrolment.url, None, None if ends is None else round(ends.timestamp() * 1000))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from cryptography import x509
 
 from edge import config
 from edge.admin import moment
@@ -29,6 +28,7 @@ from sync.format import (
 )
 from sync.uplink import Conflict, FolderTransport, Landed, Waiting
 from sync.uplink.folder import MARKER
+from sync.uplink.renewal import life_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,20 +121,20 @@ def _ways(folder: Path) -> dict[str, str]:
         return {}
     try:
         enrolment = read_enrolment(folder / options.enrolment)
+        ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:
         return {"trouble": f"{options.enrolment}: {error}"}
     told = {"url": enrolment.url, "gateway": enrolment.gateway}
-    ends = certificate_ends(enrolment)
     if ends is not None:
         told["certificate_ends"] = ends.isoformat(timespec="seconds").replace("+00:00", "Z")
     return told
 
 
 def certificate_ends(enrolment: Enrolment) -> datetime.datetime | None:
-    """Tell when the certificate of an enrolment ends, if it has one."""
+    """Tell when the certificate of an enrolment ends, if it has one; raises `EnrolmentError`."""
     if not enrolment.certificate:
         return None
-    return x509.load_pem_x509_certificate(enrolment.certificate.encode()).not_valid_after_utc
+    return datetime.datetime.fromtimestamp(life_of(enrolment.certificate).ends, datetime.UTC)
 
 
 def _object(found: Uplink) -> dict[str, object]:

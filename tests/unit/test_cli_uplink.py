@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,9 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     assert isinstance(to, dict)
     assert to["certificate_ends"].endswith("Z")
     assert set(to) == {"url", "gateway", "certificate_ends"}
+    torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    write_enrolment(folder / "enrol.json", replace(shown, certificate=torn))
+    assert (await told(folder))["to"] == {"trouble": "enrol.json: `certificate` cannot be read"}
     (folder / "enrol.json").write_text("{}")
     assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]
     path.write_text(text.replace('folder = ""', 'folder = "/mnt/share"'))
