@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from edge.store.database import Transaction
 
 
-def control(
-    folder: Path, limits: Limits, clock: Clock, store: Store, used: Callable[[], dict[str, int]]
-) -> Control:
-    """Make the control socket of a gateway that begins now; `used` is what the process alone
-    knows of its limits."""
+def teller(
+    limits: Limits, clock: Clock, used: Callable[[], dict[str, int]]
+) -> Callable[[], Running]:
+    """Return what tells of a gateway that begins now; `used` is what the process alone knows of its
+    limits."""
     began = asyncio.get_running_loop().time()
     figures = msgspec.to_builtins(limits)
 
@@ -46,6 +46,12 @@ def control(
             used=used(),
             limits=figures,
         )
+
+    return state
+
+
+def control(folder: Path, state: Callable[[], Running], store: Store) -> Control:
+    """Make the control socket of a gateway; `state` is its `teller`."""
 
     async def members(queue: int) -> There:
         return await store.run(lambda tx: _there(tx, queue))

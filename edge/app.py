@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
     from pathlib import Path
 
+    from edge.admin.control import Running
     from edge.config import Address, Config
     from edge.net.component.front import Component
     from edge.rules.clock import Run, Start
@@ -166,14 +167,17 @@ class App:
         stack.push_async_callback(self._end, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._keep_time(stack, beats, clock, start)
+        state = answering.teller(limits, clock, front.used)
+        shown = await self._show(stack, beats, router, front, state)
         places = await self._unless_stopped(front.start())
         if places is None:
             return
-        await self._answer_operators(stack, clock, store, front.used)
+        await self._answer_operators(stack, state, store)
         self._look_after(stack, clock, store, tally)
         gc.freeze()  # what is there now stays: modules, tables of handlers
         gc.set_threshold(GARBAGE)
         sys.setswitchinterval(TURN)
+        places += (("web", address) for address in shown)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         systemd.notify("READY=1")
 
@@ -201,11 +205,33 @@ class App:
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
+    async def _show(
+        self,
+        stack: AsyncExitStack,
+        beats: Beats,
+        router: Router,
+        front: Listener | Component,
+        state: Callable[[], Running],
+    ) -> list[Address]:
+        """Open the status page, if there is to be one; returns where it listens."""
+        settings, store = self._settings, beats.store
+        if not settings.web.listen:
+            return []
+        # imported late: who has no use for it pays nothing
+        from edge.web import serving
+        from edge.web.look import Sources
+
+        known = Sources(settings, store, state, front, router, beats.meter)
+        server, looker = serving.made(known)
+        stack.callback(server.stop)
+        self._drive(stack, looker.watch(), "web")
+        return await server.start(config.parse_address(settings.web.listen))
+
     async def _answer_operators(
-        self, stack: AsyncExitStack, clock: Clock, store: Store, used: Callable[[], dict[str, int]]
+        self, stack: AsyncExitStack, state: Callable[[], Running], store: Store
     ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
-        control = answering.control(self._folder, self._settings.limits, clock, store, used)
+        control = answering.control(self._folder, state, store)
         stack.callback(control.stop)
         try:
             await control.start()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.admin.control import Running
+    from edge.config import Config
     from edge.rules.space import Space
+    from edge.store.database import Transaction
     from edge.store.usage import Waiting
 
 RUNNING: Final = "running"
@@ -95,7 +97,7 @@ class Status(NamedTuple):
     limits: list[Limit]
 
 
-class _Rows(NamedTuple):
+class Rows(NamedTuple):
     """What is read from the database, in one snapshot."""
 
     epoch: str
@@ -109,7 +111,15 @@ def read(folder: Path) -> Status:
     """Return how the gateway of `folder` stands; raises `FieldpostError`."""
     settings = config.load(folder)
     running, trouble = _ask(folder)
-    rows = _read(folder)
+    with reading(folder) as tx:
+        found = rows(tx)
+    return described(settings, found, running, trouble)
+
+
+def described(
+    settings: Config, rows: Rows, running: Running | None, trouble: str | None = None
+) -> Status:
+    """Put together what the database tells, and what the process does, if it runs."""
     live, free, wal, disk = rows.space
     used = rows.used | {"database_bytes": Used(live + wal), "wal_bytes": Used(wal)}
     configured = allowed(settings.limits)
@@ -154,15 +164,15 @@ def _ask(folder: Path) -> tuple[Running | None, str | None]:
         return None, str(error)
 
 
-def _read(folder: Path) -> _Rows:
-    with reading(folder) as tx:
-        return _Rows(
-            meta.epoch(tx),
-            meta.service(tx),
-            usage.waiting(tx),
-            usage.limits(tx),
-            space.measured(tx),
-        )
+def rows(tx: Transaction) -> Rows:
+    """Read what the database tells."""
+    return Rows(
+        meta.epoch(tx),
+        meta.service(tx),
+        usage.waiting(tx),
+        usage.limits(tx),
+        space.measured(tx),
+    )
 
 
 def _figure(used: Mapping[str, Used], name: str) -> int | None:

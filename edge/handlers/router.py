@@ -55,7 +55,11 @@ def _quota(limits: Limits) -> quota.Limits:
 
 
 class Router:
-    """Routes the stanzas of all sessions."""
+    """Routes the stanzas of all sessions.
+
+    Attributes:
+        stanzas: how many it has routed.
+    """
 
     def __init__(
         self,
@@ -113,10 +117,12 @@ class Router:
             handed,
             known,
         )
+        self.stanzas = 0
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)
 
     def route(self, stanza: Stanza, full: str) -> Work | Slow | bytes:
         """Return the work that a stanza of the session `full` asks for, or its answer."""
+        self.stanzas += 1
         try:
             return self._find(stanza, full)(self.house, stanza)
         except StanzaError as error:

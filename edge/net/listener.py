@@ -118,6 +118,11 @@ class Listener:
 
         self._store.submit(sessions.unprovisioned, answer)
 
+    @property
+    def up(self) -> bool:
+        """Whether devices can connect."""
+        return any(server.is_serving() for server in self._servers)
+
     def used(self) -> dict[str, int]:
         """Tell how much of the limits of connections, sessions and buffers is used now."""
         return {} if self._shared is None else usage.used(self._shared)

@@ -300,9 +300,10 @@ class Store:
                 outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
             before = time.perf_counter()
             connection.execute("COMMIT")
-            self.company.took(time.perf_counter() - before)
+            wrote = connection.total_changes > changes
+            self.company.took(time.perf_counter() - before, wrote=wrote)
             self.commits += 1
-            self.writes += connection.total_changes > changes
+            self.writes += wrote
         except BaseException as error:
             self._known.clear()
             if connection.in_transaction:  # a full disk has rolled back already

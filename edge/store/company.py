@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from edge.rules.histogram import Histogram
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,6 +30,10 @@ SHARE: Final = 0.1
 """The wait for company, as a part of the measured time of a commit."""
 
 
+TIMES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Upper bounds, in seconds, by which commits are counted: from an SSD to a card near its end."""
+
+
 class Company:
     """When the next commit begins.
 
@@ -37,17 +43,21 @@ class Company:
     Attributes:
         window: seconds between the beginnings of two commits, at least, while there is not enough;
             what comes after a pause waits for nobody.
+        times: how long those took that changed anything.
     """
 
     def __init__(self, enough: Callable[[], bool]) -> None:
         self.window = 0.0
+        self.times = Histogram(TIMES)
         self._enough = enough
         self._commit_time = 0.0
         self._began = -math.inf
         self._filled = asyncio.Event()
 
-    def took(self, seconds: float) -> None:
-        """Note how long a commit took."""
+    def took(self, seconds: float, *, wrote: bool) -> None:
+        """Note how long a commit took, and whether anything was changed."""
+        if wrote:
+            self.times.observe(seconds)
         self._commit_time += (seconds - self._commit_time) / 8
 
     def suffices(self) -> None:

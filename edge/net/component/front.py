@@ -101,6 +101,11 @@ class Component:
             first.cancel()
         return [("component", self._address)]
 
+    @property
+    def up(self) -> bool:
+        """Whether there is a link."""
+        return self._first.is_set() and not self._told
+
     def used(self) -> dict[str, int]:
         """Tell how much of the limits is used now, as `Listener.used` does."""
         return self._traffic.used()

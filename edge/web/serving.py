@@ -1,0 +1,26 @@
+"""Puts the status page together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge.web.look import Looker
+from edge.web.server import Server
+from edge.web.site import Site
+
+if TYPE_CHECKING:
+    from edge.store.database import Transaction
+    from edge.web.look import Sources
+
+
+def made(sources: Sources) -> tuple[Server, Looker]:
+    """Return the server, to be started, and what watches for it; events are noted from now on."""
+    store, looker = sources.store, Looker(sources)
+    before = store.at_end
+
+    def at_end(tx: Transaction) -> None:
+        looker.note(tx)  # first: who tells people takes them
+        before(tx)
+
+    store.at_end = at_end
+    return Server(Site(looker, store).answer), looker

@@ -1,0 +1,493 @@
+"""The status page, health and metrics: what they tell, and what they keep to themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from edge import config
+from edge.admin.control import Running
+from edge.admin.status import allowed
+from edge.config import Address, Config
+from edge.errors import ConfigError, StoreError
+from edge.flash import Counted, Meter
+from edge.rules.histogram import Histogram
+from edge.store import events, queues
+from edge.store.commit import Store
+from edge.store.database import Transaction
+from edge.store.events import NewEvent
+from edge.store.uplink import Told
+from edge.web import http, look, page, server, serving, site
+from edge.web.http import Answer, Refused, Request
+from edge.web.look import Look, Looker, Process, Sources
+from edge.web.server import CALLERS, Server
+from edge.web.site import Site
+from tests.helpers import queued, waiting
+from tests.helpers.store import Clock, new_database, opened
+
+WAIT_S = 10.0
+NOW = 1_760_000_000_000
+SETTINGS = config.parse(b'[gateway]\ndomain = "gw.example"')
+USED = {"sessions": 3, "paused": 1}
+
+
+class Front:
+    """A front that is up until the test says otherwise."""
+
+    up = True
+
+
+class Router:
+    """Counts stanzas."""
+
+    stanzas = 17
+
+
+class Gateway(NamedTuple):
+    """A store and what tells of it."""
+
+    store: Store
+    front: Front
+    looker: Looker
+    site: Site
+    server: Server
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with opened(new_database(tmp_path)) as store:
+        yield made(store)
+
+
+def running(settings: Config = SETTINGS) -> Running:
+    return Running(
+        version="1.2.3", boot="b", service=12.5, uptime=7200.0, synchronised=True, used=USED,
+        limits=allowed(settings.limits),
+    )  # fmt: skip
+
+
+def made(store: Store, settings: Config = SETTINGS) -> Gateway:
+    front = Front()
+    meter = Meter(store, settings.flash, lambda: Counted(8192, 4096))
+    sources = Sources(settings, store, lambda: running(settings), front, Router(), meter)
+    server, looker = serving.made(sources)
+    return Gateway(store, front, looker, Site(looker, store), server)
+
+
+async def looked(gateway: Gateway) -> tuple[Look, Process]:
+    return await gateway.looker.look(), gateway.looker.process()
+
+
+# Requests and answers.
+
+
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: gw", Request("GET", "/")),
+        (b"HEAD /health?x=1 HTTP/1.0", Request("HEAD", "/health")),
+        (b"GET /a%20b HTTP/1.1\r\nContent-Length: 0", Request("GET", "/a%20b")),
+    ],
+)
+def test_requests_are_read(head: bytes, found: Request) -> None:
+    assert http.parse(head) == found
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"", 400),
+        (b"GET / HTTP/2", 400),
+        (b"GET http://x/ HTTP/1.1", 400),
+        (b"get / HTTP/1.1", 400),
+        (b"GET / HTTP/1.1\r\nno field", 400),
+        (b"GET / HTTP/1.1\r\n folded: x", 400),
+        (b"GET / HTTP/1.1\r\nA: \x00", 400),
+        (b"GET /" + b"x" * 300 + b" HTTP/1.1", 400),
+        (b"POST / HTTP/1.1", 405),
+        (b"GET / HTTP/1.1\r\nContent-Length: 5", 413),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked", 413),
+    ],
+)
+def test_what_is_no_request_is_refused(head: bytes, status: int) -> None:
+    with pytest.raises(Refused) as refused:
+        http.parse(head)
+    assert refused.value.status == status
+
+
+def test_an_answer_says_that_nothing_is_kept_or_run() -> None:
+    head, body = http.written(Answer(200, "text/html", b"abc")).split(b"\r\n\r\n")
+    assert body == b"abc"
+    fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    assert fields["Content-Length"] == "3"
+    assert fields["Connection"] == "close"
+    assert fields["Cache-Control"] == "no-store"
+    assert fields["Content-Security-Policy"].startswith("default-src 'none'")
+    assert http.written(Answer(200, "text/html", b"abc"), head_only=True) == head + b"\r\n\r\n"
+    assert b"Allow: GET, HEAD" in http.written(http.plain(405))
+
+
+# The socket.
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let the event loop turn until something is true."""
+    for _ in range(100_000):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it has not come true")
+
+
+@pytest.fixture
+async def place(gateway: Gateway) -> AsyncIterator[Address]:
+    (bound,) = await gateway.server.start(Address("127.0.0.1", 0))
+    yield bound
+    gateway.server.stop()
+
+
+async def call(place: Address, request: bytes) -> bytes:
+    """Send bytes, and return all that comes until the end."""
+    reader, writer = await asyncio.open_connection(*place)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            writer.write(request)
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_pages_are_served_and_nothing_else(place: Address) -> None:
+    for path, status in (("/", 200), ("/health", 200), ("/metrics", 200), ("/x", 404)):
+        answer = await call(place, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    answer = await call(place, b"HEAD / HTTP/1.1\r\n\r\n")
+    assert answer.endswith(b"\r\n\r\n")
+    assert (await call(place, b"PUT / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
+    assert (await call(place, b"x" * 10_000)).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_a_request_may_come_in_pieces(place: Address) -> None:
+    reader, writer = await asyncio.open_connection(*place)
+    for piece in (b"GET /hea", b"lth HTTP/1.1\r\n", b"\r\n"):
+        writer.write(piece)
+        await writer.drain()
+    async with asyncio.timeout(WAIT_S):
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+async def test_callers_are_bounded_in_number_and_time(
+    gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "CALL_TIME", 0.05)
+    patient = await asyncio.open_connection(*place)
+    async with asyncio.timeout(WAIT_S):
+        with suppress(ConnectionResetError):
+            assert await patient[0].read() == b""
+    monkeypatch.setattr(server, "CALL_TIME", 60.0)
+    many = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
+    await until(lambda: len(gateway.server.callers) == CALLERS)
+    assert await call(place, b"GET / HTTP/1.1\r\n\r\n") == b""
+    for _reader, writer in (*many, patient):
+        writer.close()
+
+
+async def test_a_fault_of_ours_is_told_and_answered(
+    gateway: Gateway, place: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _loop, context: faults.append(context["exception"]))
+
+    async def fail(_path: str) -> Answer:
+        raise ZeroDivisionError
+
+    gateway.server.answer = fail
+    assert (await call(place, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
+    assert isinstance(faults[0], ZeroDivisionError)
+
+
+async def test_an_address_that_is_taken_is_told(gateway: Gateway, place: Address) -> None:
+    with pytest.raises(ConfigError, match=r"web\.listen .* cannot be bound"):
+        await Server(gateway.site.answer).start(place)
+
+
+# Health.
+
+
+async def health(gateway: Gateway) -> tuple[int, dict[str, object]]:
+    answer = await gateway.site.answer("/health")
+    told: dict[str, object] = json.loads(answer.body)
+    return answer.status, told
+
+
+async def test_health_is_the_stores_and_the_fronts(gateway: Gateway) -> None:
+    status, told = await health(gateway)
+    assert (status, told["status"], told["store"], told["front"]) == (200, "ok", "ok", "up")
+    gateway.front.up = False
+    status, told = await health(gateway)
+    assert (status, told["front"]) == (503, "down")
+
+
+async def test_a_centre_that_is_away_is_told_and_no_illness(gateway: Gateway) -> None:
+    _, told = await health(gateway)
+    assert told["uplink"] == {
+        "last_taken": None, "last_notice": None, "waiting_segments": 0, "waiting_bytes": 0,
+    }  # fmt: skip
+
+
+async def test_a_store_that_is_gone_or_hangs_is(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(_unit: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(site, "PATIENCE", 0.01)
+    monkeypatch.setattr(gateway.store, "run", hang)
+    status, told = await health(gateway)
+    assert (status, told["store"], told.get("uplink")) == (503, "failing", None)
+
+
+async def test_a_database_that_cannot_be_read_is_no_page(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_query: object) -> None:
+        raise StoreError("interrupted")
+
+    monkeypatch.setattr(gateway.store, "read", fail)
+    assert (await gateway.site.answer("/metrics")).status == 503
+    status, told = await health(gateway)
+    assert (status, told["uplink"]) == (200, None)
+
+
+# Metrics.
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z]+)="([^"\\\n]*)"\})? ([-+.\deE]+|\+Inf)')
+
+
+async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
+    text = (await gateway.site.answer("/metrics")).body.decode()
+    kinds: dict[str, str] = {}
+    found: dict[str, float] = {}
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            sample = SAMPLE.fullmatch(line)
+            assert sample is not None, line
+            family = re.sub(r"_(bucket|sum|count)$", "", sample[1])
+            assert family in kinds or sample[1] in kinds, "its type stands before it"
+            found[line.rpartition(" ")[0]] = float(sample[4])
+    assert text.count("# HELP") == len(kinds) > 25
+    assert set(kinds.values()) == {"counter", "gauge", "histogram"}
+    counters = [name for name, kind in kinds.items() if kind == "counter"]
+    assert all(name.endswith("_total") for name in counters)
+    assert found['fieldpost_info{version="1.2.3"}'] == 1
+    assert found["fieldpost_stanzas_total"] == 17
+    assert found["fieldpost_written_bytes_total"] == 8192
+    assert found['fieldpost_limit_used{limit="sessions"}'] == 3
+    assert found['fieldpost_limit_allowed{limit="sessions"}'] == 1000
+    assert found['fieldpost_backlog_bytes{lane="readings"}'] == 0
+    assert found["fieldpost_paused"] == 1
+    assert found["fieldpost_resident_bytes"] > 2**20
+    assert "fieldpost_uplink_taken_seconds" not in found
+
+
+async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
+    def unit(tx: Transaction) -> None:
+        queue = queued.node(tx, "secret-node")
+        queues.enqueue(tx, queue, "secret-node", "i1", queued.PUBLISHER, b"")
+        waiting.hold(tx, "secret@gw.example", "secret-id")
+
+    await gateway.store.run(unit)
+    text = (await gateway.site.answer("/metrics")).body.decode()
+    assert "secret" not in text
+    assert 'fieldpost_waiting{state="held"} 1' in text
+
+
+async def test_commits_that_changed_something_are_counted_by_their_time(gateway: Gateway) -> None:
+    await gateway.store.run(lambda tx: tx.run("DELETE FROM meta WHERE key = 'decoy'"))
+    await gateway.store.run(lambda _tx: None)
+    text = (await gateway.site.answer("/metrics")).body.decode()
+    assert "fieldpost_commit_seconds_count 1\n" in text
+    assert 'fieldpost_commit_seconds_bucket{le="+Inf"} 1\n' in text
+    assert "fieldpost_commits_total 1\n" in text
+
+
+def test_a_histogram_counts_up_to_each_bound() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.5, 1.0, 1.5, 7.0):
+        histogram.observe(value)
+    assert list(histogram.cumulative()) == [(1.0, 2), (2.0, 3), (float("inf"), 4)]
+    assert histogram.total == 10.0
+
+
+async def test_the_database_is_read_now_and_then_alone(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 1.0, look.FRESH])
+    looker = Looker(gateway.looker._sources, lambda: next(times))
+    reads: list[object] = []
+    real = gateway.store.read
+
+    async def read(query: Callable[[Transaction], object]) -> object:
+        reads.append(query)
+        return await real(query)
+
+    monkeypatch.setattr(gateway.store, "read", read)
+    for count in (1, 1, 2):
+        await looker.look()
+        assert len(reads) == count
+
+
+async def test_the_event_loops_lag_is_that_of_the_last_minute(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "BEAT", 0.0)
+    monkeypatch.setattr(look, "LOOKS", 3)
+    watching = asyncio.create_task(gateway.looker.watch())
+    await until(lambda: len(gateway.looker._lags) == 3)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    watching.cancel()
+    assert len(gateway.looker._lags) == 3
+    assert gateway.looker.process().lag >= 0
+
+
+# The page.
+
+
+class Checked(HTMLParser):
+    """Sees that every element ends, and collects names and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names |= {tag, *(name for name, _ in attrs)}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+async def test_the_page_is_one_document_that_runs_nothing(gateway: Gateway) -> None:
+    text = page.page(*await looked(gateway), NOW)
+    found = Checked(text)
+    assert not found.names & {"script", "link", "img", "src", "href", "onclick", "iframe", "form"}
+    assert "color-scheme: light dark" in text
+    assert "width=device-width" in text
+    for fact in ("gw.example", "devices can connect", "2 h", "synchronised", "nothing yet"):
+        assert fact in text
+    assert text.count("<p>None.</p>") == 3
+
+
+async def test_what_is_wrong_stands_out(gateway: Gateway) -> None:
+    gateway.front.up = False
+    found, process = await looked(gateway)
+    for seconds, shown in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
+        text = page.page(found._replace(taken=NOW - 1000 * seconds), process, NOW)
+        assert f"took a segment {shown} ago" in text
+    silent = found._replace(taken=NOW - 4 * 86_400_000, told=Told("unreachable", "no", NOW))
+    text = page.page(silent, process, NOW)
+    assert '<span class="bad">devices cannot connect</span>' in text
+    assert "took a segment 4 days ago; last word unreachable" in text
+
+
+async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> None:
+    settings = config.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
+
+    def unit(tx: Transaction) -> None:
+        queue = queued.node(tx, "<work>")
+        for item in ("a", "b", "c"):
+            queues.enqueue(tx, queue, "<work>", item, queued.PUBLISHER, b"")
+        queues.bury(tx, 1, "expired")
+        for item in ("d", "e"):
+            waiting.bury(tx, item)
+
+    await gateway.store.run(unit)
+    text = page.page(*await looked(made(gateway.store, settings)), NOW)
+    Checked(text)
+    assert '<th scope="row">&lt;work&gt;</th><td>2</td><td>2</td>' in text
+    assert (
+        '<th scope="row">dead_messages</th><td><span class="bad">2</span></td><td>2 messages</td>'
+        in text
+    )
+
+
+async def test_warnings_are_shown_without_what_a_message_says(gateway: Gateway) -> None:
+    def unit(tx: Transaction) -> None:
+        for number in range(look.KEPT + 5):
+            event = NewEvent(
+                "message", "<pump>@gw.example", name=f"dead{number}", level="Warning",
+                text="secret", tags={"msgId": "secret"}, value=1.5,
+            )  # fmt: skip
+            events.append(tx, events.SYSTEM, event)
+        events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
+
+    await gateway.store.run(unit)
+    text = page.page(*await looked(gateway), NOW)
+    Checked(text)
+    assert "secret" not in text
+    assert "heartbeat" not in text
+    assert "&lt;pump&gt;@gw.example" in text
+    assert len(re.findall("message dead", text)) == look.KEPT
+    assert "message dead24<" in text
+
+
+async def test_an_event_that_was_rolled_back_is_replaced(gateway: Gateway) -> None:
+    def fault(_tx: Transaction) -> None:
+        raise ZeroDivisionError
+
+    def unit(name: str, *, fails: bool = False) -> Callable[[Transaction], None]:
+        def run(tx: Transaction) -> None:
+            event = NewEvent("message", name=name, level="Error")
+            events.append(tx, events.SYSTEM, event)
+            if fails:
+                tx.before_commit(fault)
+
+        return run
+
+    with pytest.raises(StoreError):
+        await gateway.store.run(unit("lost", fails=True))
+    await gateway.store.run(unit("kept"))
+    names = [noted.event.name for noted in (await gateway.looker.look()).noted]
+    assert names == ["kept"]
+
+
+async def test_who_tells_people_is_told_still(tmp_path: Path) -> None:
+    told: list[object] = []
+    async with opened(new_database(tmp_path), Clock()) as store:
+        store.at_end = lambda tx: told.extend(events.noted(tx))
+        gateway = made(store)
+        event = NewEvent("system", name="x", level="Error")
+        await store.run(lambda tx: events.append(tx, events.SYSTEM, event))
+        assert len((await gateway.looker.look()).noted) == len(told) == 1
+
+
+def test_nothing_of_it_is_imported_where_it_is_off() -> None:
+    code = "import edge.app, sys; print([name for name in sys.modules if name[:8] == 'edge.web'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
