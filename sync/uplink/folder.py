@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sync.format import SegmentError, digest_of, identity_path, parse_identity, read_header
+from sync.format import (
+    MAX_FILE,
+    SegmentError,
+    digest_of,
+    identity_path,
+    parse_identity,
+    read_header,
+)
 from sync.uplink.outcomes import Conflict, Landed, Later, printable
 from sync.uplink.ports import Head
 
@@ -88,7 +95,7 @@ class FolderTransport:
         if not path.exists() and _write(path, waiting.data):
             self._sync(path.parent)
             return Landed(waiting.digest, new=True)
-        if path.read_bytes() == waiting.data:
+        if _read(path) == waiting.data:
             self._sync(path.parent)
             return Landed(waiting.digest, new=False)
         beside = path.with_name(f"{path.stem}.{sha256(waiting.data).hexdigest()[:16]}{SUFFIX}")
@@ -147,13 +154,19 @@ def _head(root: Path, lane: Path) -> Head | None:
         except SegmentError:  # the bytes that contradict another
             continue
     for last, path in sorted(ends, reverse=True):
-        data = path.read_bytes()
+        data = _read(path)
         try:
             read_header(data)
         except SegmentError:
             continue
         return Head(last, digest_of(data))
     return None
+
+
+def _read(path: Path) -> bytes:
+    """Read a file as far as a segment can go, and a byte more."""
+    with path.open("rb") as file:
+        return file.read(MAX_FILE + 1)
 
 
 def _write(path: Path, data: bytes) -> bool:

@@ -136,6 +136,16 @@ async def test_how_far_it_is_and_a_torn_file_says_nothing(root: Path) -> None:
     assert await transport.heads(GATEWAY, EPOCH) == {}
 
 
+async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) -> None:
+    transport, one, huge = FolderTransport(root), segment(), segment(6, 10)
+    await transport.put(one)
+    endless = root / f"{identity_path(huge.identity)}.seg"
+    endless.touch()
+    os.truncate(endless, 2**42)
+    assert await transport.heads(GATEWAY, EPOCH) == {"readings": Head(5, one.digest)}
+    assert isinstance(await transport.put(huge), Conflict)
+
+
 async def test_a_share_that_hangs_holds_one_thread_and_no_more(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
