@@ -219,6 +219,7 @@ def _compare(path: Path, incoming: Incoming) -> Outcome:
 
 
 def _last_bytes(path: Path) -> bytes:
+    """Read the digest that ends a segment; what the disk cut shorter than one ends in zeros."""
     with path.open("rb") as file:
-        file.seek(-DIGEST_BYTES, os.SEEK_END)
-        return file.read(DIGEST_BYTES)
+        file.seek(max(0, path.stat().st_size - DIGEST_BYTES))
+        return file.read(DIGEST_BYTES).ljust(DIGEST_BYTES, b"\0")

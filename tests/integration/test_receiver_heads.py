@@ -76,6 +76,20 @@ async def test_what_is_no_epoch_of_the_caller_is_refused(
     assert (await ask(centre, epoch, gateway)).status == status
 
 
+@pytest.mark.parametrize("size", [0, 31])
+async def test_a_file_that_the_disk_cut_short_is_other_bytes_and_keeps_nobody_out(
+    centre: Centre, size: int
+) -> None:
+    name = identity(1, 3)
+    await centre.client.put(segment(name), name)
+    (centre.folder.landing / f"{identity_path(name)}.seg").write_bytes(segment(name)[:size])
+    digest = segment(name)[:size].ljust(32, b"\0").hex()
+    assert (await ask(centre)).body == {"lanes": {"logs": {"last": 3, "digest": digest}}}
+    asked = await centre.client.head()
+    assert (asked.status, asked.headers["x-fieldpost-digest"]) == (200, digest)
+    assert (await centre.client.put(segment(name), name)).status == 409
+
+
 async def test_nobody_else_is_told(centre: Centre) -> None:
     path = f"/v1/gateways/{GATEWAY}/epochs/{EPOCH}"
     assert (await centre.client.send("GET", path, {})).status == 401
