@@ -26,12 +26,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FLEET = sample(8)
+THREE = ("gw-004.example", "gw-005.example", "gw-006.example")
+
+
+def few(found: Findings) -> Findings:
+    """Leave three gateways in a fleet: each page takes a third of a second to draw."""
+    rows = {name: each for name, each in vars(found).items() if isinstance(each, list)}
+    return replace(
+        found,
+        **{
+            name: [row for row in each if row.get("gateway", THREE[0]) in THREE]
+            for name, each in rows.items()
+            if name not in ("refusals", "quarantine")
+        },
+        refusals=found.refusals[:1],
+        quarantine=found.quarantine[:1],
+    )
 
 
 @pytest.fixture(scope="module")
 def each() -> dict[str, str]:
-    """The pages of the gateways of `FLEET`: drawn once, as that takes a third of a second each."""
-    return dict(gateway_pages(FLEET))
+    """The pages of three gateways of `FLEET`, drawn once."""
+    return dict(gateway_pages(few(FLEET)))
 
 
 def only_page(found: Findings) -> str:
@@ -68,8 +84,7 @@ def test_before_anything_has_arrived() -> None:
 
 def test_every_page_of_a_fleet_is_sound_and_leads_to_the_others(each: dict[str, str]) -> None:
     fleet = checked(fleet_page(FLEET))
-    names = {f"gw-{at:03d}.example.html" for at in range(1, 9)}
-    assert fleet == fleet_page(sample(8))
+    names = {f"{name}.html" for name in THREE}
     assert set(each) == names
     links = set(Page(fleet).links)
     assert {f"gateways/{name}" for name in names} <= links
@@ -78,13 +93,13 @@ def test_every_page_of_a_fleet_is_sound_and_leads_to_the_others(each: dict[str, 
     for text in each.values():
         outside = {link for link in Page(checked(text)).links if not link.startswith("#")}
         assert outside <= names | {"../index.html", "../report.json"}
-    assert 'rel="prev"' not in each["gw-001.example.html"]
-    assert 'rel="next"' not in each["gw-008.example.html"]
+    assert 'rel="prev"' not in each["gw-004.example.html"]
+    assert 'rel="next"' not in each["gw-006.example.html"]
     assert each["gw-005.example.html"].count('rel="') == 2
 
 
 def test_the_same_rows_give_the_same_bytes(each: dict[str, str]) -> None:
-    name, text = next(gateway_pages(sample(8)))
+    name, text = next(gateway_pages(few(sample(8))))
     assert each[name] == text
 
 
