@@ -84,11 +84,24 @@ def test_time_of_which_nothing_is_known_makes_no_queue_stuck() -> None:
     assert QUEUE not in told(Seen(), Teller(), "system", rows)
 
 
-def test_a_queue_that_was_stuck_stays_so_when_its_gateway_was_off() -> None:
-    rows = [*waits(7), *waits(2, NOON + 5 * HOUR)]
+@pytest.mark.parametrize("more", [2, 12])
+def test_a_queue_that_was_stuck_stays_so_when_its_gateway_was_off(more: int) -> None:
+    rows = [*waits(7), *waits(more, NOON + 5 * HOUR)]
     found = told(Seen(), Teller(), "system", rows)[QUEUE]
     assert isinstance(found, Wrong)
-    assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + STEP)
+    assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * STEP)
+
+
+def test_what_is_before_a_delivery_or_a_clock_that_was_set_back_does_not_count() -> None:
+    seen, teller = Seen(), Teller()
+    told(seen, teller, "system", [*waits(7), (NOON + 7 * STEP, depth(6, delivered=1))])
+    assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * STEP))
+    seen, teller = Seen(), Teller()
+    told(seen, teller, "system", waits(6))
+    assert QUEUE not in told(seen, teller, "system", waits(6, NOON - 2 * HOUR))
+    found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * STEP))[QUEUE]
+    assert isinstance(found, Wrong)
+    assert found.since == NOON - 2 * HOUR
 
 
 def test_what_a_backlog_tells_is_said_to_be_late() -> None:
@@ -125,6 +138,14 @@ def test_a_surge_begins_with_its_first_hour_and_lasts_over_an_hour_without() -> 
     found = told(Seen(), Teller(), "system", [*rows, (NOON + 3 * HOUR, heartbeat())])[REFUSALS]
     assert isinstance(found, Wrong)
     assert found.since == NOON
+
+
+def test_a_surge_over_midnight_is_not_what_is_usual_with_itself() -> None:
+    midnight = NOON + 12 * HOUR
+    rows = [(midnight - MINUTE, refused(50)), (midnight + MINUTE, refused(50))]
+    found = told(Seen(), Teller(), "system", rows)[REFUSALS]
+    assert isinstance(found, Wrong)
+    assert found.since == midnight - HOUR
 
 
 def test_many_refusals_that_are_usual_are_no_surge() -> None:
