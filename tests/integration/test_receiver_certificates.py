@@ -81,8 +81,9 @@ async def test_a_certificate_does_in_place_of_a_token(centre: Centre, tmp_path: 
     async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         assert (await put(connected, OTHER)).status == 403
-        wrong = await connected.put(segment(), Authorization=f"Bearer {new_token()}")
-        assert wrong.status == 401, "a token decides where there is one"
+        for words in (f"Bearer {new_token()}", "Basic Z3c6Z3c=", "Bearer"):
+            wrong = await connected.put(segment(), Authorization=words)
+            assert wrong.status == 401, "a token decides where there is one"
     assert (await put(centre.client)).status == 401, "with neither"
 
 

@@ -388,6 +388,7 @@ async def test_segments_of_an_epoch_that_is_over_go_like_others_and_no_header_de
     backlog = backlog_of(store)
     await backlog.begin_epoch("restored")
     await store.run(lambda tx: make_room(tx, room(0)))
+    assert await store.read(lambda tx: tx.rows("SELECT epoch FROM dropped")) == []
     await write(store, clock, [(LOGS, NewEvent("log"))])
     await sealer(tmp_path, store, clock).flush()
     told: set[int] = set()
