@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from click.testing import CliRunner
+
+from edge.__main__ import main
 from edge.admin import devices, setup
 from tests.helpers.processes import Process, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"
-COMMAND_S = 60.0
 
 UNPACED: Final = {
     "stanzas_per_second": 1_000_000,
@@ -58,17 +58,20 @@ class Gateway:
         """Start the gateway; use it as a context manager."""
         return start("fieldpost", "run", "--dir", self.folder)
 
+    def command(self, *words: str) -> str:
+        """Run `fieldpost WORDS` on this folder and return what it prints; fail when it fails.
+
+        In this process, for it is asked often: a process takes longer to start than to answer.
+        """
+        done = CliRunner().invoke(
+            main, [*words, "--dir", str(self.folder)], prog_name="fieldpost", catch_exceptions=False
+        )
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
     def events(self, lane: str | None = None) -> Iterator[dict[str, Any]]:
         """Read the event log by the command that operators use."""
-        command = Path(sys.executable).with_name("fieldpost")
-        done = subprocess.run(
-            [command, "events", "--json", "--dir", self.folder],
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=True,
-        )
-        for line in done.stdout.split("\n")[:-1]:
+        for line in self.command("events", "--json").split("\n")[:-1]:
             event: dict[str, Any] = json.loads(line)
             if lane in (None, event["lane"]):
                 yield event

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 from edge.admin.transactions import changing
 from tests.helpers import waiting
-from tests.helpers.gateway import COMMAND_S, PASSWORD, Gateway, port_of
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in
 
 SOON_S = 20.0
@@ -21,19 +19,8 @@ PUMP = "pump1@gw.example"
 BODY = b"<message xmlns='jabber:client'><body>open</body></message>"
 
 
-def command(gateway: Gateway, *words: str) -> str:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("fieldpost"), *words, "--dir", gateway.folder],
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        check=True,
-    )
-    return done.stdout
-
-
 async def do(gateway: Gateway, *words: str) -> str:
-    return await asyncio.to_thread(command, gateway, *words)
+    return await asyncio.to_thread(gateway.command, *words)
 
 
 def bury(gateway: Gateway, recipient: str) -> int:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from edge.wire.namespaces import COMMANDS, PUBSUB, PUBSUB_EVENT
-from tests.helpers.gateway import COMMAND_S, DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in
 
 SOON_S = 20.0
@@ -34,15 +32,7 @@ async def show(gateway: Gateway, *words: str) -> dict[str, Any]:
 
 
 async def do(gateway: Gateway, *words: str) -> str:
-    program = str(Path(sys.executable).with_name("fieldpost"))
-    line = [program, "queue", *words, "--dir", str(gateway.folder)]
-
-    def run() -> str:
-        return subprocess.run(
-            line, capture_output=True, text=True, timeout=COMMAND_S, check=True
-        ).stdout
-
-    return await asyncio.to_thread(run)
+    return await asyncio.to_thread(gateway.command, "queue", *words)
 
 
 async def ask(client: Client, content: str) -> Element:

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from edge.admin.status import OF_PROCESS, allowed
 from edge.config import load
 from edge.errors import SetupError
 from edge.net.clock import boot_id
-from tests.helpers.gateway import COMMAND_S, DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving
 from tests.helpers.xmpp import log_in, log_message
@@ -36,19 +34,8 @@ def process(gateway: Gateway) -> Iterator[Process]:
         yield started
 
 
-def command(gateway: Gateway, *options: str) -> str:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("fieldpost"), "status", "--dir", gateway.folder, *options],
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        check=True,
-    )
-    return done.stdout
-
-
 def status(gateway: Gateway) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(command(gateway, "--json"))
+    found: dict[str, Any] = json.loads(gateway.command("status", "--json"))
     return found
 
 
@@ -90,7 +77,7 @@ def test_the_figures_are_those_of_the_running_gateway(gateway: Gateway, process:
     found = status(gateway)
     assert found["changed"]
     assert found["limits"]["sessions"]["allowed"] == 1000
-    text = command(gateway)
+    text = gateway.command("status")
     assert "a restart takes them" in text
     assert text.startswith(f"{DOMAIN}: running, fieldpost ")
     assert process.terminate() == 0
