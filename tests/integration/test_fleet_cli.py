@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 
 from sync.format import read_enrolment
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, client, identity, make_fleet, segment
+from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
 
 if TYPE_CHECKING:
@@ -27,11 +27,7 @@ def fleet(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command on the folder `fleet`, which the environment names."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sync.central", *map(str, words)]
-        where = {**os.environ, "FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")}
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, env=where
-        )
+        return fleet_command(*words, environ={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
 
     return run
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from sync.central.cli import cli
 from sync.central.limits import ReceiverLimits
 from sync.central.pki import CA_DAYS, RENEW_DAYS, SERVER_DAYS
+from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
 
 PAGE = Path(__file__).parents[2] / "docs" / "centre.md"
@@ -28,7 +27,10 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^\$ (.*)$", centre_section(), re.MULTILINE)]
 
 
-def test_the_commands_work_in_the_order_they_are_told(tmp_path: Path) -> None:
+def test_the_commands_work_in_the_order_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     told = commands()
     assert len(told) >= 5
     for words in told:
@@ -40,10 +42,7 @@ def test_the_commands_work_in_the_order_they_are_told(tmp_path: Path) -> None:
                 assert process.terminate() == 0
             continue
         assert here[0] == "fieldpost-fleet"
-        run = [sys.executable, "-m", "sync.central", *here[1:]]
-        done = subprocess.run(
-            run, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = fleet_command(*here[1:])
         assert (done.returncode, done.stderr) == (0, ""), words
     assert (tmp_path / "gw.example.json").stat().st_mode & 0o777 == 0o600
 

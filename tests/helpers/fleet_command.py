@@ -1,0 +1,27 @@
+"""`fieldpost-fleet` in the test's own process: one of its own takes longer to start than to answer.
+
+Output, exit status and errors are what a process would give: it is the same entry.
+"""
+
+from __future__ import annotations
+
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from sync.central.cli import cli
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def fleet_command(
+    *words: object, environ: Mapping[str, str] | None = None
+) -> CompletedProcess[str]:
+    """Run `fieldpost-fleet WORDS`; `environ` is laid over the environment."""
+    arguments = [str(word) for word in words]
+    done = CliRunner().invoke(
+        cli, arguments, prog_name="fieldpost-fleet", env=environ, catch_exceptions=False
+    )
+    return CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
