@@ -32,9 +32,11 @@ RAISED: Final = {
     "bytes_per_second": "1073741824",
     "bytes_at_once": "1073741824",
     "sessions_per_address": "1000",
+    "bytes_per_day": "0",
 }
 """Options that are not the defaults: devices are let in without TLS too, a connection is read as
-fast as the gateway can (that is what is measured), and all devices may be behind one address."""
+fast as the gateway can (that is what is measured), all devices may be behind one address, and the
+card is not spared, which a load of minutes would bring about. What that costs is `wear`'s."""
 
 
 class Server(NamedTuple):

@@ -12,8 +12,8 @@ import math
 from typing import Final
 
 HOUR: Final = 3_600.0
-"""Seconds over which what is written is averaged: a burst of minutes spends little of a day's
-budget, and is to wait for nothing."""
+"""Seconds over which what is written is averaged: a busy minute counts for a sixtieth of what it
+writes, and a shift that is busy every day for all of it."""
 
 DAY: Final = 86_400.0
 
