@@ -51,7 +51,8 @@ class Batches:
         self._places = places
         self._commits = commits
         self._on_step = on_step
-        self._empties: set[str] = set()
+        self._empty_told = False
+        self._manifests: list[Manifest] | None = None
 
     def take(self, files: DataFrame, query: str, number: int) -> Manifest:
         """Put the batch `number` of `query` into the tables. Raises FleetError when it is there."""
@@ -71,6 +72,7 @@ class Batches:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         manifest = Manifest(query, number, token, now, segments, by_day, _counts(found))
         self._commits.commit(manifest)
+        self._committed().append(manifest)
         self._on_step("committed")
         return manifest
 
@@ -80,13 +82,16 @@ class Batches:
         self._on_step(step)
 
     def _empty(self) -> DataFrame:
-        """Give rows for files that hold nothing, which the stream leaves out; each in one batch."""
-        new = {path: at for path, at in self._waiting_empty().items() if path not in self._empties}
+        """Give rows for files that hold nothing, which the stream leaves out.
+
+        The first batch of a run gets them all: the landing is listed once, however many follow.
+        """
+        found = {} if self._empty_told else self._waiting_empty()
+        self._empty_told = True
         rows = [
             (self._places.segments.uri(path), int(at * 1e6), EMPTY_SHA256)
-            for path, at in sorted(new.items())
+            for path, at in sorted(found.items())
         ]
-        self._empties.update(new)
         names = "path string, arrived long, sha256 string"
         facts = {
             "arrived": F.timestamp_micros("arrived"),
@@ -94,10 +99,10 @@ class Batches:
             "reason": F.lit("short"),
             "detail": F.lit("the file is empty"),
         }
-        found = self._spark.createDataFrame(rows, names).withColumns(facts)
-        return found.select(
+        empty = self._spark.createDataFrame(rows, names).withColumns(facts)
+        return empty.select(
             *(
-                (F.col(field.name) if field.name in found.columns else F.lit(None))
+                (F.col(field.name) if field.name in empty.columns else F.lit(None))
                 .cast(field.dataType)
                 .alias(field.name)
                 for field in _INSPECTED
@@ -125,7 +130,7 @@ class Batches:
 
     def _known(self, claims: Sequence[Claim]) -> list[Claim]:
         """Look up in the ledger what these claims can meet."""
-        manifests = self._commits.manifests()
+        manifests = self._committed()
         if not manifests or not claims:
             return []
         segments = tables.read_segments(self._spark, self._places.tables, manifests)
@@ -133,6 +138,12 @@ class Batches:
         schema = StructType([tables.SEGMENTS[name] for name in CLAIM])
         offered = self._spark.createDataFrame(claims, schema)
         return [Claim(*row) for row in neighbours(ledger, offered).collect()]
+
+    def _committed(self) -> list[Manifest]:
+        """List all that is committed: read once, as nobody else commits while the lease is held."""
+        if self._manifests is None:
+            self._manifests = list(self._commits.manifests())
+        return self._manifests
 
     def _write_events(
         self, attempt: tables.Attempt, files: DataFrame, found: Sequence[_Found]

@@ -7,6 +7,9 @@ anywhere and run again. Decides nothing.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +27,10 @@ _SEGMENTS: Final = ".seg"
 
 _TOLD: Final = 16
 """Hexadecimal digits of a file's SHA-256 in its name in the quarantine: 64 bits tell them apart."""
+
+
+THREADS: Final = 8
+"""Moves at once: each waits for a disk's fsync or for an object store, and they wait together."""
 
 
 class Read(NamedTuple):
@@ -45,8 +52,18 @@ def file_away(segments: Storage, files: Iterable[Read]) -> None:
     """Move each of the files to where its fate puts it; what is moved already is passed over.
 
     So is what the receiver takes back meanwhile: it does so with what the archive holds already.
-    Raises OSError when the storage refuses; then the rest is moved by the next call.
+    What is of one lane is moved one by one, as names may meet there; lanes are not. Raises OSError
+    when the storage refuses; then the rest is moved by the next call.
     """
+    lanes: defaultdict[PurePosixPath, list[Read]] = defaultdict(list)
+    for file in files:
+        lanes[_relative(file).parent].append(file)
+    with ThreadPoolExecutor(THREADS, "filing") as pool:
+        for _ in pool.map(partial(_file_lane, segments), lanes.values()):
+            pass
+
+
+def _file_lane(segments: Storage, files: Iterable[Read]) -> None:
     for file in files:
         try:
             if segments.exists(file.path):
@@ -77,8 +94,13 @@ def _move(segments: Storage, file: Read) -> None:
 
 def _targets(file: Read) -> Iterator[str]:
     """Give the places for a file, best first: a name in the quarantine tells its content too."""
-    relative = PurePosixPath(*PurePosixPath(file.path).parts[1:])
+    relative = _relative(file)
     if file.fate in _KEPT:
         yield f"{ARCHIVE}/{relative}"
     name = f"{relative.stem}.{file.sha256[:_TOLD]}{relative.suffix}"
     yield f"{QUARANTINE}/{relative.with_name(name)}"
+
+
+def _relative(file: Read) -> PurePosixPath:
+    """Cut off the folder that the file waits in: what is left is the same in each place."""
+    return PurePosixPath(*PurePosixPath(file.path).parts[1:])

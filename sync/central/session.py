@@ -37,6 +37,10 @@ ARROW_RECORDS: Final = 64
 ARROW_BYTES: Final = "64m"
 """Bytes in one Arrow batch to a worker, whichever of the two bounds comes first."""
 
+OPEN_COST: Final = 64 * 1024
+"""Bytes that opening a file counts for where files are shared out to tasks: a segment of a usual
+size, or a few. By Spark's default, 4 MiB, a task takes 32 segments, and each leaves a file."""
+
 _LOG4J: Final = """\
 status = error
 rootLogger.level = warn
@@ -84,6 +88,7 @@ def submitted_settings() -> dict[str, str]:
     """
     return {
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.files.openCostInBytes": str(OPEN_COST),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
         "spark.sql.parquet.compression.codec": "zstd",

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import random
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StructType
 
+from sync.central import filing
 from sync.central.decoding import MAX_DAYS
 from sync.central.errors import FleetError
 from sync.central.ingest import STEPS, Summary, run_ingest
@@ -270,16 +271,39 @@ def test_an_ingest_that_dies_after_any_step_is_made_good_by_the_next(
 
 
 def test_batches_see_what_the_batches_before_them_took(
-    spark: SparkSession, fleet: FleetFolder
+    spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    commits, looks = LocalCommits(fleet.tables), []
+
+    def counted(name: str, look: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            looks.append(name)
+            return look(*given)
+
+        return noted
+
+    monkeypatch.setattr(commits, "manifests", counted("manifests", commits.manifests))
+    monkeypatch.setattr("sync.central.batch.waiting", counted("landing", filing.waiting))
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
     put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1], at=NOON / 1000 + 9)
     land(fleet, Lane(next_seq=2, previous=lane.previous).seal(some_events(3)), at=NOON / 1000 + 10)
-    summary = run_ingest(spark, fleet, LocalCommits(fleet.tables), batch_files=2)
+    summary = run_ingest(spark, fleet, commits, batch_files=2)
     assert summary == Summary(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
+    assert sorted(looks) == ["landing", "manifests"], "or it grows with the square of what landed"
+
+
+def test_many_small_segments_leave_a_file_for_each_core(
+    spark: SparkSession, fleet: FleetFolder
+) -> None:
+    lane = Lane()
+    for at in range(80):
+        land(fleet, lane.seal(some_events(1)), at=NOON / 1000 + at)
+    assert ingest(spark, fleet).counts.events == 80
+    (manifest,) = LocalCommits(fleet.tables).manifests()
+    assert [len(paths) for paths in manifest.events.values()] == [2]
 
 
 def test_the_ledger_gives_those_that_a_claim_can_meet(spark: SparkSession) -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import os
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +15,6 @@ from sync.central.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sync.central.folders import FleetFolder
 
 NAME = "gw.example/E/logs/1-4.seg"
@@ -111,6 +111,29 @@ def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
     file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "duplicate", b"other")])
     assert (fleet.archive / NAME).read_bytes() == b"first"
     assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
+
+
+def test_lanes_are_moved_together_and_the_files_of_each_one_after_another() -> None:
+    together = threading.Barrier(2, timeout=60)
+    busy: set[str] = set()
+
+    class Slow(LocalStorage):
+        def exists(self, path: str) -> bool:
+            return True
+
+        def move(self, source: str, target: str) -> bool:
+            lane = source.rpartition("/")[0]
+            assert lane not in busy
+            busy.add(lane)
+            together.wait()
+            busy.remove(lane)
+            return True
+
+    names = [
+        f"landing/gw.example/E/{lane}/{at}.seg" for lane in ("logs", "system") for at in (1, 2)
+    ]
+    file_away(Slow(Path("/")), [read(name, "accepted", b"") for name in names])
+    assert together.n_waiting == 0
 
 
 def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:
