@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sync.format.errors import SegmentError
 from sync.format.typed import pack_bits, unpack_bits
@@ -14,10 +14,16 @@ Value = TypeVar("Value", str, int, float)
 
 
 def split(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]]:
-    """Part rows into a column's beginning (the bitmap, where some are absent) and the values."""
+    """Part rows into a column's beginning (the bitmap, where some are absent) and the values.
+
+    Without any value there is no column, and so no bitmap.
+    """
+    absent = rows.count(None)  # mostly none or all: then no row is looked at
+    if not absent:
+        return {}, cast("Sequence[Value]", rows)
+    if absent == len(rows):
+        return {}, ()
     values = [row for row in rows if row is not None]
-    if len(values) == len(rows):
-        return {}, values
     return {"present": pack_bits([row is not None for row in rows])}, values
 
 

@@ -32,8 +32,21 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
     if not keys:
         return None
     first = keys[:MAX_TAG_COLUMNS]
-    columns = {key: pack_texts([row.get(key) for row in rows]) for key in first}
+    tagged = [place for place, row in enumerate(rows) if row]
+    columns = {key: pack_texts(_column(rows, tagged, key)) for key in first}
     return {"columns": columns, **_rest(rows, frozenset(keys[MAX_TAG_COLUMNS:]))}
+
+
+def _column(
+    rows: Sequence[Mapping[str, str]], tagged: Sequence[int], key: str
+) -> Sequence[str | None]:
+    """Give the tag of each row, asking only those that have any."""
+    if len(tagged) == len(rows):
+        return [row.get(key) for row in rows]
+    column: list[str | None] = [None] * len(rows)
+    for place in tagged:
+        column[place] = rows[place].get(key)
+    return column
 
 
 def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, Any]:
