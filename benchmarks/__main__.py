@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import (
     commits,
     exchanges,
+    ingest,
+    landing,
     machine,
     memory,
     parse,
@@ -24,6 +26,8 @@ from benchmarks import (
     reconnect,
     relay,
     report,
+    reports,
+    segments,
     wear,
 )
 
@@ -46,7 +50,14 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "memory": memory.measure,
     "reconnect": reconnect.measure,
     "wear": wear.measure,
+    "segments": segments.measure,
+    "landing": landing.measure,
+    "ingest": ingest.measure,
+    "reports": reports.measure,
 }
+
+SPARK: Final = ("ingest", "reports")
+"""Topics that need Java, and start it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure the gateway and write the tables."
+        prog="python -m benchmarks", description="Measure, and write the tables."
     )
     parser.add_argument(
         "topics", nargs="*", metavar="TOPIC", help=f"one of {', '.join(TOPICS)}; all if none"

@@ -1,0 +1,129 @@
+"""Events and segments of a simulated fleet, cut to the size that is to be measured.
+
+The events are those of `fieldpost-sim fleet` without faults. Its gateways seal by time as well;
+here each segment has the same number of events, so that sizes can be compared.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from firmware_sim.fleet.logs import logs
+from firmware_sim.fleet.plan import make_plans
+from firmware_sim.fleet.sensors import readings
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.signs import signs
+from sync.format import Event, SegmentHeader, digest_of, encode, identity_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from firmware_sim.fleet.plan import Plan
+    from firmware_sim.fleet.rows import Row, Timed
+
+START: Final = 1_790_000_000_000
+"""When the simulated time begins: 2026-09-21 in ms since 1970 UTC."""
+
+READINGS: Final = 20_000
+"""Readings of a gateway in a day: eight sensors, each every half a minute."""
+
+
+class Filed(NamedTuple):
+    """A segment in a pool: its path there, when it is sealed (true seconds), and its events."""
+
+    path: str
+    moment: float
+    events: int
+
+
+def fleet(gateways: int, days: int, readings_a_day: int = READINGS) -> FleetSettings:
+    """Plan a sound fleet, always the same."""
+    return FleetSettings(gateways, days, 1, START, readings_a_day, faults=frozenset())
+
+
+def events_of(settings: FleetSettings, lane: str, count: int) -> list[Event]:
+    """Give the first events of a lane, of the first gateway of the fleet."""
+    timed = islice(_lane(make_plans(settings)[0], lane), count)
+    return [Event(seq, *row) for seq, (_, row) in enumerate(timed, 1)]
+
+
+def header(plan: Plan, lane: str, first: int, last: int, previous: bytes) -> SegmentHeader:
+    """Make the header of a segment; it is sealed when the simulation begins."""
+    run = plan.life.runs[0]
+    return SegmentHeader(
+        gateway=plan.name,
+        epoch=run.epoch,
+        lane=lane,
+        first_seq=first,
+        last_seq=last,
+        previous=previous,
+        boot=run.boot,
+        sealed_at=plan.settings.start,
+        service_seconds=500_000.0,
+        clock=True,
+        firmware="image-7",
+        software=run.version,
+        config_hash=bytes(range(32)),
+        disk_used=40_000_000,
+    )
+
+
+def write_pool(settings: FleetSettings, size: int, root: Path) -> list[Filed]:
+    """Write the readings of a fleet as segments of `size` events; gives them as they arrive.
+
+    The files' times are those of their arrival. What does not fill a segment is left out. As many
+    processes as there are cores do it.
+    """
+    plans = make_plans(settings)
+    work = partial(_write, root, size)
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        made = [filed for some in pool.map(work, plans) for filed in some]
+    return sorted(made, key=lambda filed: (filed.moment, filed.path))
+
+
+def place(pool: Path, files: Iterable[Filed], root: Path) -> None:
+    """Link segments of a pool into a landing."""
+    made = set()
+    for filed in files:
+        target = root / filed.path
+        if target.parent not in made:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made.add(target.parent)
+        os.link(pool / filed.path, target)
+
+
+def _write(root: Path, size: int, plan: Plan) -> list[Filed]:
+    made: list[Filed] = []
+    for moment, path, data in _sealed(plan, "readings", size):
+        target = root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        arrived = START * 1_000_000 + round(moment * 1e9)
+        os.utime(target, ns=(arrived, arrived))
+        made.append(Filed(path, moment, size))
+    return made
+
+
+def _sealed(plan: Plan, lane: str, size: int) -> Iterator[tuple[float, str, bytes]]:
+    timed, first, previous = _lane(plan, lane), 1, bytes(32)
+    while len(rows := list(islice(timed, size))) == size:
+        head = header(plan, lane, first, first + size - 1, previous)
+        data = encode(head, _numbered(first, [row for _, row in rows]))
+        yield rows[-1][0], f"{identity_path(head.identity)}.seg", data
+        first, previous = first + size, digest_of(data)
+
+
+def _numbered(first: int, rows: Sequence[Row]) -> list[Event]:
+    return [Event(seq, *row) for seq, row in enumerate(rows, first)]
+
+
+def _lane(plan: Plan, lane: str) -> Iterator[Timed]:
+    if lane == "readings":
+        return readings(plan)
+    return logs(plan, faulty=False) if lane == "logs" else signs(plan)

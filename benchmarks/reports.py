@@ -1,0 +1,172 @@
+"""The report: the first over everything, the next after one day was touched, and one after none.
+
+The fleet is that of `fieldpost-sim fleet`: 100 gateways over 7 days with all its faults. A segment
+of each of some gateways, all of one day, is kept back until the first report is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks import fleet_data, spark
+from benchmarks.report import Settings, Topic, number, table
+from firmware_sim.fleet.faults import FAULTS
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.writing import SEGMENTS, write_fleet
+from sync.central.folders import FleetFolder
+from sync.central.ingest import run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.rendering.page import write_report
+from sync.central.reports.gather import gather, summaries_of
+from sync.central.reports.given import Given
+from sync.central.session import spark_session
+from sync.central.summaries import summarise
+from sync.central.tables import read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+GATEWAYS: Final = 100
+DAYS: Final = 7
+
+SEAL_S: Final = 3_600.0
+"""Seconds after which a gateway seals: a gateway's own 300 would be twelve times the files, which
+the report does not see."""
+
+LATE: Final = 5
+"""Gateways of which a segment comes late."""
+
+LATE_DAY: Final = 3
+"""The day that these are of."""
+
+AGAIN: Final = 3
+"""Times that a late segment comes, and that the report is made with nothing new."""
+
+
+class Made(NamedTuple):
+    """A report: seconds to bring the summaries up to date, to gather, to write; days computed."""
+
+    summarised: float
+    gathered: float
+    written: float
+    days: dict[str, int]
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.summarised + self.gathered + self.written
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure the first report and those that follow."""
+    gateways = round(settings.choose(GATEWAYS, 2 * LATE))
+    fleet_settings = FleetSettings(
+        gateways,
+        round(settings.choose(DAYS, LATE_DAY + 2)),
+        1,
+        fleet_data.START,
+        readings=round(settings.choose(4_000, 100)),
+        seal=settings.choose(SEAL_S, 6 * SEAL_S),
+        faults=frozenset(FAULTS),
+    )
+    truth = write_fleet(fleet_settings, settings.folder / "made")
+    landing = settings.folder / "made" / SEGMENTS
+    fleet = FleetFolder(settings.folder / "fleet")
+    fleet.create()
+    late = _keep_back(landing, settings.folder / "late")
+    _land(landing, fleet.landing)
+    with spark_session("fieldpost-benchmark") as session:
+        spark.warm(session)
+        began = time.perf_counter()
+        run_ingest(session, fleet, LocalCommits(fleet.tables))
+        ingested = time.perf_counter() - began
+        first = _report(session, fleet, settings.folder / "out")
+        touched, idle = [], []
+        for some in late:
+            _land(some, fleet.landing)
+            run_ingest(session, fleet, LocalCommits(fleet.tables))
+            touched.append(_report(session, fleet, settings.folder / "out"))
+            idle.append(_report(session, fleet, settings.folder / "out"))
+    size = sum(file.stat().st_size for file in (settings.folder / "out").rglob("*.*"))
+    return Topic("reports", "Reports", _blocks(truth, ingested, size, (first, touched, idle)))
+
+
+def _keep_back(landing: Path, root: Path) -> list[Path]:
+    """Take segments of one day out of the landing; gives the folders in which they wait."""
+    day_ms = 86_400_000
+    begin = (fleet_data.START // day_ms + LATE_DAY) * day_ms / 1000
+    found = [
+        path
+        for lane in sorted(landing.glob("*/*/readings"))
+        for path in sorted(lane.glob("*.seg"))
+        if begin + 36_000 <= path.stat().st_mtime < begin + 72_000
+    ]
+    one_each = list({path.relative_to(landing).parts[0]: path for path in found}.values())
+    folders = []
+    for turn in range(AGAIN):
+        for path in one_each[turn::AGAIN][:LATE]:
+            target = root / str(turn) / path.relative_to(landing)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+        folders.append(root / str(turn))
+    return folders
+
+
+def _land(source: Path, landing: Path) -> None:
+    shutil.copytree(source, landing, dirs_exist_ok=True)
+
+
+def _report(session: SparkSession, fleet: FleetFolder, out: Path) -> Made:
+    began = time.perf_counter()
+    manifests = LocalCommits(fleet.tables).manifests()
+    kept = summarise(session, fleet.tables, manifests, summaries_of())
+    summarised = time.perf_counter()
+    segments = read_segments(session, fleet.tables, manifests)
+    found = gather(Given(kept, segments, datetime.now(UTC), None, None))
+    gathered = time.perf_counter()
+    write_report(found, out)
+    written = time.perf_counter()
+    return Made(summarised - began, gathered - summarised, written - gathered, found.days)
+
+
+def _blocks(
+    truth: dict[str, Any],
+    ingested: float,
+    size: int,
+    made: tuple[Made, Sequence[Made], Sequence[Made]],
+) -> tuple[str, ...]:
+    first, touched, idle = made
+    totals = truth["totals"]
+    ratios = sorted(each.seconds / first.seconds for each in touched)
+    return (
+        f"{totals['gateways']} gateways over {truth['days']} days with all faults of"
+        f" `fieldpost-sim fleet`: {totals['events']:,} events in {totals['files']:,} files (sealed"
+        f" every {truth['seal']:,.0f} s), which took {ingested:.0f} s to ingest. After the first"
+        f" report a segment of each of {LATE} gateways comes late, all of one day, {len(touched)}"
+        " times; after each, and once more with nothing new, the report is made again. In one"
+        " session, whose start is not counted; medians.",
+        table(
+            ("report", "seconds", "summaries", "tables", "pages", "days anew", "days kept"),
+            [_row("first", [first]), _row("a day touched", touched), _row("nothing new", idle)],
+        ),
+        f"A report after one day was touched takes {statistics.median(ratios):.2f} of the first"
+        f" ({ratios[0]:.2f} to {ratios[-1]:.2f}). The pages, CSV and JSON are {size / 1e6:.1f} MB.",
+    )
+
+
+def _row(name: str, made: Sequence[Made]) -> tuple[object, ...]:
+    times = zip(*((m.seconds, m.summarised, m.gathered, m.written) for m in made), strict=True)
+    days = made[-1].days
+    return (
+        name,
+        *(number(statistics.median(each)) for each in times),
+        days["recomputed"],
+        days["reused"],
+    )

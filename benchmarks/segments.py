@@ -1,0 +1,208 @@
+"""Segments against gzipped JSON lines and row-wise CBOR: bytes an event, and time to encode.
+
+All three hold the same events, without what the header of a segment says once, and are compressed
+by zlib at level 6; absent values take no room in any of them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+import time
+import zlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import cbor2
+import msgspec
+
+from benchmarks import fleet_data
+from benchmarks.report import Goal, Settings, Topic, number, table
+from firmware_sim.fleet.plan import make_plans
+from sync.format import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from sync.format import Event, SegmentHeader
+
+SIZES: Final = {500: 1.6, 2_000: 1.8}
+"""Events of a segment, and how many times smaller than both others it is to be."""
+
+FASTER: Final = 3.0
+"""How many times as fast as both others it is to be encoded."""
+
+DAYS: Final = 9
+"""Days that are simulated: in so many a gateway logs 2,000 times."""
+
+ROUNDS: Final = 20
+"""Rounds in which all ways take turns."""
+
+_LEVEL: Final = 6
+
+
+class Mix(NamedTuple):
+    """Events of one sort; all sizes are cut from their beginning."""
+
+    name: str
+    lane: str
+    events: Sequence[Event]
+
+
+def mixes() -> list[Mix]:
+    """Give the lanes of a simulated gateway, and readings that carry more than it makes."""
+    fleet = fleet_data.fleet(1, DAYS)
+    lanes = {
+        lane: fleet_data.events_of(fleet, lane, max(SIZES))
+        for lane in ("readings", "logs", "system")
+    }
+    tagged = [event._replace(tags=_tags(event)) for event in lanes["readings"]]
+    return [
+        Mix("readings", "readings", lanes["readings"]),
+        Mix("readings with times of their own", "readings", tagged),
+        Mix("logs", "logs", lanes["logs"]),
+        Mix("system", "system", lanes["system"]),
+    ]
+
+
+def rows(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Give events as maps without what is absent."""
+    return [
+        {
+            name: value
+            for name, value in event._asdict().items()
+            if value is not None and value != {}
+        }
+        for event in events
+    ]
+
+
+def as_json(events: Sequence[Event]) -> bytes:
+    """Write JSON lines by the standard library, compressed."""
+    lines = (
+        json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=dict)
+        for row in rows(events)
+    )
+    return gzip.compress("\n".join(lines).encode(), _LEVEL)
+
+
+def as_fast_json(events: Sequence[Event]) -> bytes:
+    """Write the same by msgspec, which is the fastest writer of JSON in the house."""
+    return gzip.compress(msgspec.json.Encoder().encode_lines(rows(events)), _LEVEL)
+
+
+def as_cbor(events: Sequence[Event]) -> bytes:
+    """Write each event as a CBOR map, one after another, compressed."""
+    return zlib.compress(b"".join(cbor2.dumps(row) for row in rows(events)), _LEVEL)
+
+
+OTHERS: Final[dict[str, Callable[[Sequence[Event]], bytes]]] = {
+    "JSON": as_json,
+    "JSON by msgspec": as_fast_json,
+    "CBOR": as_cbor,
+}
+"""What segments are compared with."""
+
+
+class Compared(NamedTuple):
+    """Of one mix and size: bytes an event and microseconds an event by way, ours under `ours`."""
+
+    mix: str
+    size: int
+    sizes: dict[str, float]
+    times: dict[str, float]
+    faster: dict[str, list[float]]
+
+    def smaller(self, other: str) -> float:
+        """Tell how many times smaller ours is."""
+        return self.sizes[other] / self.sizes[OURS]
+
+
+OURS: Final = "segment"
+
+
+def compare(mix: Mix, size: int, rounds: int) -> Compared:
+    """Encode the same events in every way, in turn."""
+    events = [event._replace(tags=dict(event.tags)) for event in mix.events[:size]]
+    plan = make_plans(fleet_data.fleet(1, DAYS))[0]
+    head = fleet_data.header(plan, mix.lane, 1, len(events), bytes(32))
+    ways = {OURS: _ours(head)} | OTHERS
+    lengths = {name: len(way(events)) / len(events) for name, way in ways.items()}
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            began = time.process_time()
+            way(events)
+            taken[name].append(time.process_time() - began)
+    faster = {
+        name: sorted(other / ours for other, ours in zip(taken[name], taken[OURS], strict=True))
+        for name in OTHERS
+    }
+    times = {name: statistics.median(each) / len(events) for name, each in taken.items()}
+    return Compared(mix.name, len(events), lengths, times, faster)
+
+
+def measure(settings: Settings) -> Topic:
+    """Measure every mix at every size."""
+    rounds = round(settings.choose(ROUNDS, 2))
+    found = [compare(mix, size, rounds) for mix in mixes() for size in SIZES]
+    blocks = (
+        "Events of a simulated gateway (`fieldpost-sim fleet`, no faults): readings of eight"
+        " sensors; the same with a time and a node that the device gave; logs; what the gateway"
+        " tells of itself, mostly heartbeats. JSON lines are compressed by gzip, CBOR maps by zlib,"
+        f" both at level {_LEVEL}. Nobody but a segment tells checksum, gateway, epoch and lane.",
+        "Bytes an event:",
+        table(
+            ("events", "a segment", OURS, *OTHERS, "smaller than JSON", "than CBOR"),
+            [_sizes(each) for each in found],
+        ),
+        f"Processor time to encode, us an event: medians of {rounds} rounds in which all take"
+        " turns. Ratios are medians, and the least and the greatest.",
+        table(
+            ("events", "a segment", OURS, *OTHERS, *(f"faster than {name}" for name in OTHERS)),
+            [_times(each) for each in found],
+        ),
+    )
+    return Topic("segments", "Segments against JSON lines and CBOR", blocks, list(_goals(found)))
+
+
+def _goals(found: Sequence[Compared]) -> Iterable[Goal]:
+    for size, aim in SIZES.items():
+        least = min(each.smaller(n) for each in found if each.size == size for n in OTHERS)
+        text = (
+            f"with {size:,} events a segment at least {least:.2f} times smaller (to reach: {aim})"
+        )
+        yield Goal(text, least >= aim)
+    for other in ("JSON", "CBOR"):
+        least = min(statistics.median(each.faster[other]) for each in found)
+        text = f"at least {least:.1f} times as fast to encode as {other} (to reach: {FASTER:g})"
+        yield Goal(text, least >= FASTER)
+
+
+def _sizes(each: Compared) -> tuple[object, ...]:
+    smaller = (f"{each.smaller(name):.2f}" for name in ("JSON", "CBOR"))
+    lengths = (number(length) for length in each.sizes.values())
+    return each.mix, f"{each.size:,}", *lengths, *smaller
+
+
+def _times(each: Compared) -> tuple[object, ...]:
+    times = (number(taken * 1e6) for taken in each.times.values())
+    faster = (
+        f"{statistics.median(ratios):.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})"
+        for ratios in each.faster.values()
+    )
+    return each.mix, f"{each.size:,}", *times, *faster
+
+
+def _tags(event: Event) -> dict[str, str]:
+    sent = event.time - (event.latency_ms or 0) - event.seq * 7 % 40
+    return {"node": event.topic or "", "timestamp": _iso(sent)}
+
+
+def _iso(milliseconds: int) -> str:
+    seconds, rest = divmod(milliseconds, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
+
+
+def _ours(head: SegmentHeader) -> Callable[[Sequence[Event]], bytes]:
+    return lambda events: encode(head, events)
