@@ -79,4 +79,5 @@ async def until_open(centre: Centre, count: int) -> None:
 async def close(*writers: asyncio.StreamWriter) -> None:
     for writer in writers:
         writer.close()
-        await writer.wait_closed()
+        with contextlib.suppress(ssl.SSLError):  # of an answer that came and nobody read
+            await writer.wait_closed()
