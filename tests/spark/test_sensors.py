@@ -63,7 +63,7 @@ def segment(gateway: str, first: int, last: int, sealed: float, lag: float = 1) 
     }
 
 
-GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up")
+GATEWAYS = ("gw", "restarted", "set", "hole", "old-hole", "late", "caught-up", "seldom")
 
 EVENTS = [
     *(system(gateway, NOW) for gateway in GATEWAYS),
@@ -73,11 +73,12 @@ EVENTS = [
     *read("slow", [0, 10800, 21600, 32400, 43200, 43200.5, NOW]),
     *read("edge", range(int(NOW - FLOOR_S) - 600, int(NOW - FLOOR_S) + 1, 60)),
     *read("new", [0, 60, 120, 180, 240]),
-    *(row for each in GATEWAYS[1:] for row in read("falls", range(0, 600, 60), each)),
+    *(row for each in GATEWAYS[1:-1] for row in read("falls", range(0, 600, 60), each)),
     system("restarted", NOW - 800, "start"),
     system("set", NOW - 800, "clock_stepped"),
     system("old-hole", 3000, "start"),
     {**read("late", [900], "late")[0], "seq": 901},
+    *read("behind", range(NOW - 8600, NOW - 7999, 60), "seldom"),
 ]
 
 HELD = [
@@ -89,6 +90,10 @@ HELD = [
     segment("caught-up", 1, 5, 900, NOW - 900 - 3 * LATE_S),
     {**segment("caught-up", 1, 5, NOW), "lane": "system"},
     {**segment("caught-up", 9, 9, NOW), "fate": "fork"},
+    *(
+        {**segment("seldom", at, at, NOW), "lane": "system", "service_seconds": 3600.0 * at}
+        for at in range(1, 8)
+    ),
 ]
 
 
@@ -118,6 +123,7 @@ def test_silent_is_what_told_nothing_for_long_and_nothing_else(spark: SparkSessi
         ),
         ("gw", "hall slow"): ("ok", 7, 10799.9, 10799.9 * TIMES, 0),
         ("gw", "hall edge"): ("ok", 11, 60, FLOOR_S, FLOOR_S),
+        ("seldom", "hall behind"): ("ok", 11, 60, 9000, 8000),
         ("late", "hall falls"): ("ok", 10, 60, FLOOR_S, 360),
         ("late", "hall late"): ("unknown", 1, None, None, 0),
     }

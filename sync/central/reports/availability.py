@@ -135,7 +135,7 @@ def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> Data
     arrivals = arrived.select("gateway", seconds("arrived").alias("begin")).distinct()
     now = F.greatest(F.lit(as_of.timestamp()), F.col("begin"))
     gaps = arrivals.withColumn("end", F.coalesce(F.lead("begin").over(order), now))
-    gaps = gaps.join(_patience(segments), on="gateway", how="left")
+    gaps = gaps.join(patience(segments), on="gateway", how="left")
     after = F.coalesce("silent_after_s", F.lit(SILENCE_S))
     gaps = gaps.withColumn("silent_after_s", after).withColumn("arrival", F.col("begin"))
     gaps = gaps.withColumn("long", F.col("end") - F.col("begin") > F.col("silent_after_s"))
@@ -154,7 +154,7 @@ def _reachable(segments: DataFrame, as_of: datetime, since: date | None) -> Data
     return sums.withColumn("reachable_share", F.when(F.col("listened_s") > 0, share))
 
 
-def _patience(segments: DataFrame) -> DataFrame:
+def patience(segments: DataFrame) -> DataFrame:
     """Tell from how often a gateway seals its system lane what counts as a silence of it.
 
     Seconds of service lie between two segments whether or not the gateway was off meanwhile, and

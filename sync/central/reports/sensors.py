@@ -12,6 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType
 
+from sync.central.reports.availability import patience
 from sync.central.reports.columns import NUMBER, REAL, TEXT, TIME, columns
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -120,11 +121,12 @@ def sensors(days: DataFrame, lives: DataFrame, segments: DataFrame) -> DataFrame
         F.sum("readings").alias("readings"), F.max("last").alias("end")
     )
     told = last.join(_usual(days), on=[*SENSOR], how="left")
-    told = told.join(_known(lives, segments), on="gateway", how="left").withColumns(
+    told = told.join(_known(lives, segments), on="gateway", how="left")
+    told = told.join(patience(segments), on="gateway", how="left").withColumns(
         {
             "silence_s": F.greatest(F.col("until") - F.col("end.at"), F.lit(0.0)),
             "known_s": F.col("until") - F.greatest("end.at", "reset", "resumed"),
-            "limit_s": F.greatest(F.col("interval_s") * TIMES, F.lit(FLOOR_S)),
+            "limit_s": F.greatest(F.col("interval_s") * TIMES, F.lit(FLOOR_S), "silent_after_s"),
         }
     )
     state = (
