@@ -148,6 +148,18 @@ def test_a_surge_over_midnight_is_not_what_is_usual_with_itself() -> None:
     assert found.since == midnight - HOUR
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
+def test_refusals_are_kept_of_few_days(order: int) -> None:
+    seen, teller = Seen(), Teller()
+    segments = [teller.segment("system", [(NOON + at * DAY, refused(3))]) for at in range(20)]
+    for segment in segments[::order]:
+        take(seen, *segment)
+    gateway = seen.gateways[GATEWAY]
+    assert len(gateway.days) == bounds.DAYS
+    assert {hour // 24 for hour in gateway.rules["rate"].hours} == set(gateway.days)
+    assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
+
+
 def test_many_refusals_that_are_usual_are_no_surge() -> None:
     days = [(NOON - day * DAY, refused(30)) for day in range(5, 0, -1)]
     rows = [*days, (NOON, refused(150))]

@@ -149,6 +149,20 @@ def test_one_that_is_overdue_waits_for_what_the_others_tell() -> None:
     assert wrong(judged(seen, at(73))) == {FLEET: at(60)}
 
 
+def test_while_most_are_not_overdue_yet_the_centre_is_not_to_blame() -> None:
+    slow = fleet({f"gw-01{number}.example": 600 for number in range(3)}, every=60)
+    seen = both(slow, fleet({ONE: 595, TWO: 595}))
+    assert wrong(judged(seen, at(630))) == {}
+
+
+def test_what_lies_between_two_epochs_is_no_cadence() -> None:
+    seen = Seen()
+    for number in range(SEALINGS + 1):
+        teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
+        take(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat())]))
+    assert silent_after_ms(seen.gateways[ONE]) == YOUNG_S * 1000
+
+
 def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
     seen = fleet({ONE: 600, TWO: 480}, every=60)
     assert silent_after_ms(seen.gateways[ONE]) == PATIENCE * HOUR

@@ -99,8 +99,8 @@ def two_gateways(fleet: Fleet) -> None:
 def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet: Fleet) -> None:
     two_gateways(fleet)
     assert fleet.look() == [("raised", "silent", TWO)]
-    assert fleet.look() == []
     fleet.watch = fleet.start()
+    assert fleet.look() == []
     assert fleet.look() == []
     fleet.arrive(TWO)
     assert fleet.look() == [("recovered", "silent", TWO)]
@@ -161,6 +161,7 @@ def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(flee
     )
     commits.commit(upkeep)
     assert fleet.look() == []
+    assert fleet.watch.keeping.seen() == before
     (fleet.folder.tables / old).unlink()
     for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
         rest.unlink()
