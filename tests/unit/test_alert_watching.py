@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sync.central.alerts import watching
+from sync.central.alerts.following import HISTORY_DAYS
 from sync.central.alerts.keeping import QUEUE, VERSION, Keeping, Told
 from sync.central.alerts.lines import Lines
 from sync.central.alerts.silence import YOUNG_S
@@ -23,7 +24,7 @@ from sync.central.gateways import Gateways
 from sync.central.manifest import UPKEEP, LocalCommits, Manifest
 from sync.central.reports.thresholds import SILENCE_S
 from sync.format import Event
-from tests.helpers.fleet_tables import LATER_EPOCH, Lane, fleet_folder, land, put
+from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.unit.test_alert_lines import message
 
@@ -112,14 +113,25 @@ def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet
 def test_a_farewell_that_waits_in_the_landing_is_heard(fleet: Fleet) -> None:
     two_gateways(fleet)
     stopped = fleet.now - AFTER
+    fleet.arrive(TWO, event(stopped - 60), at=stopped - 60)
     fleet.arrive(TWO, event(stopped), event(stopped, name="stop", value=None), at=stopped)
     put(fleet.folder.landing / TWO / "odd.seg", b"odd", stopped)
+    put(fleet.folder.landing / "odd.seg", b"odd", stopped)
+    fleet.arrive(ONE)
     assert fleet.look() == []
     fleet.ingest.run()
     assert fleet.look() == []
     fleet.now += AFTER
     fleet.arrive(ONE)
     assert fleet.look() == []
+
+
+@pytest.mark.parametrize("name", [f"{EPOCH}/system/9-9.seg", f"{EPOCH}/logs/9-9.seg"])
+def test_what_cannot_be_read_in_the_landing_is_no_farewell(fleet: Fleet, name: str) -> None:
+    two_gateways(fleet)
+    fleet.arrive(ONE)
+    put(fleet.folder.landing / TWO / name, b"no segment", fleet.now - AFTER)
+    assert fleet.look() == [("raised", "silent", TWO)]
 
 
 def test_a_gateway_that_was_shut_out_may_be_silent(fleet: Fleet) -> None:
@@ -255,6 +267,17 @@ def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
     assert fleet.look() == [("raised", "silent", ONE)]
 
 
+def test_it_learns_from_the_last_days_and_not_from_all(fleet: Fleet) -> None:
+    for days in (HISTORY_DAYS + 1, 1):
+        told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
+        fleet.arrive(ONE, told)
+    fleet.ingest.run()
+    fleet.look()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert list(seen.gateways[ONE].rules["rate"].hours.values()) == [1]
+
+
 def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
     with (
         fleet.watch.keeping.alone(),
@@ -372,12 +395,13 @@ def test_too_much_to_watch_is_told_once(
 
 
 def test_it_reads_no_file_but_those_of_new_batches(fleet: Fleet) -> None:
-    fleet.arrive(ONE)
-    manifest = fleet.ingest.run()
-    assert manifest is not None
-    fleet.look()
-    for name in manifest.segments:
-        (fleet.folder.tables / name).write_bytes(b"spoiled")
+    for _ in range(3):
+        fleet.arrive(ONE)
+        manifest = fleet.ingest.run()
+        assert manifest is not None
+        fleet.look()
+        for name in manifest.segments:
+            (fleet.folder.tables / name).write_bytes(b"spoiled")
     assert fleet.look() == []
     kept = fleet.folder.tables / "alerts" / "seen.json"
     number = kept.stat().st_ino
