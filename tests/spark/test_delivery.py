@@ -12,6 +12,8 @@ from tests.helpers.small_tables import at, events, table, told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+NOW = at(100_000).timestamp()
+
 pytestmark = pytest.mark.spark
 
 
@@ -108,11 +110,12 @@ def test_volume_counts_by_lane_and_kind_and_by_time(spark: SparkSession) -> None
     totals = volume.totals(daily)
     assert totals.schema.simpleString() == volume.TOTALS.simpleString()
     assert told(totals, "lane", "kind", "events") == [("logs", "log", 4), ("system", "limit", 1)]
-    assert volume.step_of(daily) == 1
-    assert volume.step_of(daily.where("false")) == 1
+    begin = int(at(0).timestamp())
+    assert volume.shown(daily, NOW) == (begin - 1, begin + 25, 1)
+    assert volume.Shown(begin, begin + 9, 1).of(daily).count() == 2
+    assert volume.shown(daily.where("false"), NOW) == (0, 0, 1)
     active = volume.activity(daily, 10)
     assert active.schema.simpleString() == volume.ACTIVITY.simpleString()
-    begin = int(at(0).timestamp())
     assert told(active, "begin", "lane", "events") == [
         (begin - 10, "system", 1),
         (begin, "logs", 2),
@@ -136,7 +139,7 @@ def test_activity_of_a_day_is_counted_in_steps_that_suit_the_day(spark: SparkSes
         ("other", 600),
         ("other", 600),
     ]
-    assert volume.step_of(daily) == 3600
+    assert volume.shown(daily, NOW).step_s == 3600
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ FLEET = sample(8)
 NOW = FLEET.as_of.timestamp()
 
 PLOTS: dict[str, Callable[[], str]] = {
-    "running": lambda: running_plot(FLEET.stretches),
+    "running": lambda: running_plot(FLEET.stretches, NOW),
     "activity": lambda: activity_plot(FLEET.activity, FLEET.step_s),
     "latency": lambda: compare.latency_plot(FLEET.delivery),
     "lag": lambda: compare.lag_plot(FLEET.lag),
@@ -32,7 +32,7 @@ PLOTS: dict[str, Callable[[], str]] = {
     "drift": lambda: compare.drift_plot(FLEET.clocks),
     "versions": lambda: compare.versions_plot(FLEET.versions),
     "forecast": lambda: compare.forecast_plot(FLEET.growth),
-    "depth": lambda: series.depth_plot(FLEET.queue_depths),
+    "depth": lambda: series.depth_plot(FLEET.queue_depths, NOW),
     "growth": lambda: series.growth_plot(FLEET.growth[0], NOW),
     "offset": lambda: series.offset_plot(FLEET.clock_offsets[:20]),
     "small": lambda: series.sparkline(FLEET.sensor_series[:40], "small-1", "a sensor"),
@@ -62,7 +62,7 @@ def test_a_plot_is_repeatable_told_in_words_and_has_the_colours_of_the_page(
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert running_plot([]) == activity_plot([], 1) == series.depth_plot([]) == ""
+    assert running_plot([], NOW) == activity_plot([], 1) == series.depth_plot([], NOW) == ""
     assert compare.latency_plot([DELIVERY | {"qos": 1}]) == compare.lag_plot([]) == ""
     assert compare.latency_plot([DELIVERY | {"p99_ms": None}]) == ""
     assert compare.queues_plot([]) == compare.silence_plot([]) == compare.versions_plot([]) == ""
@@ -91,13 +91,15 @@ HOSTILE = '"/><script>alert(1)</script> id="axes_1" #010101 $x_1$ --> ]]> &amp; 
     "draw",
     [
         lambda name: running_plot(
-            [FLEET.stretches[0], FLEET.stretches[-1] | {"gateway": name, "state": "outage"}]
+            [FLEET.stretches[0], FLEET.stretches[-1] | {"gateway": name, "state": "outage"}], NOW
         ),
         lambda name: compare.latency_plot([DELIVERY | {"gateway": name}]),
         lambda name: compare.queues_plot([FLEET.queues[0] | {"queue": name}]),
         lambda name: compare.silence_plot([FLEET.sensors[0] | {"sensor": name}]),
         lambda name: compare.versions_plot([FLEET.versions[0] | {"version": name}]),
-        lambda name: series.depth_plot([each | {"queue": name} for each in FLEET.queue_depths[:3]]),
+        lambda name: series.depth_plot(
+            [each | {"queue": name} for each in FLEET.queue_depths[:3]], NOW
+        ),
         lambda name: series.sparkline(FLEET.sensor_series[:9], "small-1", name),
     ],
 )
@@ -126,7 +128,7 @@ def test_a_name_from_outside_is_text_in_a_plot(draw: Callable[[str], str]) -> No
 )
 def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days: str) -> None:
     row = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + span, "state": "running"}
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row]))
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", running_plot([row], BEGIN + span))
     assert any(re.fullmatch(r"[-\d]+( to [-\d]+)?, UTC", text) for text in texts)
     ticks = [text for text in texts if re.fullmatch(r"[-\d: ]+", text)]
     assert 2 <= len(ticks) == len(set(ticks)) <= 4
@@ -135,13 +137,28 @@ def test_each_tick_of_a_time_axis_can_be_read_alone(span: float, tick: str, days
     assert days in texts
 
 
+def test_a_clock_that_is_wrong_by_years_does_not_spoil_a_plot() -> None:
+    years = 20 * 365 * 86_400
+    stretch = {"gateway": "gw.example", "begin": BEGIN, "end": BEGIN + 9_000, "state": "running"}
+    wrong = [
+        stretch | {"begin": BEGIN + off, "end": BEGIN + off + 60, "state": "outage"}
+        for off in (-years, years)
+    ]
+    drawn = running_plot([*wrong, stretch], BEGIN + 9_000)
+    assert "2025-11-21, UTC" in drawn
+    assert "Not drawn, as clocks put it at other times: 2." in drawn
+    depth = FLEET.queue_depths[0]
+    told = series.depth_plot([depth, depth | {"at": depth["at"] - years}], NOW)
+    assert "other times: 1." in told
+
+
 def test_a_plot_of_many_gateways_shows_the_worst() -> None:
     stretches = [
         {"gateway": f"gw{at:03d}", "begin": BEGIN, "end": BEGIN + 100 + at, "state": state}
         for at in range(60)
         for state in ("outage" if at == 59 else "running",)
     ]
-    svg = running_plot(stretches)
+    svg = running_plot(stretches, BEGIN + 200)
     assert "gw059" in svg
     assert "gw058" not in svg
     assert "30 of 60 gateways; 59 of them without" in svg

@@ -151,6 +151,11 @@ def paired(gateway: str, name: str) -> str:
     return f"{shortened(gateway, _PAIR)} {shortened(name, _PAIR)}"
 
 
+def elsewhere(number: int) -> str:
+    """Say that so much lies at times that are not drawn; "" where nothing does."""
+    return f" Not drawn, as clocks put it at other times: {words.count(number)}." if number else ""
+
+
 def place(seconds: float) -> float:
     """Give the place of a time on the axis, which matplotlib counts in days since 1970."""
     return seconds / 86_400

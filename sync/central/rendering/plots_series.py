@@ -15,6 +15,7 @@ from sync.central.rendering.drawing import (
     SERIES,
     counted,
     drawn,
+    elsewhere,
     legend,
     paired,
     place,
@@ -22,6 +23,7 @@ from sync.central.rendering.drawing import (
     svg,
     times,
 )
+from sync.central.reports.window import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +39,17 @@ QUEUES: Final = len(SERIES)
 """Queues that a plot has room for: the deepest ones."""
 
 
-def depth_plot(depths: Rows, name: str = "queue-depth") -> str:
-    """Draw how deep queues were over time; the deepest of them."""
+def depth_plot(depths: Rows, now: float, name: str = "queue-depth") -> str:
+    """Draw how deep queues were up to `now` (seconds since 1970); the deepest of them."""
+    if not depths:
+        return ""
+    seen = window(((row["at"], row["at"]) for row in depths), now)
+    known, depths = depths, [row for row in depths if seen.has(row["at"], row["at"])]
     most: dict[tuple[str, str], float] = {}
     for row in depths:
         key = (row["queue"], row["gateway"])
         most[key] = max(most.get(key, 0), row["depth"])
     chosen = sorted(most, key=lambda key: (-most[key], key))[:QUEUES]
-    if not chosen:
-        return ""
     alone = len({gateway for _, gateway in most}) == 1
     with drawn(1.7, legends=2 if alone else QUEUES) as (figure, axes):
         handles = []
@@ -67,6 +71,7 @@ def depth_plot(depths: Rows, name: str = "queue-depth") -> str:
         words_told = (
             f"{len(chosen)} of {words.plural(len(most), 'queue')}. Deepest: {chosen[0][0]} at "
             f"{chosen[0][1]}, {words.count(most[chosen[0]])} items."
+            f"{elsewhere(len(known) - len(depths))}"
         )
         return svg(figure, name, "Depth of queues over time", words_told)
 

@@ -20,6 +20,7 @@ from sync.central.rendering.drawing import (
     WRONG,
     counted,
     drawn,
+    elsewhere,
     height_of,
     legend,
     place,
@@ -28,6 +29,7 @@ from sync.central.rendering.drawing import (
     svg,
     times,
 )
+from sync.central.reports.window import window
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +50,12 @@ _STATES: Final = {
 _LANES: Final = {"readings": (FIRST, ""), "logs": (SECOND, "////"), "system": (THIRD, "----")}
 
 
-def running_plot(stretches: Rows, name: str = "running") -> str:
-    """Draw when each gateway ran, was stopped, was out."""
+def running_plot(stretches: Rows, now: float, name: str = "running") -> str:
+    """Draw when each gateway ran, was stopped, was out, up to `now` (seconds since 1970)."""
     if not stretches:
         return ""
+    seen = window(((row["begin"], row["end"]) for row in stretches), now)
+    known, stretches = stretches, [row for row in stretches if seen.has(row["begin"], row["end"])]
     bad: dict[str, float] = {}
     for row in stretches:
         length = (row["end"] - row["begin"]) * (row["state"] in ("outage", "unknown"))
@@ -66,7 +70,12 @@ def running_plot(stretches: Rows, name: str = "running") -> str:
         legend(
             figure, [_patch(state, colour, hatch) for state, (colour, _, hatch) in _STATES.items()]
         )
-        return svg(figure, name, "When gateways ran", _told_of_running(bad, len(chosen)))
+        return svg(
+            figure,
+            name,
+            "When gateways ran",
+            _told_of_running(bad, len(chosen)) + elsewhere(len(known) - len(stretches)),
+        )
 
 
 def _states(axes: Axes, stretches: Rows, at: int) -> None:

@@ -132,9 +132,11 @@ def drawings(name: str, found: Findings, *, alone: bool = False) -> list[str]:
 
 
 _BOTH: Final[dict[str, Callable[[Findings], list[str]]]] = {
-    "availability": lambda found: [over_time.running_plot(found.stretches)],
+    "availability": lambda found: [
+        over_time.running_plot(found.stretches, found.as_of.timestamp())
+    ],
     "queues": lambda found: [
-        series.depth_plot(rows_of(found, "queue_depths")),
+        series.depth_plot(rows_of(found, "queue_depths"), _now(found)),
         compare.queues_plot(rows_of(found, "queues")),
     ],
     "sensors": lambda found: [compare.silence_plot(rows_of(found, "sensors"))],
@@ -152,14 +154,18 @@ _FLEET: Final[dict[str, Callable[[Findings], list[str]]]] = {
 }
 _ALONE: Final[dict[str, Callable[[Findings], list[str]]]] = {
     "availability": lambda found: [
-        over_time.running_plot(found.stretches),
+        over_time.running_plot(found.stretches, _now(found)),
         over_time.activity_plot(rows_of(found, "gateway_activity"), found.step_s),
     ],
     "clocks": lambda found: [series.offset_plot(rows_of(found, "clock_offsets"))],
     "growth": lambda found: [
-        series.growth_plot(row, found.as_of.timestamp()) for row in rows_of(found, "growth")
+        series.growth_plot(row, _now(found)) for row in rows_of(found, "growth")
     ],
 }
+
+
+def _now(found: Findings) -> float:
+    return found.as_of.timestamp()
 
 
 def _small(readings: Rows) -> tuple[Markup, ...]:

@@ -128,13 +128,14 @@ def gather(given: Given, reports: Iterable[Report] = REPORTS) -> Findings:
     """Run `reports` over what is given: `given.kept` has all of `summaries_of(reports)`."""
     daily = given.daily(volume.DAILY)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        step = pool.submit(volume.step_of, daily)
+        when = pool.submit(volume.shown, daily, given.as_of.timestamp())
         tables = [table for each in reports for table in (each, *DRAWN.get(each.name, ()))]
         made = {each.name: pool.submit(_rows, each, given) for each in tables}
         refused = pool.submit(_refused, given)
         accepted = pool.submit(_accepted, given)
-        activity = pool.submit(rows_of, volume.activity(daily, step.result()))
-        apart = pool.submit(rows_of, volume.gateway_activity(daily, step.result()))
+        drawn, step_s = when.result().of(daily), when.result().step_s
+        activity = pool.submit(rows_of, volume.activity(drawn, step_s))
+        apart = pool.submit(rows_of, volume.gateway_activity(drawn, step_s))
         return Findings(
             as_of=given.as_of,
             since=given.since,
@@ -144,7 +145,7 @@ def gather(given: Given, reports: Iterable[Report] = REPORTS) -> Findings:
             refused=refused.result(),
             activity=activity.result(),
             gateway_activity=apart.result(),
-            step_s=step.result(),
+            step_s=step_s,
             **{name: rows.result() for name, rows in made.items()},
         )
 

@@ -5,13 +5,14 @@ Judges nothing; it is what the other reports are held against.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sync.central.reports.common import conform
 from sync.central.reports.given import Report
+from sync.central.reports.window import window
 from sync.central.summaries import Summary
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ STEPS_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 BARS: Final = 96
 """Times that activity is counted in, at most, where `STEPS_S` allow: what a plot can show."""
 
+_DAY_S: Final = 86_400
 
 COUNTS: Final = StructType(
     [
@@ -100,12 +102,28 @@ def gateway_activity(daily: DataFrame, step_s: int) -> DataFrame:
     return conform(rows, schema).orderBy("gateway", "begin", "lane")
 
 
-def step_of(daily: DataFrame) -> int:
-    """Choose the length of time, in seconds, that a plot of `daily` counts events by."""
-    span = F.coalesce(F.max("begin") - F.min("begin"), F.lit(0)).alias("span")
-    least = F.coalesce(F.max("step_s"), F.lit(1)).alias("least")
-    row = daily.agg(span, least).collect()[0]
-    return max(step_for(row["span"]), int(row["least"]))
+class Shown(NamedTuple):
+    """What a plot of activity shows: from when to when (`begin`s), and in which steps of time."""
+
+    begin: int
+    end: int
+    step_s: int
+
+    def of(self, daily: DataFrame) -> DataFrame:
+        """Give the rows of `daily` that are shown."""
+        return daily.where(F.col("begin").between(self.begin, self.end))
+
+
+def shown(daily: DataFrame, now: float) -> Shown:
+    """Choose what a plot of `daily` shows as of `now`, in seconds since 1970 (`reports.window`)."""
+    day = F.floor(F.col("begin") / _DAY_S)
+    begin, end = F.min("begin").alias("begin"), F.max("begin").alias("end")
+    days = daily.groupBy(day).agg(begin, end, F.max("step_s").alias("step_s")).collect()
+    if not days:
+        return Shown(0, 0, STEPS_S[0])
+    seen = window(((row["begin"], row["end"]) for row in days), now)
+    least = max(row["step_s"] for row in days if seen.has(row["begin"], row["end"]))
+    return Shown(int(seen.begin), int(seen.end), max(step_for(seen.end - seen.begin), least))
 
 
 def step_for(span_s: float) -> int:
