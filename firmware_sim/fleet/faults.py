@@ -41,7 +41,9 @@ FAULTS: Final[dict[str, Fault]] = {
         ("clock_unsynchronised",),
         alone=True,
     ),
-    "clock-step": Fault("its clock is set by an hour", "time", 0.5, 0.5, ("clock_step",)),
+    "clock-step": Fault(
+        "its clock is set by a quarter of an hour", "time", 0.5, 0.5, ("clock_step",)
+    ),
     "clock-unsynchronised": Fault(
         "its clock is not synchronised", "time", 0.3, 0.9, ("clock_unsynchronised",)
     ),

@@ -214,7 +214,7 @@ def test_lives(sim: Sim) -> None:
 
 def test_clocks(sim: Sim) -> None:
     [step] = sim.named(sim.of("clock-step"), "clock_stepped")
-    assert step.value == 3_600
+    assert step.value == 900
     years = [
         event.time < START - 19 * 365 * 86_400_000 for event in sim.events(sim.of("clock-years"))
     ]
