@@ -113,7 +113,7 @@ async def _run(
 
     async def send(messages: list[Exchange]) -> int:
         done = 0
-        while time.perf_counter() < end:
+        while not done or time.perf_counter() < end:  # one at least, if the machine stands still
             for unit in messages[done % MESSAGES]:
                 async with turn:
                     answer = await store.run(unit)
