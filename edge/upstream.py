@@ -7,14 +7,16 @@ elsewhere; what that does is here, since all that was counted before is sealed w
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from edge.errors import StoreBroken, StoreError
 from edge.limits import ASIDE_BYTES
 from edge.rules.backlog import Bound
-from edge.store import epochs, events, meta, segments
+from edge.store import epochs, events, lost, meta, segments
 from edge.store import uplink as rows
 from edge.store.events import NewEvent
+from edge.store.lost import Lost
 from sync.format import Dropped, Event, Identity, digest_of, encode
 from sync.uplink import (
     BacklogUnavailable,
@@ -29,7 +31,7 @@ from sync.uplink import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from edge.config import Config
@@ -121,11 +123,7 @@ class StoreBacklog:
     async def set_aside(self, digest: bytes, reason: str) -> None:
         """Keep it, never send it again, and log that."""
 
-        def unit(tx: Transaction) -> None:
-            if segments.set_aside(tx, digest, reason, ASIDE_BYTES):
-                _log(tx, "set_aside", "Error", f"segment {digest.hex()[:16]}: {reason}")
-
-        await self._run(unit)
+        await self._run(lambda tx: set_aside(tx, digest, reason))
         self._settled.set()
 
     async def empty(self) -> None:
@@ -168,12 +166,11 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
     """
     events.settle(tx)
     before = meta.epoch(tx)
-    lost = [gone for lane in events.LANES for gone in _seal_all(tx, config, state, lane)]
+    unsealed = [gone for lane in events.LANES for gone in _seal_all(tx, config, state, lane)]
     epoch = epochs.begin(tx, reason)
     tags = {"reason": reason, "before": before}
     _log(tx, "epoch", "Warning", f"events are counted anew: {reason}", tags=tags)
-    for gone in lost:
-        _tell_gone(tx, gone, NOT_SEALED)
+    _tell_lost(tx, unsealed, NOT_SEALED)
     make_room(tx, bound_of(config))
     return epoch
 
@@ -191,7 +188,7 @@ def _seal_all(
         try:
             data = encode(header, draft.events)
         except ValueError:
-            return [segments.drop_unsealed(tx, lane)]
+            return [segments.drop_unsealed(tx, lane, NOT_SEALED)]
         _seal(tx, draft, data, digest_of(data))
     return []
 
@@ -228,21 +225,42 @@ def bound_of(config: Config) -> Bound:
 
 def make_room(tx: Transaction, bound: Bound) -> None:
     """Bring what waits within its bound, and tell what had to go."""
-    for gone in segments.evict(tx, bound, EVICTED):
-        _tell_gone(tx, gone, EVICTED)
+    _tell_lost(tx, segments.evict(tx, bound, EVICTED), EVICTED)
 
 
-def _tell_gone(tx: Transaction, gone: segments.Evicted, reason: str) -> None:
-    count = gone.last - gone.first + 1
-    text = f"{gone.lane} {gone.first}-{gone.last}: {reason}"
-    tags = {
-        "epoch": gone.epoch,
-        "lane": gone.lane,
-        "first": str(gone.first),
-        "last": str(gone.last),
-        "reason": reason,
-    }
-    _log(tx, "evicted", "Error", text, float(count), tags)
+def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
+    """Keep a segment, never send it again, and log that."""
+    if segments.set_aside(tx, digest, reason, ASIDE_BYTES):
+        _log(tx, "set_aside", "Error", f"segment {digest.hex()[:16]}: {reason}")
+        _tell_lost(tx, [], reason)
+
+
+def _tell_lost(tx: Transaction, gone: Sequence[segments.Evicted], reason: str) -> None:
+    """Log what went just now, and all of epochs that are over that no event tells of any more.
+
+    An event of the latter has the whole range, and as its value how many went just now.
+    """
+    epoch = meta.epoch(tx)
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in gone:
+        count = one.last - one.first + 1
+        if one.epoch == epoch:
+            _tell_range(tx, Lost(*one[:4], reason), count)
+        else:
+            counts[one.epoch, one.lane] += count
+    for range_ in lost.untold(tx):
+        seq = _tell_range(tx, range_, counts.pop((range_.epoch, range_.lane), 0))
+        if seq is not None:
+            lost.note_told(tx, range_, seq)
+
+
+def _tell_range(tx: Transaction, gone: Lost, count: int) -> int | None:
+    text = f"{gone.lane} {gone.first}-{gone.last}: {gone.reason}"
+    return _log(tx, "evicted", "Error", text, float(count), _tags(gone))
+
+
+def _tags(gone: Lost) -> dict[str, str]:
+    return {name: str(value) for name, value in gone._asdict().items()}
 
 
 def _log(
@@ -252,9 +270,9 @@ def _log(
     text: str,
     value: float | None = None,
     tags: Mapping[str, str] | None = None,
-) -> None:
+) -> int | None:
     event = NewEvent("uplink", name=name, level=level, text=text, value=value, tags=tags)
-    events.append(tx, events.SYSTEM, event)
+    return events.append(tx, events.SYSTEM, event)
 
 
 class Facts:

@@ -10,7 +10,7 @@ import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.rules.lineage import Hardware
-from edge.store import events, meta, segments
+from edge.store import events, lost, meta
 
 if TYPE_CHECKING:
     from edge.store.database import Transaction
@@ -67,7 +67,7 @@ def begin(tx: Transaction, reason: str) -> str:
     tx.known.pop(meta.EPOCH, None)
     tx.known.pop(_OF_ROWS, None)
     events.count_anew(tx)
-    segments.forget_dropped(tx)
+    lost.tell_all_again(tx)
     return epoch
 
 

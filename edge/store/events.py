@@ -128,13 +128,16 @@ class _Levels(NamedTuple):
 _to_json: Final = msgspec.json.Encoder().encode
 
 
-def append(tx: Transaction, lane: str, event: NewEvent) -> None:
-    """Write an event to the log, stamped with the transaction's time."""
+def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
+    """Write an event to the log, stamped with the transaction's time.
+
+    Returns its number, `None` if there was no room for it.
+    """
     now, size = tx.now, _size(event)
     counter = _counters(tx)[lane]
     if lane == SYSTEM and counter.last - counter.sealed >= SYSTEM_EVENTS:
         meta.write(tx, _UNWRITTEN, meta.read_number(tx, _UNWRITTEN) + 1)
-        return
+        return None
     counter.last += 1
     counter.urgent = counter.urgent or event.level in _urgent(tx).names
     counter.bytes += size
@@ -144,6 +147,7 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> None:
     tx.run(_APPEND, (lane, seq, now.wall, clock, *fields, text, size, now.service))
     if lane == SYSTEM:
         tx.memo.setdefault("noted", []).append((seq, event))
+    return seq
 
 
 def noted(tx: Transaction) -> list[tuple[int, NewEvent]]:

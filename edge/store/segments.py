@@ -3,8 +3,8 @@
 A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
 history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
 furthest over its share go, and the segments that follow in the lane declare the range until the
-centre has one that does; a range of an epoch that is over is not declared. What is in the bytes is
-not known here.
+centre has one that does. A range of an epoch that is over is told by an event of the current one,
+until the centre has that. What is in the bytes is not known here, nor is an event written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.rules import backlog
-from edge.store import events, meta
+from edge.store import events, lost, meta
+from edge.store.lost import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,7 +125,7 @@ WHERE state = 'waiting' ORDER BY id DESC LIMIT 1
 """
 _MARK: Final = """
 UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
-RETURNING epoch, lane, declares
+RETURNING epoch, lane, first, last, declares
 """
 _TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
 _BY_LANE: Final = """
@@ -138,15 +139,6 @@ DELETE FROM segments WHERE id = (
 _FORGET_OLDEST: Final = """
 DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
 """
-_DROP: Final = "INSERT INTO dropped (epoch, lane, first, last, reason) VALUES (?, ?, ?, ?, ?)"
-_EXTEND: Final = """
-UPDATE dropped SET last = ? WHERE epoch = ? AND lane = ? AND last = ? AND reason = ?
-"""
-_TOLD: Final = "DELETE FROM dropped WHERE epoch = ? AND lane = ? AND last <= ?"
-_TOLD_IN_PART: Final = """
-UPDATE dropped SET first = ?3 + 1 WHERE epoch = ?1 AND lane = ?2 AND first <= ?3
-"""
-_OVER: Final = "DELETE FROM dropped WHERE epoch <> ?"
 _LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
 _AFTER: Final = """
 SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
@@ -214,17 +206,20 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
     Of all it has, `recent_bytes` are kept.
     """
     marked = tx.row(_MARK, ("acknowledged", None, digest))
-    if marked is not None and marked[2] is not None:
-        tx.run(_TOLD, marked)
-        tx.run(_TOLD_IN_PART, marked)
+    if marked is not None:
+        lost.heard(tx, *marked)
     _trim(tx, "acknowledged", recent_bytes)
 
 
-def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> bool:
-    """Never send a segment again, but keep it, and tell whether it was waiting."""
-    marked = tx.row(_MARK, ("aside", reason, digest)) is not None
+def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> Lost | None:
+    """Never send a segment again, but keep it; return what it held, `None` if it did not wait."""
+    marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)
-    return marked
+    if marked is None:
+        return None
+    lost.tell_again(tx, *marked[:4])
+    epoch, lane, first, last, _declares = marked
+    return Lost(epoch, lane, first, last, reason)
 
 
 def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
@@ -256,7 +251,7 @@ def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
     while backlog.is_over(left, bound):
         evicted = Evicted(*tx.row(_EVICT, (backlog.furthest_over(left, bound),)))
         left[evicted.lane] -= evicted.bytes
-        _note_dropped(tx, evicted, reason)
+        lost.note(tx, Lost(*evicted[:4], reason))
         key = evicted.epoch, evicted.lane
         before = gone.get(key)
         if before is not None and before.last + 1 == evicted.first:
@@ -267,26 +262,14 @@ def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
     return [*ended, *gone.values()]
 
 
-def _note_dropped(tx: Transaction, evicted: Evicted, reason: str) -> None:
-    """Have the next header declare the range; after the end of its epoch there is none."""
-    epoch, lane, first, last, _bytes = evicted
-    if epoch != meta.epoch(tx):
-        return
-    if tx.run(_EXTEND, (last, epoch, lane, first - 1, reason)).rowcount == 0:
-        tx.run(_DROP, (epoch, lane, first, last, reason))
-
-
-def drop_unsealed(tx: Transaction, lane: str) -> Evicted:
+def drop_unsealed(tx: Transaction, lane: str, reason: str) -> Evicted:
     """Drop the events of a lane that are in no segment, at the end of their epoch."""
     events.settle(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
-    return Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)
-
-
-def forget_dropped(tx: Transaction) -> None:
-    """Forget the dropped ranges of epochs that are over."""
-    tx.run(_OVER, (meta.epoch(tx),))
+    gone = Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)
+    lost.note(tx, Lost(*gone[:4], reason))
+    return gone
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:

@@ -128,6 +128,7 @@ CREATE TABLE "dropped" (
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     reason TEXT NOT NULL,
+    told INTEGER,
     PRIMARY KEY (epoch, lane, first)
 ) STRICT, WITHOUT ROWID;
 

@@ -72,7 +72,7 @@ def test_what_the_same_transaction_wrote_is_dropped_too(db: sqlite3.Connection) 
     append(at(db), LOGS, 2, EVENT)
     tx = at(db)
     events.append(tx, LOGS, EVENT)
-    assert segments.drop_unsealed(tx, LOGS)[:4] == (EPOCH, LOGS, 1, 3)
+    assert segments.drop_unsealed(tx, LOGS, "not-sealed")[:4] == (EPOCH, LOGS, 1, 3)
     assert events.read(tx, LOGS, 0, 10, ROOM) == []
 
 

@@ -12,13 +12,15 @@ CREATE TABLE epochs (
 INSERT INTO epochs (epoch, began, reason, outbox)
 SELECT value, 0, 'created', 0 FROM meta WHERE key = 'epoch';
 
--- A dropped range belongs to its epoch, and so does who acknowledges it.
+-- A dropped range belongs to its epoch, and so does who acknowledges it. The current epoch's ranges
+-- are declared by headers, those of epochs that are over by an event.
 CREATE TABLE dropped_of_epoch (
     epoch TEXT NOT NULL,
     lane TEXT NOT NULL,
     first INTEGER NOT NULL,
     last INTEGER NOT NULL,
     reason TEXT NOT NULL,
+    told INTEGER, -- the event in the current epoch's system lane that tells of it
     PRIMARY KEY (epoch, lane, first)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,192 @@
+"""No number is lost without a word, through evictions, refusals and new epochs, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import defaultdict
+from typing import Final, TypeAlias
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from edge import config, upstream
+from edge.rules.clock import Now
+from edge.store import epochs, events, lost, meta, segments
+from edge.store.database import Transaction
+from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.upstream import EVICTED, bound_of, make_room
+from sync.format import decode
+from tests.helpers.backlog import FixedFacts
+from tests.helpers.store import DOMAIN, in_memory
+
+CONFIG: Final = config.parse(config.render(DOMAIN).encode())
+STATE: Final = asyncio.run(FixedFacts().state())
+ROOM: Final = 10**9
+
+Work: TypeAlias = tuple[str, str | int]
+LaneOfEpoch: TypeAlias = tuple[str, str]
+
+
+class Gateway:
+    """A database in memory, and what a centre has of it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.landed: list[bytes] = []
+        self.last: dict[LaneOfEpoch, int] = {}
+
+    def do(self, what: str, value: str | int) -> None:
+        """Do one thing in one transaction, and see how far the lanes have come."""
+        tx = Transaction(self._db, Now(0.0, 0, True))
+        getattr(self, f"_{what}")(tx, value)
+        tx.finish()
+        epoch = meta.epoch(tx)
+        for lane, last in tx.rows("SELECT lane, last FROM lanes"):
+            self.last[epoch, lane] = last
+
+    def _write(self, tx: Transaction, lane: str) -> None:
+        events.append(tx, lane, NewEvent("log", text="x"))
+
+    def _seal(self, tx: Transaction, lane: str) -> None:
+        upstream._seal_all(tx, CONFIG, STATE, lane)
+
+    def _evict(self, tx: Transaction, percent: int) -> None:
+        used = sum(segments.used(tx).values())
+        make_room(tx, bound_of(CONFIG)._replace(bytes=used * percent // 100))
+
+    def _take(self, tx: Transaction, newest: int) -> None:
+        found = segments.next_waiting(tx, newest=bool(newest))
+        if found is not None:
+            self.landed.append(found.data)
+            segments.acknowledge(tx, found.digest, 0)
+
+    def _refuse(self, tx: Transaction, newest: int) -> None:
+        found = segments.next_waiting(tx, newest=bool(newest))
+        if found is not None:
+            upstream.set_aside(tx, found.digest, "refused")
+
+    def _begin(self, tx: Transaction, _value: int) -> None:
+        epoch = meta.epoch(tx)
+        events.settle(tx)
+        for lane, last in tx.rows("SELECT lane, last FROM lanes"):
+            self.last[epoch, lane] = last
+        upstream.begin_epoch(tx, CONFIG, STATE, "restored")
+
+    def known(self) -> dict[LaneOfEpoch, set[int]]:
+        """Return the numbers that are here or landed, or of which what is here or landed tells."""
+        tx = Transaction(self._db, Now(0.0, 0, True))
+        epoch = meta.epoch(tx)
+        found: dict[LaneOfEpoch, set[int]] = defaultdict(set)
+        waiting = [data for (data,) in tx.rows("SELECT data FROM segments WHERE state='waiting'")]
+        told = []
+        for data in self.landed + waiting:
+            header, within, _digest = decode(data)
+            numbers = found[header.epoch, header.lane]
+            numbers |= {event.seq for event in within}
+            for first, last, _reason in header.dropped:
+                numbers |= set(range(first, last + 1))
+            told += [event.tags for event in within if event.name == "evicted"]
+        for of, lane, first, last in tx.rows(
+            "SELECT epoch, lane, first, last FROM segments WHERE state = 'aside'"
+        ):
+            found[of, lane] |= set(range(first, last + 1))
+        for lane in LANES:
+            rows = events.read(tx, lane, 0, 10_000, ROOM)
+            found[epoch, lane] |= {row.seq for row in rows}
+            told += [row.tags for row in rows if row.name == "evicted"]
+        for lane, first, last in tx.rows(  # the next header's
+            "SELECT lane, first, last FROM dropped WHERE epoch = ?", (epoch,)
+        ):
+            found[epoch, lane] |= set(range(first, last + 1))
+        for tags in told:
+            first, last = int(tags["first"]), int(tags["last"])
+            found[tags["epoch"], tags["lane"]] |= set(range(first, last + 1))
+        return found
+
+    def silent(self) -> dict[LaneOfEpoch, set[int]]:
+        """Return the numbers that were given out and that nothing is known of."""
+        known = self.known()
+        gone = {lane: set(range(1, last + 1)) - known[lane] for lane, last in self.last.items()}
+        return {lane: numbers for lane, numbers in gone.items() if numbers}
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """Return what is remembered of epochs that are over."""
+        tx = Transaction(self._db, Now(0.0, 0, True))
+        return tx.rows(
+            "SELECT lane, first, last FROM dropped WHERE epoch <> ? ORDER BY epoch, lane, first",
+            (meta.epoch(tx),),
+        )
+
+
+WORK = st.one_of(
+    st.tuples(st.sampled_from(["write", "seal"]), st.sampled_from(LANES)),
+    st.tuples(st.just("evict"), st.sampled_from([0, 0, 40, 80])),
+    st.tuples(st.sampled_from(["take", "refuse"]), st.integers(0, 1)),
+    st.tuples(st.just("begin"), st.just(0)),
+)
+LOST_WITH_ITS_EPOCH: Final[list[Work]] = [
+    ("write", LOGS),
+    ("seal", LOGS),
+    ("begin", 0),
+    ("evict", 0),
+]
+
+
+@given(st.lists(WORK, max_size=25), st.integers(1, 3))
+@example([*LOST_WITH_ITS_EPOCH, ("seal", SYSTEM), ("evict", 0)], 64)
+@example([*LOST_WITH_ITS_EPOCH, ("seal", SYSTEM), ("refuse", 0)], 64)
+@example([*LOST_WITH_ITS_EPOCH, ("begin", 0), ("evict", 0)], 64)
+@example([("write", LOGS), ("seal", LOGS), ("evict", 0), ("begin", 0), ("evict", 0)], 64)
+@settings(deadline=None, max_examples=60)
+def test_every_number_of_every_epoch_is_here_or_there_or_told(
+    work: list[Work], ranges: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, in_memory() as db:
+        patch.setattr(lost, "RANGES", ranges)
+        gateway = Gateway(db)
+        for what, value in work:
+            gateway.do(what, value)
+            assert len(gateway.rows()) <= ranges * len(gateway.last)
+        assert gateway.silent() == {}
+
+
+def test_it_is_told_until_the_centre_has_heard() -> None:
+    with in_memory() as db:
+        gateway = Gateway(db)
+        for work in LOST_WITH_ITS_EPOCH:
+            gateway.do(*work)
+        gateway.do("seal", SYSTEM)
+        gateway.do("evict", 0)
+        gateway.do("begin", 0)
+        assert gateway.rows() == [(LOGS, 1, 1), (SYSTEM, 1, 2)]
+        gateway.do("take", 0)
+        assert gateway.rows() == [(LOGS, 1, 1)], "a segment of the epoch before declares its lane's"
+        gateway.do("seal", SYSTEM)
+        gateway.do("take", 1)
+        assert gateway.rows() == []
+        assert gateway.silent() == {}
+
+
+def test_ranges_are_forgotten_with_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "KEPT", 2)
+    with in_memory() as db:
+        gateway = Gateway(db)
+        gateway.do("write", READINGS)
+        gateway.do("seal", READINGS)
+        gateway.do("evict", 0)
+        gateway.do("begin", 0)
+        assert gateway.rows() == [(READINGS, 1, 1)]
+        gateway.do("begin", 0)
+        assert gateway.rows() == []
+
+
+def test_why_a_range_went_stays_with_it() -> None:
+    with in_memory() as db:
+        gateway = Gateway(db)
+        for work in LOST_WITH_ITS_EPOCH:
+            gateway.do(*work)
+        told = db.execute("SELECT value, tags FROM events WHERE name = 'evicted'").fetchall()
+        assert [value for value, _tags in told] == [1.0]
+        assert f'"reason":"{EVICTED}"' in told[0][1]
