@@ -30,7 +30,6 @@ from edge.net.tally import Tally
 from edge.rules import levels
 from edge.store import database, due, events, service
 from edge.store.commit import Bounds, Store
-from edge.store.events import NewEvent
 from edge.upkeep import Beats
 from edge.upstream import Facts, StoreBacklog
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
@@ -315,8 +314,7 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await upkeep.record(beats, NewEvent("system", name=upkeep.STOP))
-            await sealer.flush()
+            await upkeep.close(beats, sealer, backlog)
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), FAREWELL)

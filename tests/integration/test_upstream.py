@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from edge import config, hardware, lineage
+from edge import config, flash, hardware, lineage, upkeep
 from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.limits import ASIDE_BYTES, Limits
-from edge.options import Uplink
+from edge.net.tally import Tally
+from edge.options import Flash, Uplink
 from edge.rules.backlog import Bound
+from edge.rules.clock import Run
 from edge.rules.levels import LEVELS, NEVER, at_least
 from edge.rules.lineage import Hardware
 from edge.store import database, epochs, events, segments
@@ -67,9 +69,14 @@ def backlog_of(store: Store, settings: Config = CONFIG) -> StoreBacklog:
 
 
 def sealer(
-    tmp_path: Path, store: Store, clock: Clock, settings: Config = CONFIG, count: int = 10
+    tmp_path: Path,
+    store: Store,
+    clock: Clock,
+    settings: Config = CONFIG,
+    count: int = 10,
+    backlog: StoreBacklog | None = None,
 ) -> Sealer:
-    backlog = backlog_of(store, settings)
+    backlog = backlog or backlog_of(store, settings)
     facts = Facts(tmp_path, clock, "boot", "Linux", "fieldpost 1", bytes(32))
     return Sealer(
         DOMAIN,
@@ -243,6 +250,24 @@ async def test_the_next_header_declares_the_range_with_its_reason(
     (segment,) = await shipped(store)
     assert segment.header.dropped == (Dropped(1, 4, EVICTED),)
     assert segment.header.first_seq == 5
+
+
+async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    settings = with_limits(Limits(backlog_bytes=4000))
+    for _ in range(20):
+        await write(store, clock, [(READINGS, NewEvent("reading"))])
+        await sealer(tmp_path, store, clock, settings).flush()
+    backlog = backlog_of(store, settings)
+    last = sealer(tmp_path, store, clock, settings, backlog=backlog)
+    run = Run("boot-1", 0.0)
+    beats = upkeep.Beats(store, Tally(), run, settings.limits, await flash.meter(store, Flash()))
+    await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
+    await upkeep.close(beats, last, backlog)
+    assert await unsealed(store) == {lane: [] for lane in LANES}
+    found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
+    assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
 
 
 async def test_a_stop_with_a_full_backlog_seals_what_is_there_and_nothing_for_ever(
