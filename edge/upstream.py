@@ -239,8 +239,10 @@ def make_room(tx: Transaction, bound: Bound) -> None:
 
 def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
     """Keep a segment, never send it again, and log that."""
-    if segments.set_aside(tx, digest, reason, ASIDE_BYTES):
-        _log(tx, "set_aside", "Error", f"segment {digest.hex()[:16]}: {reason}")
+    aside = segments.set_aside(tx, digest, reason, ASIDE_BYTES)
+    if aside is not None:
+        text = f"segment {digest.hex()[:16]}: {reason}"
+        _log(tx, "set_aside", "Error", text, tags=_tags(aside))
         _tell_lost(tx, [], reason)
 
 

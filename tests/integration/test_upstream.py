@@ -466,6 +466,13 @@ async def test_what_the_centre_refuses_for_good_is_kept_and_told(
     assert await backlog.next_waiting() is None
     (event,) = (await unsealed(store))[SYSTEM]
     assert event[3:8] == ("uplink", None, None, "set_aside", None)
+    assert event[-1] == {
+        "epoch": EPOCH,
+        "lane": LOGS,
+        "first": "1",
+        "last": "1",
+        "reason": "other bytes are there",
+    }
     assert event[10] == f"segment {waiting.digest.hex()[:16]}: other bytes are there"
     assert len(waiting.data) < ASIDE_BYTES
 

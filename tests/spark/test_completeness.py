@@ -148,20 +148,22 @@ def test_a_declared_range_that_lands_later_than_its_declaration_is_ingested_and_
 
 
 def test_an_event_declares_too_what_no_segment_follows(spark: SparkSession) -> None:
-    # logs: 6-8 given up and nothing came after; readings: told of both ways, of another epoch;
-    # the third and the fourth tell nothing that can be counted
-    def evicted(seq: int, **tags: str) -> dict[str, Any]:
-        told = {"kind": "uplink", "name": "evicted", "tags": tags}
+    # logs: 6-7 given up, 8 set aside, and nothing came after; readings: told of both ways, of
+    # another epoch; the third, the fourth and the last tell nothing that can be counted
+    def evicted(seq: int, name: str = "evicted", **tags: str) -> dict[str, Any]:
+        told = {"kind": "uplink", "name": name, "tags": tags}
         return events_of("system", [seq], epoch=SECOND)[0] | told
 
     rows = [
         *events_of("logs", range(1, 6), epoch=SECOND),
         *events_of("readings", [4, 5]),
-        evicted(1, epoch=SECOND, lane="logs", first="6", last="8"),
+        evicted(1, epoch=SECOND, lane="logs", first="6", last="7"),
         evicted(2, epoch=FIRST, lane="readings", first="1", last="2"),
         evicted(3, epoch=FIRST, lane="logs"),
         evicted(4, epoch=FIRST, lane="logs", first="9", last="1"),
         evicted(5, epoch="00Z", lane="logs", first="1", last="3"),
+        evicted(6, "set_aside", epoch=SECOND, lane="logs", first="8", last="8"),
+        evicted(7, "set_aside"),
     ]
     segments = [
         segment("logs", 1, 5, epoch=SECOND),
@@ -172,7 +174,7 @@ def test_an_event_declares_too_what_no_segment_follows(spark: SparkSession) -> N
         ("00Z", "logs", None, 3, 0, 3, 3, 0, 0),
         (FIRST, "readings", 5, 5, 2, 3, 3, 0, 0),
         (SECOND, "logs", 5, 8, 5, 3, 3, 0, 0),
-        (SECOND, "system", 5, 5, 5, 0, 0, 0, 0),
+        (SECOND, "system", 7, 7, 7, 0, 0, 0, 0),
     ]
 
 

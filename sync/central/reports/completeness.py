@@ -58,8 +58,8 @@ DROPPED: Final = StructType(
         StructField("last_seq", LongType()),
     ]
 )
-"""Numbers that a gateway told in an event (`uplink/evicted`) that it gave up: an event comes also
-where no segment of that lane follows, whose header would say so."""
+"""Numbers that a gateway told in an event (`uplink/evicted`, `uplink/set_aside`) that it gave up:
+an event comes also where no segment of that lane follows, whose header would say so."""
 
 
 def dropped(events: DataFrame) -> DataFrame:
@@ -69,7 +69,9 @@ def dropped(events: DataFrame) -> DataFrame:
         return F.element_at("tags", F.lit(name))
 
     told = events.where(
-        (F.col("lane") == "system") & (F.col("kind") == "uplink") & (F.col("name") == "evicted")
+        (F.col("lane") == "system")
+        & (F.col("kind") == "uplink")
+        & F.col("name").isin("evicted", "set_aside")
     ).select(
         "day",
         "gateway",
@@ -217,7 +219,7 @@ def _with_state(rows: DataFrame, numbers: DataFrame) -> DataFrame:
     return with_end.withColumn("state", state).withColumn("since", since)
 
 
-DAILY: Final = Summary("dropped", 1, DROPPED, dropped)
+DAILY: Final = Summary("dropped", 2, DROPPED, dropped)
 
 REPORT: Final = Report(
     "completeness",
