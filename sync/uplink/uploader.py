@@ -8,6 +8,7 @@ and says what became of it.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 _IDLE: Final = 300.0  # seconds before an empty backlog is looked at again without a ring
 
+EPOCH_SPACING: Final = 3600.0
+"""Seconds between two epochs that the centre's answers begin: each costs both sides what they
+remember of an epoch, and a centre that contradicts again and again gains nothing by more."""
+
 _NEW_EPOCH: Final = {
     Verdict.AHEAD: "the centre has more of this epoch than this gateway: a new one begins",
     Verdict.DIFFERS: "the centre has another's segments of this epoch: a new one begins",
@@ -35,7 +40,8 @@ _NEW_EPOCH: Final = {
 
 
 class Uploader:
-    """Ships what waits of `gateway`. `chance` is uniform in [0, 1).
+    """Ships what waits of `gateway`. `chance` is uniform in [0, 1), `clock` tells seconds that only
+    grow.
 
     `tell` gets a notice when the state changes: `shipping`, `unreachable`, `denied`, `wrong-digest`
     or `store-unavailable`; one for each segment that is given up: `conflict` or `refused`; and one
@@ -53,6 +59,7 @@ class Uploader:
         turns: Turns | None = None,
         chance: Callable[[], float] = random.random,
         bell: Bell | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
         self._backlog = backlog
@@ -62,6 +69,8 @@ class Uploader:
         self._turns = turns or Turns()
         self._chance = chance
         self._bell = bell or Bell()
+        self._clock = clock
+        self._may_begin: float | None = None
         self._failures = 0
         self._state = "shipping"
         self._compared = False
@@ -109,11 +118,21 @@ class Uploader:
         if isinstance(theirs, Mapping):  # else the centre is older than this question
             verdict = await self._judge(epoch, theirs)
             if verdict is not Verdict.SAME:
-                await self._backlog.begin_epoch(verdict.value)
-                await self._teller.say(verdict.value, _NEW_EPOCH[verdict])
+                await self._begin_epoch(verdict)
         self._compared = True
         self._contradicted.clear()
         return 0.0
+
+    async def _begin_epoch(self, verdict: Verdict) -> None:
+        """Count in a new epoch, if the last that began here is long enough ago.
+
+        Else this one goes on: what the centre contradicts is set aside, and that is told.
+        """
+        if self._may_begin is not None and self._clock() < self._may_begin:
+            return
+        await self._backlog.begin_epoch(verdict.value)
+        self._may_begin = self._clock() + EPOCH_SPACING
+        await self._teller.say(verdict.value, _NEW_EPOCH[verdict])
 
     async def _judge(self, epoch: str, theirs: Mapping[str, Head]) -> Verdict:
         ours = await self._backlog.heads()

@@ -29,6 +29,7 @@ class Road:
         self.centre = centre
         self.time = ManualTime()
         self.notices = Notices(backlog)
+        self.seconds = 0.0
         self.uploader = Uploader(
             backlog.gateway,
             backlog,
@@ -36,6 +37,7 @@ class Road:
             tell=self.notices.tell,
             chance=lambda: 0.5,
             bell=Bell(self.time.sleep),
+            clock=lambda: self.seconds,
         )
 
     async def naps(self, count: int) -> list[float]:

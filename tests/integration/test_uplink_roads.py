@@ -24,6 +24,7 @@ from sync.uplink import (
 )
 from sync.uplink.folder import MARKER
 from sync.uplink.renewal import make_request
+from sync.uplink.uploader import EPOCH_SPACING
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.connect_proxy import proxying
 from tests.helpers.manual_time import ManualTime
@@ -133,6 +134,24 @@ async def test_a_conflict_is_set_aside_once_and_the_centre_asked_again(
         # Where a new epoch began, what is left of the one before says nothing new.
         assert len(way.centre.asked_heads) == (2 if begun else 3)
         assert len(way.centre.got) == 2
+
+
+async def test_a_centre_that_is_always_ahead_makes_one_epoch_in_an_hour(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    conflict = says(409, {"reason": "conflict", "error": "other bytes"})
+    ahead = heads(10_000, bytes(32))
+    async with road(pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4) as way:
+        await way.time.nap()
+        assert backlog.reasons_begun == ["centre-ahead"]
+        for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
+            way.seconds = hours * EPOCH_SPACING
+            await seal(backlog)
+            way.uploader.wake()
+            await way.time.nap()
+            assert backlog.states()[-1][1] == "aside"
+            assert backlog.reasons_begun == ["centre-ahead"] * begun
+        assert len(way.centre.asked_heads) == 4
 
 
 async def test_an_end_that_is_not_known_is_another_s_once_the_lane_is_contradicted(
