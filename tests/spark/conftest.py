@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,21 @@ if TYPE_CHECKING:
 
     from sync.central.folders import FleetFolder
 
+LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+
 SMALL = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
 }
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+"""Compiling what runs once over ten rows takes half of all time. `make test-long` compiles, as
+users do, and so does what the normal run starts as a process."""
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +41,8 @@ def spark() -> Iterator[SparkSession]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
-        with spark_session("fieldpost-tests", extra=SMALL, options=FAST_JVM) as session:
+        settings = SMALL if LONG else SMALL | INTERPRETED
+        with spark_session("fieldpost-tests", extra=settings, options=FAST_JVM) as session:
             session.range(4).mapInArrow(lambda batches: batches, "id long").collect()
             yield session
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 
 from sync.central.ingest import STEPS, run_ingest
 from sync.central.manifest import LocalCommits
 from sync.central.tables import read_events
+from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -51,7 +53,13 @@ with spark_session("dies") as spark:
 """
 
 
-def fleet_command(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+class Command(Protocol):
+    """Runs `fieldpost-fleet`."""
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]: ...
+
+
+def as_a_process(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sync.central", *arguments],
         capture_output=True,
@@ -62,7 +70,28 @@ def fleet_command(*arguments: str, **environ: str) -> subprocess.CompletedProces
     )
 
 
-def test_ingest_and_report_as_a_user_runs_them(fleet: FleetFolder, tmp_path: Path) -> None:
+@pytest.fixture
+def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run commands in this process with the tests' Spark: a JVM takes ten seconds to warm up."""
+
+    @contextlib.contextmanager
+    def session(name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("sync.central.session.spark_session", session)
+    return fleet_command
+
+
+@pytest.fixture(params=["lent", pytest.param("as a process", marks=pytest.mark.long)])
+def command(request: pytest.FixtureRequest) -> Command:
+    if request.param == "lent":
+        return cast("Command", request.getfixturevalue("lent"))
+    return as_a_process
+
+
+def test_ingest_and_report_as_a_user_runs_them(
+    fleet: FleetFolder, tmp_path: Path, command: Command
+) -> None:
     lane, system = Lane(), Lane(lane="system")
     for _ in range(2):
         land(fleet, lane.seal(some_events(10)), at=NOON / 1000 + 60)
@@ -73,14 +102,14 @@ def test_ingest_and_report_as_a_user_runs_them(fleet: FleetFolder, tmp_path: Pat
     land(fleet, system.seal(beats), at=NOON / 1000 + 61)
     put(fleet.landing / "gw.example" / "x.seg", b"spoiled")
 
-    ingested = fleet_command("ingest", "--dir", str(fleet.root))
+    ingested = as_a_process("ingest", "--dir", str(fleet.root))
     assert (ingested.returncode, ingested.stderr) == (0, "")
     assert ingested.stdout == (
         "ingested 3 segments with 22 events in 1 batch; 0 duplicates skipped, 1 quarantined\n"
     )
 
     out = tmp_path / "out"
-    reported = fleet_command("report", "--dir", str(fleet.root), "--out", str(out))
+    reported = command("report", "--dir", str(fleet.root), "--out", str(out))
     assert (reported.returncode, reported.stderr) == (0, "")
     shown = dict(line.rsplit(None, 1) for line in reported.stdout.splitlines())
     assert shown["events"] == "22"
@@ -98,9 +127,9 @@ def test_ingest_and_report_as_a_user_runs_them(fleet: FleetFolder, tmp_path: Pat
     assert "<svg" in (out / "index.html").read_text()
 
 
-@pytest.mark.parametrize("command", [["ingest"], ["report", "--out", "out"]])
-def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, command: list[str]) -> None:
-    done = fleet_command(*command, "--dir", str(tmp_path / "none"))
+@pytest.mark.parametrize("words", [["ingest"], ["report", "--out", "out"]])
+def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, words: list[str]) -> None:
+    done = fleet_command(*words, "--dir", str(tmp_path / "none"))
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")
@@ -109,7 +138,7 @@ def test_what_cannot_be_done_is_told_in_one_line(tmp_path: Path, command: list[s
 
 
 def test_without_java_one_line_says_what_to_install(fleet: FleetFolder, tmp_path: Path) -> None:
-    done = fleet_command(
+    done = as_a_process(
         "ingest", "--dir", str(fleet.root), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
     )
     assert done.returncode == 1
@@ -118,11 +147,11 @@ def test_without_java_one_line_says_what_to_install(fleet: FleetFolder, tmp_path
 
 
 def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
-    fleet: FleetFolder,
+    fleet: FleetFolder, command: Command
 ) -> None:
     land(fleet, Lane().seal(some_events(2)))
     put(fleet.tables / "data", b"a file where a folder has to be")
-    done = fleet_command("ingest", "--dir", str(fleet.root))
+    done = command("ingest", "--dir", str(fleet.root))
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.startswith("Error: the ingest stopped: ")
@@ -131,7 +160,7 @@ def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
     assert len(waiting(fleet)) == 1
 
     (fleet.tables / "data").unlink()
-    again = fleet_command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
+    again = command("ingest", "--dir", str(fleet.root), "--json", "--verbose")
     assert again.returncode == 0
     assert json.loads(again.stdout) == {
         "batches": 1,
@@ -200,7 +229,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(
             process.wait(timeout=LIMIT_S)
             killed += 1
     assert killed >= KILLS // 4
-    assert fleet_command("ingest", "--dir", str(fleet.root)).returncode == 0
+    assert as_a_process("ingest", "--dir", str(fleet.root)).returncode == 0
     events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
     seqs = sorted(row["seq"] for row in events.select("seq").collect())
     assert seqs == list(range(1, KILLS * 2 * 4 + 1))
