@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks import (
     commits,
     exchanges,
+    history,
     ingest,
     landing,
     machine,
@@ -53,10 +54,11 @@ TOPICS: Final[dict[str, Callable[[report.Settings], report.Topic]]] = {
     "segments": segments.measure,
     "landing": landing.measure,
     "ingest": ingest.measure,
+    "history": history.measure,
     "reports": reports.measure,
 }
 
-SPARK: Final = ("ingest", "reports")
+SPARK: Final = ("ingest", "history", "reports")
 """Topics that need Java, and start it."""
 
 

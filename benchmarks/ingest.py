@@ -6,7 +6,6 @@ fleet folder for each run. The session is warm, and its start is not counted.
 
 from __future__ import annotations
 
-import gzip
 import statistics
 import tempfile
 import time
@@ -14,15 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
-from benchmarks import fleet_data, spark
+from benchmarks import fleet_data, json_lines, spark
 from benchmarks.report import Goal, Settings, Topic, number, table
 from sync.central.folders import FleetFolder
 from sync.central.ingest import run_ingest
 from sync.central.manifest import LocalCommits
 from sync.central.session import spark_session
-from sync.format import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +49,9 @@ BEFORE: Final = 20
 
 ROUNDS: Final = 5
 
+CLUSTERS: Final = 3
+"""Clusters of each number of workers."""
+
 FASTER: Final = 1.4
 """How many times as fast as the reader of JSON the ingest is to be."""
 
@@ -65,7 +64,11 @@ class Pool(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What an ingest of `files` segments with `events` events took, and what it left."""
+    """What an ingest of `files` segments with `events` events took, and what it left.
+
+    `parquet` is the number of files of events, `size` the bytes of these, `ledger` those of the
+    files of segments.
+    """
 
     files: int
     events: int
@@ -73,6 +76,8 @@ class Run(NamedTuple):
     processor: float
     parquet: int
     steps: dict[str, float]
+    size: int = 0
+    ledger: int = 0
 
     @property
     def each(self) -> float:
@@ -83,14 +88,12 @@ class Run(NamedTuple):
 def measure(settings: Settings) -> Topic:
     """Measure all three."""
     gateways, days = round(settings.choose(GATEWAYS, 4)), round(settings.choose(DAYS, 1))
-    pool = _pool(settings, fleet_data.fleet(gateways, days), EVENTS)
-    small = _pool(settings, fleet_data.fleet(gateways, 1, GROWTH[1] // GATEWAYS * SMALL * 2), SMALL)
-    with spark_session("fieldpost-benchmark") as session:
-        spark.warm(session)
-        against = _against(settings, session, pool)
-        growth = [_grown(settings, session, pool, count) for count in _counts(settings, pool)]
-        count = min(growth[-2].files, len(small.files))
-        growth.append(_grown(settings, session, small, count))
+    pool = pool_of(settings, fleet_data.fleet(gateways, days), EVENTS)
+    small = pool_of(
+        settings, fleet_data.fleet(gateways, 1, GROWTH[1] // GATEWAYS * SMALL * 2), SMALL
+    )
+    against = spark.apart(_against, settings, pool)
+    growth = spark.apart(_growth, settings, pool, small)
     workers = _workers(settings, pool)
     blocks = (*_against_blocks(against), *_growth_blocks(growth), *_workers_blocks(workers))
     ratio = statistics.median(_ratios(against))
@@ -100,7 +103,8 @@ def measure(settings: Settings) -> Topic:
     return Topic("ingest", "The ingest", blocks, [goal])
 
 
-def _pool(settings: Settings, fleet: FleetSettings, events: int) -> Pool:
+def pool_of(settings: Settings, fleet: FleetSettings, events: int) -> Pool:
+    """Write the segments of a fleet, of so many events each, to take from."""
     root = settings.folder / f"pool-{events}"
     return Pool(root, fleet_data.write_pool(fleet, events, root))
 
@@ -135,8 +139,13 @@ def ingest(session: SparkSession, fleet: FleetFolder) -> Run:
     summary = run_ingest(session, fleet, LocalCommits(fleet.tables), on_step)
     seconds = time.perf_counter() - began
     used = spark.processor() - used
-    written = sum(1 for _ in fleet.tables.glob("data/*/*/*/events/*/*.parquet"))
-    return Run(summary.counts.segments, summary.counts.events, seconds, used, written, steps)
+    events, segments = (
+        [path.stat().st_size for path in fleet.tables.glob(f"data/*/*/*/{name}/**/*.parquet")]
+        for name in ("events", "segments")
+    )
+    counts = summary.counts
+    sizes = sum(events), sum(segments)
+    return Run(counts.segments, counts.events, seconds, used, len(events), steps, *sizes)
 
 
 def _grown(settings: Settings, session: SparkSession, pool: Pool, count: int) -> Run:
@@ -151,17 +160,34 @@ class Compared(NamedTuple):
     json: Run
 
 
-def _against(settings: Settings, session: SparkSession, pool: Pool) -> list[Compared]:
+def _growth(settings: Settings, pool: Pool, small: Pool) -> list[Run]:
+    """Measure one size after the other, and small segments at the end."""
+    with spark_session("fieldpost-benchmark") as session:
+        spark.warm(session)
+        counts = _counts(settings, pool)
+        _grown(settings, session, pool, counts[0])
+        runs = [_grown(settings, session, pool, count) for count in counts]
+        count = min(counts[-2], len(small.files))
+        return [*runs, _grown(settings, session, small, count)]
+
+
+def _against(settings: Settings, pool: Pool) -> list[Compared]:
     """Measure pairs, in turn; each side begins every other one."""
     count = min(round(settings.choose(COMPARED, 20)), len(pool.files) - BEFORE)
     files = pool.files[BEFORE : BEFORE + count]
     lines = settings.folder / "json"
     for filed in files:
-        _write_lines(pool.root / filed.path, lines / f"{filed.path}.json.gz")
-    sides: list[Callable[[], Run]] = [
-        lambda: _ours(settings, session, pool, count),
-        lambda: _json(settings, session, lines, count),
-    ]
+        json_lines.write(pool.root / filed.path, lines / f"{filed.path}.json.gz")
+    with spark_session("fieldpost-benchmark") as session:
+        spark.warm(session)
+        sides: list[Callable[[], Run]] = [
+            lambda: _ours(settings, session, pool, count),
+            lambda: _json(settings, session, lines, count),
+        ]
+        return _pairs(settings, sides)
+
+
+def _pairs(settings: Settings, sides: Sequence[Callable[[], Run]]) -> list[Compared]:
     found = []
     for turn in range(round(settings.choose(ROUNDS, 1)) + 1):
         order = (0, 1) if turn % 2 else (1, 0)
@@ -180,61 +206,33 @@ def _ours(settings: Settings, session: SparkSession, pool: Pool, count: int) -> 
 
 
 def _json(settings: Settings, session: SparkSession, lines: Path, count: int) -> Run:
-    """Read gzipped JSON lines with a schema, and write the same table, divided by day."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import LongType, StructField, StructType
-
-    from sync.central.tables import EVENTS as COLUMNS
-
-    schema = StructType(
-        [
-            StructField(each.name, LongType()) if each.name == "time" else each
-            for each in COLUMNS
-            if each.name != "arrived"
-        ]
-    )
     with tempfile.TemporaryDirectory(dir=settings.folder) as out:
         began, used = time.perf_counter(), spark.processor()
-        rows = session.read.schema(schema).option("recursiveFileLookup", "true").json(str(lines))
-        rows = rows.withColumns(
-            {
-                "time": F.timestamp_millis("time"),
-                "arrived": F.col("_metadata.file_modification_time"),
-            }
-        ).withColumn("day", F.date_format("time", "yyyy-MM-dd"))
-        rows.write.partitionBy("day").parquet(f"{out}/events")
+        json_lines.take(session, lines, f"{out}/events")
         seconds, used = time.perf_counter() - began, spark.processor() - used
         written = sum(1 for _ in Path(out).rglob("*.parquet"))
         events = session.read.parquet(f"{out}/events").count()
     return Run(count, events, seconds, used, written, {})
 
 
-def _write_lines(segment: Path, path: Path) -> None:
-    """Write the events of a segment as JSON lines, each with all columns of the table."""
-    header, events, _ = decode(segment.read_bytes())
-    lane = {"gateway": header.gateway, "epoch": header.epoch, "lane": header.lane}
-    rows = [
-        lane | {name: value for name, value in event._asdict().items() if value is not None}
-        for event in events
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(msgspec.json.Encoder(enc_hook=dict).encode_lines(rows), 6))
-
-
 def _workers(settings: Settings, pool: Pool) -> dict[int, list[Run]]:
     """Measure one worker and two, in turn, each time on a cluster of its own."""
     count = round(settings.choose(GROWTH[1], 20))
     found: dict[int, list[Run]] = {1: [], 2: []}
-    for _ in range(round(settings.choose(2, 1))):
+    for _ in range(round(settings.choose(CLUSTERS, 1))):
         for workers, runs in found.items():
-            with (
-                tempfile.TemporaryDirectory(dir=settings.folder) as folder,
-                spark.cluster(workers, Path(folder)) as session,
-            ):
-                spark.warm(session)
-                _grown(settings, session, pool, min(GROWTH[0], count))
-                runs.append(_grown(settings, session, pool, count))
+            runs.append(spark.apart(_on_cluster, settings, pool, workers, count))
     return found
+
+
+def _on_cluster(settings: Settings, pool: Pool, workers: int, count: int) -> Run:
+    with (
+        tempfile.TemporaryDirectory(dir=settings.folder) as folder,
+        spark.cluster(workers, Path(folder)) as session,
+    ):
+        spark.warm(session)
+        _grown(settings, session, pool, min(GROWTH[0], count))
+        return _grown(settings, session, pool, count)
 
 
 def _ratios(pairs: Sequence[Compared]) -> list[float]:
@@ -296,8 +294,11 @@ def _growth_blocks(runs: Sequence[Run]) -> tuple[str, ...]:
             [_grown_row(run) for run in runs],
         ),
         f"From {middle.events:,} to {large.events:,} events an event costs {more * 1e6:.1f} us,"
-        f" which is {more / middle.each:.2f} of what one costs up to there. A small segment costs"
-        f" {small.seconds / small.files * 1e3:.2f} ms.",
+        f" which is {more / middle.each:.2f} of what one costs up to there; it takes"
+        f" {large.size / large.events:.1f} bytes in the table, and a segment"
+        f" {large.ledger / large.files:.0f} in the ledger. A small segment costs"
+        f" {small.seconds / small.files * 1e3:.2f} ms, {small.processor / small.files * 1e3:.2f} of"
+        " a processor.",
     )
 
 

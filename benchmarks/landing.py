@@ -45,6 +45,9 @@ SENT: Final = 1_500
 
 ROUNDS: Final = 5
 
+FRESH: Final = 300
+"""Connections that are made anew and closed, to see what one costs."""
+
 MEMORY: Final = Path("/dev/shm")  # noqa: S108
 """Where a folder is in memory on Linux."""
 
@@ -114,7 +117,8 @@ def measure(settings: Settings) -> Topic:
                     sender.make(round(settings.choose(SENT, 64)) // gateways)
                 for at, each in enumerate(both):
                     runs.setdefault((gateways, bool(at)), []).append(run(each, some))
-    return Topic("landing", "The receiver", _blocks(runs, len(encode_one(senders[0]))))
+        handshake = asyncio.run(_fresh(both[0], round(settings.choose(FRESH, 20))))
+    return Topic("landing", "The receiver", _blocks(runs, len(encode_one(senders[0])), handshake))
 
 
 def encode_one(sender: Sender) -> bytes:
@@ -179,6 +183,16 @@ async def _run(to: Receiver, senders: Sequence[Sender]) -> Run:
     return Run(len(flat) / seconds, flat, used.main, used.others, seconds)
 
 
+async def _fresh(to: Receiver, count: int) -> float:
+    """Return the receiver's processor seconds for a connection that is made and closed."""
+    before = usage.processor(to.pid)
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", to.port, ssl=to.context)
+        writer.close()
+        await writer.wait_closed()
+    return sum(usage.processor(to.pid).since(before)) / count
+
+
 def _request(to: Receiver, sender: Sender, path: str, data: bytes) -> bytes:
     head = (
         f"PUT /v1/segments/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -205,7 +219,9 @@ async def _send(
     return waits
 
 
-def _blocks(runs: dict[tuple[int, bool], list[Run]], size: int) -> tuple[str, ...]:
+def _blocks(
+    runs: dict[tuple[int, bool], list[Run]], size: int, handshake: float
+) -> tuple[str, ...]:
     ratios = [
         (f"{gateways} gateways", *_spread(_ratios(runs, gateways)))
         for gateways in sorted({gateways for gateways, _ in runs})
@@ -223,6 +239,8 @@ def _blocks(runs: dict[tuple[int, bool], list[Run]], size: int) -> tuple[str, ..
         ),
         "The rate on disk as a share of that in memory:",
         table(("", "median", "least", "greatest"), ratios),
+        f"A new connection with its handshake takes {handshake * 1e3:.2f} ms of the receiver's"
+        " processor time.",
     )
 
 

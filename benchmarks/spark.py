@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import psutil
 
@@ -16,9 +18,11 @@ from sync.central.java import find_java
 from sync.central.session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
+
+Result = TypeVar("Result")
 
 START_S: Final = 120.0
 """Seconds until a daemon of Spark's is ready, and until it has ended."""
@@ -30,6 +34,16 @@ EXECUTOR_MEMORY: Final = "1g"
 def warm(spark: SparkSession) -> None:
     """Start what the first job starts: Python workers, and the libraries in them."""
     spark.range(64).repartition(8).mapInArrow(lambda batches: batches, "id long").collect()
+
+
+def apart(call: Callable[..., Result], *given: object) -> Result:
+    """Call in a process of its own: a second session in one process waits for ever for the first.
+
+    All that goes in and out is pickled.
+    """
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(call, *given).result()
 
 
 def processor() -> float:
