@@ -5,10 +5,15 @@ Pure: what waits, and which segments are the oldest, is not known here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+AT_ONCE: Final = 64
+"""Once it is full, this part of the backlog is made free: what went is told by an event, and were
+that alone enough to fill it again, sealing and giving up would never end."""
 
 
 class Bound(NamedTuple):
@@ -21,6 +26,11 @@ class Bound(NamedTuple):
 def is_over(used: Mapping[str, int], bound: Bound) -> bool:
     """Tell whether more waits than may; `used` has the bytes of each lane."""
     return sum(used.values()) > bound.bytes
+
+
+def below(bound: Bound) -> Bound:
+    """Return what a backlog that is over its bound is brought to."""
+    return bound._replace(bytes=bound.bytes - bound.bytes // AT_ONCE)
 
 
 def furthest_over(used: Mapping[str, int], bound: Bound) -> str:

@@ -241,15 +241,16 @@ def used(tx: Transaction) -> dict[str, int]:
 
 
 def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
-    """Bring what waits within its bound, and note the ranges that the centre will never get.
+    """Bring what is over its bound below it, and note the ranges that the centre will never get.
 
     Returns them, neighbours as one.
     """
     gone: dict[tuple[str, str], Evicted] = {}
     ended: list[Evicted] = []
     left = used(tx)
-    while backlog.is_over(left, bound):
-        evicted = Evicted(*tx.row(_EVICT, (backlog.furthest_over(left, bound),)))
+    low = backlog.below(bound) if backlog.is_over(left, bound) else bound
+    while backlog.is_over(left, low):
+        evicted = Evicted(*tx.row(_EVICT, (backlog.furthest_over(left, low),)))
         left[evicted.lane] -= evicted.bytes
         lost.note(tx, Lost(*evicted[:4], reason))
         key = evicted.epoch, evicted.lane

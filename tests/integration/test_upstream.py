@@ -252,6 +252,19 @@ async def test_the_next_header_declares_the_range_with_its_reason(
     assert segment.header.first_seq == 5
 
 
+async def test_segments_of_one_event_and_a_full_backlog_come_to_rest(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    settings = with_limits(Limits(backlog_bytes=40_000))
+    backlog = backlog_of(store, settings)
+    one_each = sealer(tmp_path, store, clock, settings, count=1)
+    await write(store, clock, [(READINGS, NewEvent("reading"))] * 120)
+    for _ in range(10):
+        await one_each.flush()
+    assert all(state.events == 0 for state in await backlog.lanes())
+    assert any("evicted" in names(segment) for segment in await shipped(store))
+
+
 async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rules.backlog import Bound
+from edge.rules.backlog import AT_ONCE, Bound, below
 from edge.rules.clock import Now
 from edge.store import events, segments
 from edge.store.database import Transaction
@@ -199,6 +199,18 @@ def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_
     assert dropped(db) == []
 
 
+def test_a_full_backlog_gets_room_for_more_than_the_word_of_it(db: sqlite3.Connection) -> None:
+    bound = even(20 * AT_ONCE)
+    while segments.used(at(db))[LOGS] < bound.bytes:
+        seal(db, LOGS, size=20)
+    assert segments.evict(at(db), bound, "full") == []
+    seal(db, SYSTEM, size=20)
+    (gone,) = segments.evict(at(db), bound, "full")
+    assert (gone.lane, gone.bytes) == (LOGS, 40)
+    seal(db, SYSTEM, size=20)
+    assert segments.evict(at(db), bound, "full") == []
+
+
 def test_neighbours_that_go_together_are_told_as_one(db: sqlite3.Connection) -> None:
     for lane in (LOGS, READINGS, LOGS, READINGS, LOGS):
         seal(db, lane, 2, 50)
@@ -231,7 +243,7 @@ def test_a_flood_in_one_lane_costs_no_other_what_it_has_within_its_share(
             after = segments.used(at(db))
             assert sum(after.values()) <= size
             for one in LANES:
-                share = bound.shares[one] * size
+                share = bound.shares[one] * below(bound).bytes
                 if before[one] <= share:
                     assert one not in lost
                 else:
