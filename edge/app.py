@@ -314,7 +314,7 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await upkeep.close(beats, sealer, backlog)
+            await shipping.close(beats, sealer, backlog)
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), FAREWELL)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from edge import upkeep
 from edge.errors import ConfigError
+from edge.store.events import NewEvent
 from sync.format import Enrolment, EnrolmentError, read_enrolment
 from sync.uplink import (
     FolderTransport,
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edge.config import Config
+    from edge.upkeep import Beats
     from edge.upstream import StoreBacklog
-    from sync.uplink import Transport
+    from sync.uplink import Sealer, Transport
 
 
 class Road(NamedTuple):
@@ -59,6 +62,17 @@ def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> U
     """Return the loop that ships."""
     turns = Turns(settings.uplink.live_share)
     return Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell, turns=turns)
+
+
+async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
+    """Seal what is there, and then the closing event, with nothing behind it.
+
+    What a full backlog gave up is told before. Raises `StoreError` and `BacklogUnavailable`.
+    """
+    await sealer.flush()
+    backlog.keep_all()
+    await upkeep.record(beats, NewEvent("system", name=upkeep.STOP))
+    await sealer.flush()
 
 
 def _https(path: Path, settings: Config) -> tuple[Enrolment, HttpsTransport]:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from edge.rules.clock import Now, Run
     from edge.store.commit import Store
     from edge.store.database import Transaction
-    from edge.upstream import StoreBacklog
-    from sync.uplink import Sealer
 
 CHANGES: Final = 5.0
 """Seconds after which an idle gateway sees what another process has changed: a device that was
@@ -101,17 +99,6 @@ async def record(beats: Beats, event: NewEvent) -> None:
         tally.put_back(counts, sources)
         raise
     meter.told(written)
-
-
-async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
-    """Seal what is there, and then the closing event, with nothing behind it.
-
-    What a full backlog gave up is told before. Raises `StoreError` and `BacklogUnavailable`.
-    """
-    await sealer.flush()
-    backlog.keep_all()
-    await record(beats, NewEvent("system", name=STOP))
-    await sealer.flush()
 
 
 async def heartbeats(beats: Beats, interval: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edge import config, flash, hardware, lineage, upkeep
+from edge import config, flash, hardware, lineage, shipping, upkeep
 from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
@@ -277,7 +277,7 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     run = Run("boot-1", 0.0)
     beats = upkeep.Beats(store, Tally(), run, settings.limits, await flash.meter(store, Flash()))
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await upkeep.close(beats, last, backlog)
+    await shipping.close(beats, last, backlog)
     assert await unsealed(store) == {lane: [] for lane in LANES}
     found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
