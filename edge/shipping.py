@@ -70,7 +70,7 @@ async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
     What a full backlog gave up is told before. Raises `StoreError` and `BacklogUnavailable`.
     """
     await sealer.flush()
-    backlog.keep_all()
+    backlog.close()
     await upkeep.record(beats, NewEvent("system", name=upkeep.STOP))
     await sealer.flush()
 

@@ -63,14 +63,15 @@ class StoreBacklog:
         self._gateway = config.gateway.domain
         self._limits = config.limits
         self._settled = asyncio.Event()
-        self._keeps_all = False
+        self._closed = False
 
-    def keep_all(self) -> None:
-        """Give nothing up from now on, for the last segments of a run: one or two of each lane.
+    def close(self) -> None:
+        """Log nothing from now on, and do nothing that is logged: the closing event comes last.
 
-        So no event that tells of it follows the closing one. The next run makes the room.
+        What is sealed still makes no room for itself, one or two segments of each lane. What the
+        centre says of a segment that it does not take, it says again in the next run.
         """
-        self._keeps_all = True
+        self._closed = True
 
     async def lanes(self) -> list[LaneState]:
         """Say what each lane holds that is not sealed."""
@@ -86,7 +87,7 @@ class StoreBacklog:
         def unit(tx: Transaction) -> bool:
             if not _seal(tx, draft, data, digest):
                 return False
-            if not self._keeps_all:
+            if not self._closed:
                 make_room(tx, bound_of(self._config))
             return True
 
@@ -117,7 +118,7 @@ class StoreBacklog:
     async def begin_epoch(self, reason: str) -> str:
         """Seal all events in the epoch that they were counted in, and count in a new one."""
         state = await self.facts.state()
-        return await self._run(lambda tx: begin_epoch(tx, self._config, state, reason))
+        return await self._tell(lambda tx: begin_epoch(tx, self._config, state, reason))
 
     async def acknowledge(self, digest: bytes) -> None:
         """Note that the centre has it."""
@@ -132,7 +133,7 @@ class StoreBacklog:
     async def set_aside(self, digest: bytes, reason: str) -> None:
         """Keep it, never send it again, and log that."""
 
-        await self._run(lambda tx: set_aside(tx, digest, reason))
+        await self._tell(lambda tx: set_aside(tx, digest, reason))
         self._settled.set()
 
     async def empty(self) -> None:
@@ -149,7 +150,13 @@ class StoreBacklog:
             _log(tx, notice.name, level, notice.text)
             rows.tell(tx, notice.name, notice.text)
 
-        await self._run(unit)
+        await self._tell(unit)
+
+    async def _tell(self, unit: Callable[[Transaction], T]) -> T:
+        """Run a unit that logs."""
+        if self._closed:
+            raise BacklogUnavailable("the run is over")
+        return await self._run(unit)
 
     async def _run(self, unit: Callable[[Transaction], T]) -> T:
         try:

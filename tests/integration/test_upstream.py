@@ -283,6 +283,27 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
 
 
+async def test_nothing_is_logged_after_the_closing_event(
+    tmp_path: Path, store: Store, clock: Clock
+) -> None:
+    backlog = backlog_of(store, CONFIG)
+    run, meter = Run("boot-1", 0.0), await flash.meter(store, Flash())
+    beats = upkeep.Beats(store, Tally(), run, CONFIG.limits, meter)
+    await shipping.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
+    last = await backlog.next_waiting()
+    assert last is not None
+    with pytest.raises(BacklogUnavailable, match="over"):
+        await backlog.tell(Notice("shipping", "all is well"))
+    with pytest.raises(BacklogUnavailable, match="over"):
+        await backlog.set_aside(last.digest, "conflict")
+    with pytest.raises(BacklogUnavailable, match="over"):
+        await backlog.begin_epoch("centre-differs")
+    assert await unsealed(store) == {lane: [] for lane in LANES}
+    assert await backlog.next_waiting() == last
+    await backlog.acknowledge(last.digest)
+    assert await backlog.next_waiting() is None
+
+
 async def test_a_stop_with_a_full_backlog_seals_what_is_there_and_nothing_for_ever(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
