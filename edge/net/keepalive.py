@@ -33,6 +33,9 @@ def keep_alive(transport: asyncio.BaseTransport) -> None:
 def bound_unread(transport: asyncio.BaseTransport, size: int) -> None:
     """Bound what the kernel keeps for a peer that does not read: of its own accord, some MiB.
 
-    `size` is in bytes; Linux keeps up to twice as many, its own book-keeping included.
+    `size` is in bytes; Linux keeps up to twice as many, its own book-keeping included. A transport
+    has no socket any more where its peer went amid a handshake.
     """
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
