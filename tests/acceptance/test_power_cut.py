@@ -311,7 +311,7 @@ def test_there_were_checkpoints_a_new_wal_and_one_that_began_again(recorded: Rec
     assert any(int.from_bytes(header[12:16]) for header in headers), "how often it was reset"
 
 
-@pytest.mark.parametrize("forgets", [WAL, database.FILE_NAME])
+@pytest.mark.parametrize("forgets", [WAL, pytest.param(database.FILE_NAME, marks=pytest.mark.long)])
 def test_a_sync_that_is_not_waited_for_is_found_out(
     recorded: Recorded, tmp_path: Path, seed: int, forgets: str
 ) -> None:

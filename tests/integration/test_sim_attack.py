@@ -36,6 +36,7 @@ def test_memory_is_bounded_and_every_refusal_is_in_the_log(
     record_property("p99_ratio", found["p99_ratio"])
 
 
+@pytest.mark.long
 def test_a_ceiling_that_is_too_low_fails_the_run(tmp_path: Path) -> None:
     words = ["--devices", 1, "--quiet", 0, "--attacked", 1, "--attack", "malformed requests"]
     words += ["--ceiling-mb", 1, "--times", 1e6, "--state", tmp_path / "run"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from firmware_sim.__main__ import main
@@ -28,6 +29,7 @@ def test_everything_fails_and_each_message_keeps_the_promise_of_its_level(
     assert levels["waiting"][1] + levels["waiting"][2] == found["waiting_expected"] > 0
 
 
+@pytest.mark.long
 def test_without_patience_what_is_not_delivered_is_named(tmp_path: Path) -> None:
     words = ["--devices", 2, "--messages", 4, "--kills", 0, "--faults", 0.0]
     words += ["--seconds", 0.0, "--patience", 0.0]

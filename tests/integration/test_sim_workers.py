@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.simulator import simulate
 
@@ -35,6 +37,7 @@ def test_everything_fails_and_each_item_is_done_and_deleted_once(
     assert shares["again"][2] >= shares["lost"][2] == 0
 
 
+@pytest.mark.long
 def test_without_patience_what_is_not_done_is_named(tmp_path: Path) -> None:
     words = ["--workers", 1, "--items", 4, "--members", 0, "--kills", 0, "--faults", 0.0]
     words += ["--seconds", 0.0, "--patience", 0.0]

@@ -30,7 +30,7 @@ from tests.helpers.store import Gateway, acknowledged, assured, deliver, new_dat
 from tests.helpers.subscribing import SERVICE, create, subscribe
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
-EXAMPLES: Final = 300 if LONG else 20
+EXAMPLES: Final = 300 if LONG else 10
 NODE: Final = "plant/energy"
 AT: Final = f"{SERVICE}/{NODE}"
 MOST: Final = 3

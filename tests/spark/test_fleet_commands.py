@@ -178,6 +178,7 @@ def test_wrong_usage_is_status_2() -> None:
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
     spark: SparkSession, fleet: FleetFolder, scale: Callable[[int, int], int]
 ) -> None:
