@@ -63,7 +63,10 @@ def test_a_newer_minor_version_is_read_and_a_newer_major_one_waits_in_the_quaran
 
     # a fork stays; the other goes back, is refused again, and is still told of once
     done = quarantine(fleet, "readmit", *reasons)
-    assert (done.exit_code, waiting(fleet)) == (1, {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"})
+    assert (done.exit_code, waiting(fleet)) == (
+        1,
+        {f"landing/readmitted/{sha256(alien).hexdigest()}.seg"},
+    )
     assert "a fork is not taken: it overlaps 1-3" in done.stderr
     assert run_ingest(spark, fleet, commits).counts == Counts(quarantined=1)
     assert sorted(listed(fleet).values()) == ["fork", "version"]
