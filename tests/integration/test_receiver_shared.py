@@ -44,6 +44,7 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [11])
 async def test_two_receivers_agree_on_what_landed(
     tmp_path: Path, scale: Callable[[int, int], int], number: int
