@@ -24,6 +24,7 @@ from sync.format import encode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from firmware_sim.fleet.plan import Plan
     from sync.format import Event, SegmentHeader
 
 SIZES: Final = {500: 1.6, 2_000: 1.8}
@@ -31,6 +32,9 @@ SIZES: Final = {500: 1.6, 2_000: 1.8}
 
 FASTER: Final = 3.0
 """How many times as fast as both others it is to be encoded."""
+
+SMALL: Final = {"readings": 14, "logs": 2, "system": 5}
+"""Events of each lane in five minutes of a gateway with 4,000 readings a day."""
 
 DAYS: Final = 9
 """Days that are simulated: in so many a gateway logs 2,000 times."""
@@ -124,8 +128,7 @@ OURS: Final = "segment"
 def compare(mix: Mix, size: int, rounds: int) -> Compared:
     """Encode the same events in every way, in turn."""
     events = [event._replace(tags=dict(event.tags)) for event in mix.events[:size]]
-    plan = make_plans(fleet_data.fleet(1, DAYS))[0]
-    head = fleet_data.header(plan, mix.lane, 1, len(events), bytes(32))
+    head = fleet_data.header(_plan(), mix.lane, 1, len(events), bytes(32))
     ways = {OURS: _ours(head)} | OTHERS
     lengths = {name: len(way(events)) / len(events) for name, way in ways.items()}
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -162,8 +165,25 @@ def measure(settings: Settings) -> Topic:
             ("events", "a segment", OURS, *OTHERS, *(f"faster than {name}" for name in OTHERS)),
             [_times(each) for each in found],
         ),
+        "What a quiet gateway seals every five minutes, whole files:",
+        table(("events", "in the file", "bytes", "JSON", "times smaller"), _small_files()),
     )
     return Topic("segments", "Segments against JSON lines and CBOR", blocks, list(_goals(found)))
+
+
+def _small_files() -> Iterable[tuple[object, ...]]:
+    """Size up files of few events: their header is most of them."""
+    for mix in mixes():
+        if mix.name == mix.lane:
+            events = mix.events[100 : 100 + SMALL[mix.lane]]
+            numbered = [event._replace(seq=seq) for seq, event in enumerate(events, 1)]
+            head = fleet_data.header(_plan(), mix.lane, 1, len(numbered), bytes(range(32)))
+            ours, json_ = len(encode(head, numbered)), len(as_json(numbered))
+            yield mix.name, len(numbered), ours, json_, f"{json_ / ours:.2f}"
+
+
+def _plan() -> Plan:
+    return make_plans(fleet_data.fleet(1, DAYS))[0]
 
 
 def _goals(found: Sequence[Compared]) -> Iterable[Goal]:
