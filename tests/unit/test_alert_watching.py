@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sync.central.alerts import watching
 from sync.central.alerts.following import HISTORY_DAYS
-from sync.central.alerts.keeping import QUEUE, VERSION, Keeping, Told
+from sync.central.alerts.keeping import LINES, QUEUE, VERSION, Keeping, Told
 from sync.central.alerts.lines import Lines
 from sync.central.alerts.silence import YOUNG_S
 from sync.central.alerts.watching import Watch
@@ -302,10 +302,13 @@ def test_what_was_told_is_not_guessed_at(fleet: Fleet, data: bytes) -> None:
 
 
 def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
-    told = Told()
-    told.queue([message(number) for number in range(QUEUE + 5)], posts=True)
-    assert (len(told.lines), len(told.posts), told.dropped) == (QUEUE, QUEUE, 10)
+    told, each = Told(), message(0)
+    first = [message(number) for number in range(QUEUE)]
+    assert told.queue(first, posts=True) == 0
+    assert told.queue([each] * 5, posts=True) == 5
     assert told.posts[0].subject == "jobs-5\n"
+    assert told.queue([each] * LINES, posts=False) == QUEUE + 5
+    assert (len(told.lines), len(told.posts), told.dropped) == (LINES, QUEUE, QUEUE + 10)
     assert told.version == VERSION
 
 

@@ -31,7 +31,7 @@ def look(segments: Storage, now: int) -> dict[str, Waiting]:
 
 
 def _waiting(segments: Storage, files: list[File], now: int) -> Waiting:
-    times = [int(file.modified * 1000) for file in files]
+    times = [min(int(file.modified * 1000), now) for file in files]
     last = max(times)
     stopped = now - last > 1000 * SILENCE_S and _stopped(segments, files)
     return Waiting(min(times), last, stopped, frozenset(time // MINUTE_MS for time in times))

@@ -29,7 +29,10 @@ FOLDER: Final = "alerts"
 """Where the files are, below the tables' folder."""
 
 QUEUE: Final = 1_000
-"""Messages that wait for the webhook, or for a disk; beyond, the oldest go, and are counted."""
+"""Messages that wait for the webhook; beyond, the oldest go, and are counted."""
+
+LINES: Final = 10_000
+"""Messages that wait to be written: in one look there may be one of each gateway and more."""
 
 
 class _Seen(msgspec.Struct):
@@ -50,13 +53,20 @@ class Told(msgspec.Struct):
     posts: list[Message] = []
     dropped: int = 0
 
-    def queue(self, messages: list[Message], *, posts: bool) -> None:
-        """Put messages where they wait to be told."""
-        for queue in (self.lines, self.posts) if posts else (self.lines,):
-            queue += messages
-            beyond = max(0, len(queue) - QUEUE)
-            self.dropped += beyond
-            del queue[:beyond]
+    def queue(self, messages: list[Message], *, posts: bool) -> int:
+        """Put messages where they wait to be told; gives how many went for want of room."""
+        dropped = _push(self.lines, messages, LINES)
+        if posts:
+            dropped += _push(self.posts, messages, QUEUE)
+        self.dropped += dropped
+        return dropped
+
+
+def _push(queue: list[Message], messages: list[Message], most: int) -> int:
+    queue += messages
+    beyond = max(0, len(queue) - most)
+    del queue[:beyond]
+    return beyond
 
 
 class Keeping:

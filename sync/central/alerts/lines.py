@@ -1,11 +1,12 @@
 """Writes alerts as JSON lines: to standard output, and to a file that is bounded.
 
 A line is on the disk when `write` returns. Whoever follows the file sees whole lines, and a new
-file now and then.
+file now and then. Names that gateways chose can neither end a line nor steer a terminal.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -36,13 +37,14 @@ class Lines:
 
     def write(self, messages: Sequence[Message]) -> None:
         """Write a line for each message. Raises OSError; then a part may be written."""
-        data = b"".join(msgspec.json.encode(message) + b"\n" for message in messages)
+        data = b"".join(map(_line, messages))
         if not data:
             return
         if self._out is not None:
             self._append(self._out, data)
-        sys.stdout.write(data.decode())
         sys.stdout.flush()
+        sys.stdout.buffer.write(data)  # JSON is UTF-8, whatever the terminal's encoding is
+        sys.stdout.buffer.flush()
 
     def _append(self, out: Path, data: bytes) -> None:
         if out.exists() and out.stat().st_size + len(data) > self._file_bytes:
@@ -57,6 +59,14 @@ class Lines:
             os.close(descriptor)
         if new:
             fsync_folder(out.parent)
+
+
+def _line(message: Message) -> bytes:
+    """Write a message in a line; what cannot be printed is escaped, as JSON lets anything be."""
+    text = msgspec.json.encode(message).decode()
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+    return text.encode() + b"\n"
 
 
 def _rotate(out: Path) -> None:

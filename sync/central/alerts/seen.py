@@ -289,6 +289,18 @@ def _number(tags: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
+def is_ahead(seen: Seen, now: int) -> bool:
+    """Tell whether something arrived well after `now`: the centre's clock was set back."""
+    return bool(seen.heard) and seen.heard[-1] * MINUTE_MS > now + HOUR_MS
+
+
+def set_back(seen: Seen, now: int) -> None:
+    """Have nothing arrive after `now`: it would count as heard until the clock is there again."""
+    seen.heard = sorted({min(minute, now // MINUTE_MS) for minute in seen.heard})
+    for each in seen.gateways.values():
+        each.arrived, each.late = min(each.arrived, now), min(each.late, now)
+
+
 def forget(seen: Seen, now: int, after: int) -> None:
     """Drop gateways of which nothing came for `after` ms, and of the others what fell silent.
 

@@ -28,6 +28,10 @@ YOUNG_S: Final = 3_600.0
 """Seconds without an arrival that a gateway has, at least, while too few of its segments are known
 to tell how often it seals: after half an hour at the usual cadence they are."""
 
+MOST_S: Final = 30 * 86_400.0
+"""Seconds without an arrival that a gateway has at most, whatever it tells of its segments: what
+nobody hears of for so long is watched no longer."""
+
 FLEET: Final = Key("silent", "", "fleet")
 INGEST: Final = Key("ingest_behind", "", "ingest")
 
@@ -61,8 +65,10 @@ def silent_after_ms(gateway: Gateway) -> int:
     ]
     known = [each for each in between if each > 0]
     if len(known) < SEALINGS:
-        return round(1000 * max(YOUNG_S, PATIENCE * max(known, default=0.0)))
-    return round(1000 * max(SILENCE_S, PATIENCE * median(known)))
+        patience = max(YOUNG_S, PATIENCE * max(known, default=0.0))
+    else:
+        patience = max(SILENCE_S, PATIENCE * median(known))
+    return round(1000 * min(MOST_S, patience))
 
 
 def judge_silence(

@@ -35,6 +35,9 @@ how much later an alert comes from a gateway whose clock counts as right and is 
 FORGET_MS: Final = 30 * DAY_MS
 """Ms after which what nobody hears of is watched no longer, and its alert ends."""
 
+_ARRIVALS: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
+"""Kinds whose stretches are timed by the centre's clock; of the others by the gateway's."""
+
 REASON: Final = "Nothing was heard of it for 30 days, and it is watched no longer."
 
 
@@ -65,6 +68,7 @@ class Stretch(msgspec.Struct):
     `noticed` is the day (ms) on which it was wrong last. `pending` is when it went wrong, while it
     is not told; `damped`: because it was told lately. `raised` is when it was told last, `pause`
     how long the next has to wait after that, `ended` up to when the last stretch lasted at most.
+    `named` is the id of a stretch whose `since` was set back after it was told, else "".
     """
 
     kind: Kind
@@ -78,6 +82,7 @@ class Stretch(msgspec.Struct):
     pause: int = 0
     ended: int = 0
     held: int = 0
+    named: str = ""
 
     @property
     def key(self) -> Key:
@@ -98,6 +103,21 @@ class Stretches:
     def on(self) -> dict[Key, int]:
         """Map what is told as wrong to since when (ms since 1970 UTC)."""
         return {key: each.since for key, each in self._known.items() if each.since is not None}
+
+    def set_back(self, now: int) -> None:
+        """Have nothing be told or noticed after `now`: the centre's clock was set back, and what
+        waits would wait until it is there again.
+
+        A stretch that is on keeps its id.
+        """
+        for each in self._known.values():
+            each.noticed, each.raised = min(each.noticed, now), min(each.raised, now)
+            each.pending = None if each.pending is None else min(each.pending, now)
+            if each.kind in _ARRIVALS:
+                each.ended = min(each.ended, now)
+                if each.since is not None and each.since > now:
+                    each.named = each.named or alert_id(each.key, each.since)
+                    each.since = now
 
     def take(self, verdicts: Iterable[Verdict], now: int) -> list[Message]:
         """Give what is to be told at `now` (ms since 1970 UTC), in the order of the verdicts."""
@@ -129,7 +149,7 @@ def _wrong(stretch: Stretch, verdict: Wrong, now: int) -> Iterator[Message]:
     calm = now - stretch.raised >= CALM_MS
     stretch.pause = AGAIN_MS if calm else min(2 * stretch.pause, AGAIN_MOST_MS)
     stretch.since = max(verdict.since, stretch.ended)
-    stretch.raised, stretch.pending, stretch.damped = now, None, False
+    stretch.raised, stretch.pending, stretch.damped, stretch.named = now, None, False, ""
     yield Message(
         id=alert_id(stretch.key, stretch.since),
         state="raised",
@@ -150,7 +170,7 @@ def _right(stretch: Stretch, verdict: Right, now: int) -> Iterator[Message]:
     if stretch.since is None:
         return
     yield Message(
-        id=alert_id(stretch.key, stretch.since),
+        id=stretch.named or alert_id(stretch.key, stretch.since),
         state="recovered",
         **stretch.key._asdict(),
         since=iso(stretch.since),

@@ -21,7 +21,7 @@ from sync.central.alerts.arrivals import look
 from sync.central.alerts.following import Following
 from sync.central.alerts.keeping import Keeping
 from sync.central.alerts.rules import judge_events
-from sync.central.alerts.seen import Seen, forget
+from sync.central.alerts.seen import Seen, forget, is_ahead, set_back
 from sync.central.alerts.silence import judge_silence
 from sync.central.alerts.stretches import FORGET_MS, Stretches
 from sync.central.errors import FleetError
@@ -84,6 +84,8 @@ class Watch:
         now = int(self.clock() * 1000)
         landing = look(self._segments, now)
         seen, changed = self._follow(now)
+        set_back(seen, now)
+        self._stretches.set_back(now)
         if changed:
             forget(seen, now, FORGET_MS)
             self.keeping.save_seen(seen)
@@ -91,7 +93,8 @@ class Watch:
         on = self._stretches.on()
         silence = judge_silence(seen, landing, now, self._revoked, on)
         messages = self._stretches.take(chain(silence, judge_events(seen, on)), now)
-        self._told.queue(messages, posts=self.webhook is not None)
+        if dropped := self._told.queue(messages, posts=self.webhook is not None):
+            tell(WARNING, "alerts go untold: too many wait", alerts=dropped)
         self._save()
         self.lines.write(self._told.lines)
         self._told.lines.clear()
@@ -99,7 +102,13 @@ class Watch:
         return messages
 
     def _follow(self, now: int) -> tuple[Seen, bool]:
-        """Take what is new; a batch of which a part could be read is taken anew as a whole."""
+        """Take what is new; a batch of which a part could be read is taken anew as a whole.
+
+        All is learnt anew after the centre's clock was set back: when it was ahead, what had been
+        heard of lately looked forgotten.
+        """
+        if self._seen is not None and is_ahead(self._seen, now):
+            self._seen = None
         try:
             seen, changed = self._following.go_on(self._seen, now)
         except (OSError, FleetError):
