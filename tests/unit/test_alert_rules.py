@@ -270,3 +270,13 @@ def test_what_nobody_hears_of_is_forgotten_by_its_gateways_own_time() -> None:
     assert (len(gateway.sensors), gateway.queues, gateway.rules) == (1, {}, {})
     forget(seen, NOON + 9 * DAY, 2 * DAY)
     assert seen.gateways == {}
+
+
+def test_a_clock_that_is_ahead_hides_no_sensor_after_a_hole() -> None:
+    seen, teller = Seen(), Teller(ahead=365 * DAY)
+    for row in sends(10):
+        told(seen, teller, "readings", [row])
+    teller.last["readings"] += 500
+    told(seen, teller, "readings", [(NOON + HOUR, reading("x"))])
+    found = told(seen, teller, "readings", [(NOON + 5 * HOUR, reading("x"))])
+    assert isinstance(found[SENSOR], Wrong)

@@ -150,9 +150,12 @@ def told_until(gateway: Gateway) -> Until | None:
 
 
 def _resumed(gateway: Gateway) -> int:
-    """Tell when readings began to come without a hole; 0 where none is known."""
+    """Tell when readings began to come without a hole; 0 where none is known.
+
+    That is as of its arrival, as events are, if a clock that is ahead sealed it.
+    """
     sealed = [
-        after.sealed
+        min(after.sealed, after.arrived)
         for before, after in pairwise(gateway.readings)
         if (after.epoch, after.first) != (before.epoch, before.last + 1)
         and not (after.epoch != before.epoch and after.first == 1)
