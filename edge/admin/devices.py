@@ -17,6 +17,7 @@ from edge.errors import FieldpostError, SetupError
 from edge.store import accounts, affiliations, events, roster
 from edge.store import certificates as issued_certificates
 from edge.store.events import NewEvent
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +142,8 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
 
     place = _certify(folder, name, jid, unit)
     if revoked:
-        _publish(folder, f"{revoked} certificates of {jid} are revoked")
+        told = plural(revoked, f"certificate of {jid} is", f"certificates of {jid} are")
+        _publish(folder, f"{told} revoked")
     return Renewed(place, revoked, restored)
 
 

@@ -18,6 +18,7 @@ from edge.admin.status import NO_ANSWER, RUNNING
 from edge.admin.transactions import reading
 from edge.errors import ConfigError, FieldpostError
 from edge.store import certificates, queue_depths, wear
+from edge.words import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -78,8 +79,9 @@ def _inside(folder: Path, settings: Config, asked: Asked, now: int) -> Iterator[
     yield from stored.limits(status)
     yield from stored.dead(status)
     yield from stored.queues(rows.depths, status)
-    to = asked.way(settings).to
-    yield from shipping.backlog(uplink.read(folder, asked.sealed_at), to, now)
+    way, ships = asked.way(settings).to, uplink.read(folder, asked.sealed_at)
+    yield from shipping.unsealed(ships, settings.uplink.segment_age, status, now)
+    yield from shipping.backlog(ships, way, now)
     yield from machine.wear(folder, settings, rows.days)
 
 
@@ -111,5 +113,6 @@ def _guarded(name: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Findi
     try:
         yield from look()
     except (FieldpostError, OSError) as error:
+        text = fault(error) if isinstance(error, OSError) else str(error)
         remedy = "run this as the gateway's user; see the text"
-        yield Finding(name, WRONG, f"it cannot be looked at: {error}", remedy)
+        yield Finding(name, WRONG, f"it cannot be looked at: {text}", remedy)

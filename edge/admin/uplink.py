@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from edge.config import Config
     from edge.store.database import Transaction
-    from edge.store.uplink import Aside, Range, Row, Told
+    from edge.store.uplink import Aside, Range, Row, Told, Unsealed
 
 
 class Epoch(NamedTuple):
@@ -61,6 +61,7 @@ class Uplink(NamedTuple):
     gateway: str
     epochs: list[Epoch]
     lanes: list[Lane]
+    unsealed: Unsealed
     aside: list[Aside]
     dropped: list[Range]
     taken: int | None
@@ -82,6 +83,7 @@ def read(folder: Path, sealed_at: Callable[[bytes], int]) -> Uplink:
             settings.gateway.domain,
             _epochs(tx),
             lanes,
+            uplink.unsealed(tx),
             uplink.aside(tx),
             uplink.dropped(tx),
             uplink.taken(tx),
@@ -136,7 +138,7 @@ def rows(folder: Path, *, every: bool) -> Iterator[Row]:
 def unsealed(folder: Path) -> int:
     """Return how many events are in no segment yet."""
     with reading(folder) as tx:
-        return sum(lane.last - lane.sealed for lane in uplink.lanes(tx))
+        return uplink.unsealed(tx).events
 
 
 def gateway(folder: Path) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec
 import click
 
 from edge.errors import FieldpostError
+from edge.words import fault, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,22 +37,17 @@ def telling(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except FieldpostError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(shown(str(error))) from error
         except BrokenPipeError:
             # Whoever read our output has gone; Python must not complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except OSError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(shown(fault(error))) from error
 
     return run
 
 
 def shown(line: str) -> str:
-    """Escape what is not printable, so that no device can forge a line or steer the terminal, and
-    what the terminal's encoding does not have."""
-    printable = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in line
-    )
-    encoding = sys.stdout.encoding
-    return printable.encode(encoding, "backslashreplace").decode(encoding)
+    """Make a line fit for the terminal, whatever devices have written into it."""
+    return printable(line, sys.stdout.encoding)

@@ -13,6 +13,7 @@ from edge.admin import dead as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.store.dead import IN_DOUBT
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -131,7 +132,8 @@ def _latest(found: Iterator[Dead]) -> Iterator[Dead]:
         count += 1
         kept.append(message)
     if count > SCREEN:
-        click.echo(f"{count - SCREEN} older ones are left out: --all prints them", err=True)
+        older = plural(count - SCREEN, "older one is", "older ones are")
+        click.echo(f"{older} left out: --all prints them", err=True)
     yield from kept
 
 

@@ -12,6 +12,7 @@ import click
 from edge.admin import devices
 from edge.cli import folder as folder_option
 from edge.cli import telling
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ def downgrade(name: str, switch: str, folder: Path) -> None:
 def revoke(name: str, folder: Path) -> None:
     """Refuse the password and the certificates of device NAME from now on."""
     count = devices.revoke(folder, name)
-    click.echo(f"{name} is revoked, with {_counted(count, 'certificate')}")
+    click.echo(f"{name} is revoked, with {plural(count, 'certificate')}")
 
 
 @device.command()
@@ -145,7 +146,7 @@ def remove(name: str, folder: Path, yes: bool) -> None:
     if not yes:
         click.confirm(f"Forget {name} and what waits for it?", abort=True, err=True)
     waited = devices.remove(folder, name)
-    click.echo(f"{name} is removed, with {_counted(waited.total, 'message')} that waited for it")
+    click.echo(f"{name} is removed, with {plural(waited.total, 'message')} that waited for it")
     for line in _fates(waited):
         click.echo(line)
 
@@ -192,7 +193,7 @@ def _tell_restored(name: str, restored: bool) -> None:
 def _text(found: Device) -> str:
     secrets = ["password"] if found.password else []
     if found.not_after is not None and found.days is not None:
-        left = f"until {_day(found.not_after)} ({_counted(found.days, 'day')})"
+        left = f"until {_day(found.not_after)} ({plural(found.days, 'day')})"
         gone = f"RAN OUT {_day(found.not_after)}"
         secrets.append(f"certificate {gone if found.days < 0 else left}")
     fields = (
@@ -209,7 +210,3 @@ def _text(found: Device) -> str:
 
 def _day(moment: int) -> str:
     return f"{datetime.datetime.fromtimestamp(moment / 1000, datetime.UTC):%Y-%m-%d}"
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -15,7 +15,7 @@ from edge.admin.doctor import Asked
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
-from edge.cli.uplink import certificate_ends, sealed_at
+from edge.cli.uplink import certificate_ends, sealed_at, trouble
 from sync.format import EnrolmentError, read_enrolment
 
 if TYPE_CHECKING:
@@ -65,5 +65,5 @@ def _way(folder: Path, settings: Config) -> Way:
         enrolment = read_enrolment(folder / options.enrolment)
         ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:
-        return Way(options.enrolment, f"{options.enrolment}: {error}")
+        return Way(options.enrolment, trouble(options.enrolment, error))
     return Way(enrolment.url, None, None if ends is None else round(ends.timestamp() * 1000))

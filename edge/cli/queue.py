@@ -13,6 +13,7 @@ from edge.admin.queue_report import stamp
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +187,7 @@ def _facts(found: Overview) -> Iterator[str]:
     if found.node is not None:
         yield (
             f"an item is locked for {found.lock_timeout:g} s at most, and dead after"
-            f" {found.max_deliveries} deliveries"
+            f" {plural(found.max_deliveries, 'delivery', 'deliveries')}"
         )
     yield f"{found.bytes} bytes in {_many(found).partition(': ')[2]}"
 

@@ -11,6 +11,7 @@ from edge.admin import status as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
+from edge.words import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,18 +69,20 @@ def _lines(found: Status) -> Iterator[str]:
 def _facts(found: Status) -> list[tuple[str, ...]]:
     waiting = found.waiting
     synchronised = {None: _NOTHING, True: "synchronised", False: "not synchronised"}
+    dead = f"{waiting.queued_dead} of them dead"
+    paused = _NOTHING if found.paused is None else plural(found.paused, "connection")
     return [
-        ("uptime", _NOTHING if found.uptime is None else f"{found.uptime:.0f} s"),
-        ("service", f"{found.service:.0f} s"),
+        ("uptime", _NOTHING if found.uptime is None else duration(found.uptime)),
+        ("service", duration(found.service)),
         ("clock", synchronised[found.synchronised]),
         ("boot", found.boot or _NOTHING),
         ("epoch", found.epoch),
-        ("sessions", f"{_figure(found.sessions)}, {_figure(found.paused)} connections paused"),
-        ("held", f"{waiting.held} messages, for their sender to ask for delivery"),
-        ("outbox", f"{waiting.outbox} messages, for their devices"),
-        ("offline", f"{waiting.offline} plain messages, for devices that are away"),
-        ("dead", f"{waiting.dead} messages, {waiting.in_doubt} of them in doubt"),
-        ("queued", f"{waiting.queued} items in queues, {waiting.queued_dead} of them dead"),
+        ("sessions", f"{_figure(found.sessions)}, {paused} paused"),
+        ("held", f"{plural(waiting.held, 'message')}, for their sender to ask for delivery"),
+        ("outbox", f"{plural(waiting.outbox, 'message')}, for their devices"),
+        ("offline", f"{plural(waiting.offline, 'plain message')}, for devices that are away"),
+        ("dead", f"{plural(waiting.dead, 'message')}, {waiting.in_doubt} of them in doubt"),
+        ("queued", f"{plural(waiting.queued, 'item')} in queues, {dead}"),
         ("events", f"{waiting.events_unsealed}, in no segment yet"),
         ("segments", f"{waiting.segments}, not acknowledged by the centre"),
         ("database", f"{found.database_bytes} bytes, {found.free_bytes} of them free"),

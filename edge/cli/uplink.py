@@ -17,6 +17,7 @@ from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.errors import SetupError, StoreError
+from edge.words import duration, plural
 from sync.format import (
     Enrolment,
     EnrolmentError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edge.admin.uplink import Lane, Uplink
+    from edge.store.uplink import Unsealed
 
 _NOTHING: Final = "-"
 """In place of what is not known, or of what there is none."""
@@ -68,14 +70,17 @@ def export(target: Path, folder: Path, every: bool) -> None:
     """
     _prepare(target)
     written, there, others = asyncio.run(_export(folder, target, every=every))
-    click.echo(f"{written} segments written to {target}, {there} were there")
+    total = plural(written, "segment")
+    click.echo(shown(f"{total} written to {target}, {there} were there"))
     if unsealed := admin.unsealed(folder):
+        events = plural(unsealed, "event is", "events are")
         click.echo(
-            f"{unsealed} events are in no segment yet, and not among them: they are sealed in time,"
-            " or when the gateway is stopped"
+            f"{events} in no segment yet, and not among them: a running gateway seals what it has"
+            " in time, and when it is stopped"
         )
     if others:
-        raise SetupError(f"{others} segments have other bytes there; ours are written beside")
+        total = plural(others, "segment has", "segments have")
+        raise SetupError(f"{total} other bytes there; ours are written beside")
 
 
 def _prepare(target: Path) -> None:
@@ -123,11 +128,18 @@ def _ways(folder: Path) -> dict[str, str]:
         enrolment = read_enrolment(folder / options.enrolment)
         ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:
-        return {"trouble": f"{options.enrolment}: {error}"}
+        return {"trouble": trouble(options.enrolment, error)}
     told = {"url": enrolment.url, "gateway": enrolment.gateway}
     if ends is not None:
         told["certificate_ends"] = ends.isoformat(timespec="seconds").replace("+00:00", "Z")
     return told
+
+
+def trouble(enrolment: str, error: EnrolmentError | OSError) -> str:
+    """Say why an enrolment, as the configuration names it, is none."""
+    if isinstance(error, FileNotFoundError):
+        return f"{enrolment} does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
+    return f"{enrolment}: {(error.strerror if isinstance(error, OSError) else None) or error}"
 
 
 def certificate_ends(enrolment: Enrolment) -> datetime.datetime | None:
@@ -141,6 +153,7 @@ def _object(found: Uplink) -> dict[str, object]:
     whole: dict[str, object] = found._asdict()
     for name in ("epochs", "lanes", "aside", "dropped"):
         whole[name] = [row._asdict() for row in getattr(found, name)]
+    whole["unsealed"] = found.unsealed._asdict()
     whole["told"] = None if found.told is None else found.told._asdict()
     return whole
 
@@ -155,34 +168,54 @@ def _lines(found: Uplink, ways: dict[str, str]) -> Iterator[str]:
         yield shown(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")
     for aside in found.aside:
         yield shown(
-            f"aside {aside.lane}  {aside.segments} segments, {aside.bytes} bytes: {aside.reason}"
+            f"aside {aside.lane}  {plural(aside.segments, 'segment')}, {aside.bytes} bytes:"
+            f" {aside.reason}"
         )
     for gone in found.dropped:
         yield shown(f"lost  {gone.lane}  {gone.first}-{gone.last}: {gone.reason}")
 
 
 def _facts(found: Uplink, ways: dict[str, str]) -> list[tuple[str, str]]:
-    told, waiting = found.told, sum(lane.bytes for lane in found.lanes)
-    hours = _NOTHING if found.hours is None else f"{found.hours:.0f} hours"
+    waiting = sum(lane.bytes for lane in found.lanes)
+    full = _NOTHING if found.hours is None else duration(3600 * found.hours)
     return [
         ("gateway", found.gateway),
         ("to", " ".join(f"{key}={text}" for key, text in ways.items()) or "nowhere: kept here"),
         ("last taken", _when(found.taken)),
-        (
-            "last notice",
-            _NOTHING if told is None else f"{_when(told.time)} {told.name}: {told.text}",
-        ),
-        ("waiting", f"{waiting} of {found.bound} bytes; full in {hours} if nothing is taken"),
+        ("last notice", _notice(found)),
+        ("waiting", f"{waiting} of {found.bound} bytes; full in {full} if nothing is taken"),
+        ("unsealed", _unsealed(found.unsealed)),
     ]
+
+
+def _notice(found: Uplink) -> str:
+    """Tell of the last notice, and whether it is over: of most of them only the next one tells."""
+    told = found.told
+    if told is None:
+        return _NOTHING
+    since = "; segments were taken since" if told.time < (found.taken or 0) else ""
+    return f"{_when(told.time)} ({_ago(told.time)}) {told.name}: {told.text}{since}"
+
+
+def _unsealed(found: Unsealed) -> str:
+    events = plural(found.events, "event")
+    first = "" if found.since is None else f", the first {_ago(found.since)}"
+    return f"{events}{first}; sealed while the gateway runs, and when it stops"
 
 
 def _row(lane: Lane) -> tuple[str, ...]:
     age = _NOTHING
     if lane.oldest is not None:
-        age = f"{max(0, moment.now().wall - lane.oldest) / 3_600_000:.1f} h"
+        age = duration(max(0, moment.now().wall - lane.oldest) / 1000)
     used = f"{100 * lane.bytes / lane.share:.0f} %"
     figures = (lane.last, lane.sealed, lane.settled, lane.segments, lane.bytes)
     return lane.lane, *map(str, figures), used, age
+
+
+def _ago(time: int) -> str:
+    """Tell how long ago a moment is (ms since 1970 UTC), by this machine's clock."""
+    seconds = (moment.now().wall - time) / 1000
+    return f"{duration(seconds)} ago" if seconds >= 0 else "ahead of this clock"
 
 
 def _when(time: int | None) -> str:

@@ -37,6 +37,11 @@ GROUP BY l.lane ORDER BY l.lane
 _EPOCHS: Final = """
 SELECT epoch, count(*) FROM segments WHERE state = 'waiting' GROUP BY epoch
 """
+_UNSEALED: Final = """
+SELECT coalesce(sum(last - sealed), 0), (
+    SELECT min(time) FROM lanes AS f JOIN events AS e ON e.lane = f.lane AND e.seq = f.sealed + 1
+), min(oldest) FROM lanes
+"""
 _ASIDE: Final = """
 SELECT lane, reason, count(*), sum(bytes) FROM segments WHERE state = 'aside'
 GROUP BY lane, reason ORDER BY lane, reason LIMIT ?
@@ -67,6 +72,17 @@ class Lane(NamedTuple):
     segments: int
     bytes: int
     oldest: int | None
+
+
+class Unsealed(NamedTuple):
+    """Events that are in no segment yet, and when the first of them was logged.
+
+    `since` is that in ms since 1970 UTC, `service` in seconds of service; `None` of no event.
+    """
+
+    events: int
+    since: int | None
+    service: float | None
 
 
 class Aside(NamedTuple):
@@ -144,6 +160,11 @@ def lanes(tx: Transaction) -> list[Lane]:
 def epochs(tx: Transaction) -> dict[str, int]:
     """Return how many segments wait of each epoch."""
     return dict(tx.rows(_EPOCHS))
+
+
+def unsealed(tx: Transaction) -> Unsealed:
+    """Return what is in no segment yet."""
+    return Unsealed(*tx.row(_UNSEALED))
 
 
 def aside(tx: Transaction) -> list[Aside]:

@@ -9,8 +9,8 @@ import datetime
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from edge.admin.checks.finding import size
 from edge.admin.checks.stored import ALWAYS_FULL
+from edge.words import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -69,11 +69,11 @@ def page(look: Look, process: Process, now: int) -> str:
 def _facts(look: Look, process: Process, now: int) -> Iterator[tuple[str, ...]]:
     status, running, waiting = look.status, process.running, look.status.waiting
     yield "state", "devices can connect" if process.up else _bad("devices cannot connect")
-    yield "running for", _span(running.uptime)
+    yield "running for", duration(running.uptime)
     yield "clock", "synchronised" if running.synchronised else _bad("not synchronised")
     yield "sessions", str(status.sessions)
     yield "centre", _centre(look, now)
-    yield "waiting for the centre", f"{waiting.segments} segments, {_backlog(look)}"
+    yield "waiting for the centre", f"{plural(waiting.segments, 'segment')}, {_backlog(look)}"
     yield (
         "messages",
         (
@@ -93,7 +93,7 @@ def _centre(look: Look, now: int) -> str:
 
 
 def _ago(moment: int, now: int) -> str:
-    return f"took a segment {_span(max(0, now - moment) / 1000)} ago"
+    return f"took a segment {duration(max(0, now - moment) / 1000)} ago"
 
 
 def _backlog(look: Look) -> str:
@@ -148,15 +148,6 @@ def _bad(text: str) -> str:
 
 def _alert(count: int) -> str:
     return _bad(str(count)) if count else "0"
-
-
-def _span(seconds: float) -> str:
-    minutes, days = round(seconds) // 60, round(seconds) // 86_400
-    if minutes < 2:
-        return f"{seconds:.0f} s"
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if days < 3 else f"{days} days"
 
 
 def _when(wall: int) -> str:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sync.central import commands
 from sync.central.errors import FleetError
+from sync.words import fault, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,14 +40,10 @@ class CommandFolder(click.Group):
         try:
             return super().invoke(ctx)
         except FleetError as error:
-            raise click.ClickException(str(error)) from error
+            text = printable(str(error), sys.stderr.encoding)
+            raise click.ClickException(text) from error
         except OSError as error:
-            raise click.ClickException(_told(error)) from error
-
-
-def _told(error: OSError) -> str:
-    text = error.strerror or str(error)
-    return f"{error.filename}: {text}" if error.filename else text
+            raise click.ClickException(printable(fault(error), sys.stderr.encoding)) from error
 
 
 @click.group(cls=CommandFolder)

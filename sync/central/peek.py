@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sync.format import Identity, SegmentError, decode_columns, read_header
 from sync.format.frame import MAGIC
 from sync.format.scan import load_map
+from sync.words import printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,15 +93,15 @@ def _header(data: bytes) -> dict[str, str]:
         fields = load_map(data[_PREFIX.size : _PREFIX.size + length], "header")
     except SegmentError:
         return {}
-    return {_printable(key): _printable(value) for key, value in fields.items()}
+    return {_written(key): _written(value) for key, value in fields.items()}
 
 
-def _printable(value: Any) -> str:
-    """Write a value in one line of printable ASCII."""
+def _written(value: Any) -> str:
+    """Write a value in one line."""
     if isinstance(value, bytes):
         text = value.hex()
     elif isinstance(value, str):
-        text = json.dumps(value)[1:-1]
+        text = printable(value)
     else:
         text = json.dumps(value, default=str)
     return text if len(text) <= SHOWN_TEXT else f"{text[:SHOWN_TEXT]}..."

@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from sync.format import Enrolment, EnrolmentError
-from sync.uplink.outcomes import Answer, Later, printable
+from sync.uplink.outcomes import Answer, Later, quoted
 from sync.uplink.pacing import Pace, paced
 from sync.uplink.proxies import ProxyError, proxy_for
 
@@ -116,7 +116,7 @@ class Client:
             return Later(str(error))
         except (aiohttp.ClientError, OSError) as error:
             return Later(
-                printable(f"{type(error).__name__}: {error}")
+                quoted(f"{type(error).__name__}: {error}")
             )  # never its repr: it has headers
 
     async def close(self) -> None:

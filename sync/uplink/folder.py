@@ -25,7 +25,7 @@ from sync.format import (
     parse_identity,
     read_header,
 )
-from sync.uplink.outcomes import Conflict, Landed, Later, printable
+from sync.uplink.outcomes import Conflict, Landed, Later, quoted
 from sync.uplink.ports import Head
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class FolderTransport:
         except TimeoutError:
             return Later(f"{self._root} does not answer")
         except OSError as error:
-            return Later(printable(f"{type(error).__name__}: {error}"))
+            return Later(quoted(f"{type(error).__name__}: {error}"))
 
     def _put(self, waiting: Waiting) -> Outcome:
         self._check()

@@ -11,6 +11,8 @@ import re
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
+from sync.words import printable
+
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -81,7 +83,7 @@ def judge(answer: Answer) -> Outcome:
         return _landed(told, new=status == 201)
     reason = told.get("reason")
     if status in (400, 409, 413) and isinstance(reason, str) and _WORD.fullmatch(reason):
-        text = f"{status} {reason}: {printable(told.get('error'))}"
+        text = f"{status} {reason}: {quoted(told.get('error'))}"
         if status == 409:
             return Conflict(text)
         if reason not in _ON_THE_WAY:
@@ -92,7 +94,7 @@ def judge(answer: Answer) -> Outcome:
 
 def judge_other(answer: Answer) -> Denied | Later:
     """Say what an answer means that is about us, or about this moment, and about no segment."""
-    text = f"{answer.status}: {printable(said(answer.body).get('error'))}"
+    text = f"{answer.status}: {quoted(said(answer.body).get('error'))}"
     if answer.status in (401, 403):
         return Denied(text)
     return Later(text, parse_retry_after(answer.retry_after, answer.date))
@@ -114,11 +116,9 @@ def said(body: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def printable(text: Any) -> str:
+def quoted(text: Any) -> str:
     """Make a stranger's words fit for one line of a notice."""
-    if not isinstance(text, str):
-        return "no reason given"
-    return "".join(character if character.isprintable() else " " for character in text[:_MAX_TEXT])
+    return printable(text)[:_MAX_TEXT] if isinstance(text, str) else "no reason given"
 
 
 def parse_retry_after(value: str | None, date: str | None) -> float | None:

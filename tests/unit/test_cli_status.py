@@ -255,7 +255,7 @@ def test_what_waits_is_told_and_what_is_known_without_a_gateway(folder: Path) ->
     assert lines[0] == f"gw.example: not running, fieldpost {__version__}"
     for line in (
         "uptime    -",
-        "service   4322 s",
+        "service   1 h 12 min",
         f"epoch     {found['epoch']}",
         "held      4 messages, for their sender to ask for delivery",
         "dead      2 messages, 1 of them in doubt",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from click.testing import CliRunner, Result
 from edge import config
 from edge.__main__ import main
 from edge.admin import moment, pki, setup
+from edge.admin import uplink as admin
 from edge.admin.transactions import changing
 from edge.rules.backlog import Bound, hours_left
-from edge.store import database, epochs, segments
+from edge.store import database, epochs, segments, uplink
 from edge.store.commit import Store
 from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.upstream import StoreBacklog, begin_epoch
@@ -141,8 +143,54 @@ async def test_each_lane_says_how_far_it_is(folder: Path, store: Store) -> None:
     assert found["dropped"] == [{"lane": LOGS, "first": 5, "last": 7, "reason": "backlog-full"}]
     text = (await call("uplink", "status", "--dir", folder)).output
     assert "unreachable: no route\\x1b[2J" in text
-    assert "aside logs  1 segments" in text
+    assert "aside logs  1 segment, " in text
     assert "lost  logs  5-7: backlog-full" in text
+
+
+async def test_a_notice_has_its_age_and_whether_it_is_over(
+    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seal(folder, store, LOGS, 4)
+    await backlog_of(folder, store).tell(Notice("conflict", "409 conflict: other bytes"))
+    at = Clock()().wall
+    monkeypatch.setattr(moment, "now", lambda: Clock()()._replace(wall=at + 7_500_000))
+
+    async def notice() -> str:
+        text = (await call("uplink", "status", "--dir", folder)).output
+        (line,) = (line for line in text.splitlines() if line.startswith("last notice"))
+        return line
+
+    assert "(2 h 5 min ago) conflict: 409" in await notice()
+    assert not (await notice()).endswith("since")
+    later = Clock()()._replace(wall=at + 60_000)
+    await store.run(lambda tx: (setattr(tx, "now", later), uplink.took(tx))[1])
+    assert (await notice()).endswith("other bytes; segments were taken since")
+    monkeypatch.setattr(moment, "now", lambda: Clock()()._replace(wall=at - 1000))
+    assert "(ahead of this clock)" in await notice()
+
+
+async def test_what_no_segment_has_yet_is_told(folder: Path, store: Store) -> None:
+    await seal(folder, store, LOGS, 4)
+    assert (await told(folder))["unsealed"] == {"events": 0, "since": None, "service": None}
+    await store.run(lambda tx: append(tx, LOGS, 2, NewEvent("log")))
+    await store.run(lambda tx: append(tx, READINGS, 1, NewEvent("reading")))
+    now = Clock()()
+    assert (await told(folder))["unsealed"] == {
+        "events": 3,
+        "since": now.wall,
+        "service": now.service,
+    }
+    text = (await call("uplink", "status", "--dir", folder)).output
+    assert re.search(r"^unsealed +3 events, the first .* ago; sealed while", text, re.MULTILINE)
+
+
+async def test_how_long_there_is_room_is_written_for_people(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = admin.read(folder, lambda _data: 0)
+    monkeypatch.setattr(admin, "read", lambda *_args: found._replace(hours=1.0))
+    text = (await call("uplink", "status", "--dir", folder)).output
+    assert "bytes; full in 1 h if nothing is taken" in text
 
 
 async def test_epochs_are_told_with_what_waits_of_them(folder: Path, store: Store) -> None:
@@ -206,6 +254,12 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     write_enrolment(folder / "enrol.json", replace(shown, certificate=torn))
     assert (await told(folder))["to"] == {"trouble": "enrol.json: `certificate` cannot be read"}
+    (folder / "enrol.json").unlink()
+    gone = "enrol.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
+    assert (await told(folder))["to"] == {"trouble": gone}
+    (folder / "enrol.json").mkdir()
+    assert (await told(folder))["to"] == {"trouble": "enrol.json: Is a directory"}
+    (folder / "enrol.json").rmdir()
     (folder / "enrol.json").write_text("{}")
     assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]
     path.write_text(text.replace('folder = ""', 'folder = "/mnt/share"'))
@@ -232,8 +286,8 @@ async def test_what_waits_is_written_once_and_whole(
     assert result.exit_code == 0, result.output
     assert result.output == (
         f"2 segments written to {target}, 0 were there\n"
-        "2 events are in no segment yet, and not among them: they are sealed in time, or when the"
-        " gateway is stopped\n"
+        "2 events are in no segment yet, and not among them: a running gateway seals what it has in"
+        " time, and when it is stopped\n"
     )
     epoch = await backlog_of(folder, store).epoch()
     found = files(target)
@@ -245,7 +299,7 @@ async def test_what_waits_is_written_once_and_whole(
         assert result.output.startswith(f"0 segments written to {target}, 2 were there\n")
         assert files(target) == again
     result = await call("uplink", "export", target, "--all", "--dir", folder)
-    assert result.output.startswith(f"1 segments written to {target}, 2 were there\n")
+    assert result.output.startswith(f"1 segment written to {target}, 2 were there\n")
     states = await store.read(lambda tx: tx.rows("SELECT state FROM segments ORDER BY id"))
     assert states == [("acknowledged",), ("waiting",), ("waiting",)], "nothing has changed"
 
@@ -260,7 +314,7 @@ async def test_what_contradicts_is_left_and_told(
     there.write_bytes(b"others")
     result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
     assert result.exit_code == 1
-    assert "1 segments have other bytes there" in result.output
+    assert "1 segment has other bytes there" in result.output
     assert there.read_bytes() == b"others"
 
 

@@ -17,15 +17,16 @@ from edge.__main__ import main
 from edge.admin import devices, moment, pki, setup, status, uplink
 from edge.admin.checks import folder as in_folder
 from edge.admin.checks import machine, shipping, stored
-from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.admin.checks.shipping import Way
 from edge.admin.doctor import running
 from edge.admin.transactions import changing, reading
 from edge.admin.uplink import Uplink
 from edge.hardware import Disk
-from edge.store import database, queue_depths, queues, wear
+from edge.store import database, events, queue_depths, queues, wear
 from edge.store.certificates import DAY_MS, Expiring
-from edge.store.uplink import Aside, Range, Told
+from edge.store.events import NewEvent
+from edge.store.uplink import Aside, Range, Told, Unsealed
 from edge.store.wear import Day, Written
 from tests.helpers import queued, waiting
 
@@ -304,12 +305,12 @@ def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
         queues.bury(tx, 2, "expired")
     whole = found(folder)
     assert whole["dead"][0].verdict == NOTICE
-    assert "1 items of queues are dead" in whole["queues"][0].text
+    assert "1 item of a queue is dead" in whole["queues"][0].text
     with reading(folder) as tx:
         depths = queue_depths.found(tx)
     later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
     first, _dead = stored.queues(depths, later)
-    assert "120 minutes ago" in first.text
+    assert "the first came 2 h ago" in first.text
 
 
 def test_limits_that_are_near_or_reached(folder: Path) -> None:
@@ -376,7 +377,7 @@ def test_a_backlog_that_fills(folder: Path) -> None:
         return finding
 
     assert full(0.4).verdict == OK
-    assert full(0.6, 12.0).text.endswith("wait, full in 12 hours")
+    assert full(0.6, 12.0).text.endswith("wait, full in 12 h")
     assert (full(0.6).verdict, full(0.95).verdict) == (NOTICE, WRONG)
 
 
@@ -388,15 +389,47 @@ def test_what_was_set_aside_or_lost_is_told(folder: Path) -> None:
     )
     texts = [finding.text for finding in shipping.backlog(standing, "", NOW)]
     assert texts[1].startswith("2 segments were set aside")
-    assert texts[2].startswith("1 ranges of events are lost")
+    assert texts[2].startswith("1 range of events is lost")
 
 
 def test_an_enrolment_that_cannot_be_read_is_wrong(folder: Path) -> None:
     write(folder, '[uplink]\nenrolment = "e.json"')
     assert found(folder)["uplink"][0].verdict == WRONG
+    assert found(folder)["uplink"][0].text == (
+        "e.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
+    )
 
 
-def test_sizes_are_for_people() -> None:
-    assert [size(n) for n in (0, 1023, 1024, 5 * 2**20, 3 * 2**40)] == [
-        *("0 bytes", "1023 bytes", "1.0 KiB", "5.0 MiB", "3.0 TiB"),
-    ]
+def test_a_notice_is_no_reason_where_segments_were_taken_after_it(folder: Path) -> None:
+    old = Told("conflict", "409", NOW - 10 * HOUR)
+    standing = stands(folder, 100, taken=NOW - 4 * HOUR, told=old)
+    first, *_ = shipping.backlog(standing, "x", NOW)
+    assert first.text == "the centre has taken nothing for 4 h"
+    new = old._replace(time=NOW - 3 * HOUR)
+    first, *_ = shipping.backlog(standing._replace(told=new), "x", NOW)
+    assert first.text == "the centre has taken nothing for 4 h (conflict: 409)"
+
+
+def test_events_that_nobody_seals_are_told(folder: Path) -> None:
+    def look(standing: Uplink, state: status.Status) -> list[Finding]:
+        return list(shipping.unsealed(standing, 300.0, state, NOW))
+
+    off = status.read(folder)._replace(service=2000.0)
+    on = off._replace(state=status.RUNNING)
+    none = stands(folder, unsealed=Unsealed(0, None, None))
+    some = stands(folder, unsealed=Unsealed(7, NOW - 3 * HOUR, 1000.0))
+    assert look(none, off) == look(none, on) == []
+    (finding,) = look(some, off)
+    assert finding.verdict == NOTICE
+    assert finding.text == "7 events are in no segment, the first for 3 h, since no gateway runs"
+    (finding,) = look(some, on)
+    assert finding.verdict == WRONG
+    assert finding.text == "7 events are in no segment, the first for 16 min 40 s"
+    assert look(some, on._replace(service=1300.0)) == []
+
+
+def test_the_whole_tells_of_events_that_nobody_seals(folder: Path) -> None:
+    with changing(folder) as tx:
+        events.append(tx, events.SYSTEM, NewEvent("system", name="heartbeat"))
+    (first, _second) = found(folder)["backlog"]
+    assert (first.verdict, "since no gateway runs" in first.text) == (NOTICE, True)

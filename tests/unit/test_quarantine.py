@@ -68,7 +68,7 @@ def test_show_tells_all_and_no_terminal_is_spoken_to(fleet: FleetFolder) -> None
         assert shown.exit_code == 0
         assert "\x1b" not in shown.stdout
         assert "reason      checksum" in shown.stdout
-        assert r"software  \u001b[2J\n" in shown.stdout
+        assert r"software  \x1b[2J\n" in shown.stdout
     assert "\x1b" not in quarantine(fleet, "list").stdout
     document = json.loads(quarantine(fleet, "show", str(path), "--json").stdout)
     assert document["header"]["gateway"] == "gw.example"

@@ -411,7 +411,7 @@ async def test_what_is_wrong_stands_out(gateway: Gateway) -> None:
     silent = found._replace(taken=NOW - 4 * 86_400_000, told=Told("unreachable", "no", NOW))
     text = page.page(silent, process, NOW)
     assert '<span class="bad">devices cannot connect</span>' in text
-    assert "took a segment 4 days ago; last word unreachable" in text
+    assert "took a segment 4 d ago; last word unreachable" in text
 
 
 async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> None:

@@ -10,6 +10,7 @@ from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.errors import SetupError
 from edge.store import database
 from edge.store.certificates import DAY_MS
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +34,8 @@ def configuration(folder: Path) -> Iterator[Finding]:
         text = f"{fault.option}: {fault.text}" if fault.option else fault.text
         yield Finding("configuration", WRONG, text, "mend it in fieldpost.toml")
     if not found.faults:
-        count = len(found.changed)
-        yield Finding("configuration", OK, f"{count} options differ from the defaults")
+        count = plural(len(found.changed), "option differs", "options differ")
+        yield Finding("configuration", OK, f"{count} from the defaults")
 
 
 def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
@@ -81,11 +82,11 @@ def certificates(folder: Path, now: int, expiring: list[Expiring]) -> Iterator[F
         if days < 0:
             yield Finding("certificates", WRONG, f"{path} has ended", remedy)
         elif days < SOON:
-            yield Finding("certificates", NOTICE, f"{path} ends in {days} days", remedy)
+            yield Finding("certificates", NOTICE, f"{path} ends in {plural(days, 'day')}", remedy)
         else:
-            yield Finding("certificates", OK, f"{path.name} ends in {days} days")
+            yield Finding("certificates", OK, f"{path.name} ends in {plural(days, 'day')}")
     if expiring:
         names = ", ".join(each.name for each in expiring[:SHOWN])
-        more = "" if len(expiring) <= SHOWN else f" and {len(expiring) - SHOWN} others"
-        text = f"the certificates of {names}{more} end within {SOON} days"
+        more = "" if len(expiring) <= SHOWN else f" and {plural(len(expiring) - SHOWN, 'other')}"
+        text = f"certificates end within {SOON} days, of {names}{more}"
         yield Finding("certificates", NOTICE, text, "`fieldpost device certificate NAME`")

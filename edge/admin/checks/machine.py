@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from edge import hardware
-from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.rules import card
 from edge.rules.space import WAL_SHARE
+from edge.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

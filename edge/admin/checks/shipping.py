@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.admin.status import NOT_RUNNING
 from edge.store.certificates import DAY_MS
+from edge.words import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edge.admin.status import Status
     from edge.admin.uplink import Uplink
 
 SOON: Final = 30
@@ -21,6 +24,10 @@ QUIET: Final = 2 * 3600.0
 
 LONG: Final = 24 * 3600.0
 """Seconds of the same after which somebody has to know."""
+
+STUCK: Final = 3.0
+"""Times `uplink.segment_age` that an event waits for its segment at a gateway that runs, from which
+on that is told: it is sealed after one, and tried again if that fails."""
 
 HALF: Final = 0.5
 """The part of the backlog's bound at which it is told."""
@@ -50,8 +57,28 @@ def way(found: Way, now: int) -> Iterator[Finding]:
         if days < 0:
             yield Finding("uplink", WRONG, "its certificate at the centre has ended", remedy)
         elif days < SOON:
-            text = f"its certificate at the centre ends in {days} days"
+            text = f"its certificate at the centre ends in {plural(days, 'day')}"
             yield Finding("uplink", NOTICE, text, remedy)
+
+
+def unsealed(found: Uplink, segment_age: float, status: Status, now: int) -> Iterator[Finding]:
+    """Look at the events that are in no segment yet: a gateway seals them as long as it runs.
+
+    `segment_age` is in seconds, `now` in ms since 1970.
+    """
+    count, since, service = found.unsealed
+    events = plural(count, "event is", "events are")
+    if not count:
+        return
+    if status.state == NOT_RUNNING:
+        age = "" if since is None else f", the first for {duration(max(0, now - since) / 1000)}"
+        text = f"{events} in no segment{age}, since no gateway runs"
+        remedy = "`systemctl start fieldpost`: nothing of them is shipped or exported before"
+        yield Finding("backlog", NOTICE, text, remedy)
+    elif service is not None and status.service - service > STUCK * segment_age:
+        text = f"{events} in no segment, the first for {duration(status.service - service)}"
+        remedy = "`fieldpost events` has `lane-stuck`, which says why; look at the disk"
+        yield Finding("backlog", WRONG, text, remedy)
 
 
 def backlog(found: Uplink, to: str, now: int) -> Iterator[Finding]:
@@ -63,16 +90,18 @@ def backlog(found: Uplink, to: str, now: int) -> Iterator[Finding]:
     if waiting < HALF * found.bound:
         yield Finding("backlog", OK, text)
     else:
-        hours = "" if found.hours is None else f", full in {found.hours:.0f} hours"
+        hours = "" if found.hours is None else f", full in {duration(3600 * found.hours)}"
         remedy = "see to the link, or `fieldpost uplink export`: the oldest go when it is full"
         verdict = WRONG if waiting > 0.9 * found.bound else NOTICE
         yield Finding("backlog", verdict, text + hours, remedy)
     if found.aside:
         count = sum(aside.segments for aside in found.aside)
-        text = f"{count} segments were set aside, since the centre refused them for good"
+        segments = plural(count, "segment was", "segments were")
+        text = f"{segments} set aside, since the centre refused what it was offered for good"
         yield Finding("backlog", NOTICE, text, "`fieldpost uplink status` says why")
     if found.dropped:
-        text = f"{len(found.dropped)} ranges of events are lost, and the centre is yet to be told"
+        ranges = plural(len(found.dropped), "range of events is", "ranges of events are")
+        text = f"{ranges} lost, and the centre is yet to be told"
         yield Finding("backlog", NOTICE, text, "`fieldpost uplink status` names them")
 
 
@@ -82,7 +111,8 @@ def _silence(found: Uplink, now: int) -> Iterator[Finding]:
     silent = (now - since) / 1000
     if silent < QUIET:
         return
-    told = "" if found.told is None else f" ({found.told.name}: {found.told.text})"
-    text = f"the centre has taken nothing for {silent / 3600:.0f} hours{told}"
+    told = found.told  # if anything was taken after it, it is not the reason
+    why = "" if told is None or told.time < (found.taken or 0) else f" ({told.name}: {told.text})"
+    text = f"the centre has taken nothing for {duration(silent)}{why}"
     verdict = NOTICE if silent < LONG else WRONG
     yield Finding("uplink", verdict, text, "`fieldpost uplink status`, and the link")

@@ -7,8 +7,9 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding, size
+from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.store import database
+from edge.words import duration, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +105,8 @@ def dead(status: Status) -> Iterator[Finding]:
     """Tell how many messages could not be delivered."""
     waiting = status.waiting
     if waiting.dead:
-        text = f"{waiting.dead} messages are dead, {waiting.in_doubt} of them in doubt"
+        text = plural(waiting.dead, "message is", "messages are")
+        text += f" dead, {waiting.in_doubt} of them in doubt"
         yield Finding("dead", NOTICE, text, "`fieldpost dead list` has them")
     else:
         yield Finding("dead", OK, "no message is dead")
@@ -117,12 +119,15 @@ def queues(depths: Sequence[Depth], status: Status) -> Iterator[Finding]:
         age = 0.0 if row.oldest is None else status.service - row.oldest
         if row.depth and age > STUCK:
             well = False
-            text = f"{row.topic}: {row.depth} items, the first came {age / 60:.0f} minutes ago"
+            items = plural(row.depth, "item")
+            text = f"{row.topic}: {items}, the first came {duration(age)} ago"
             remedy = f"`fieldpost queue show {row.topic}` says why"
             yield Finding("queues", NOTICE, text, remedy)
     if status.waiting.queued_dead:
         well = False
-        text = f"{status.waiting.queued_dead} items of queues are dead"
+        dead = status.waiting.queued_dead
+        text = f"{plural(dead, 'item of a queue is', 'items of queues are')} dead"
         yield Finding("queues", NOTICE, text, "`fieldpost queue list` tells where")
     if well:
-        yield Finding("queues", OK, f"{status.waiting.queued} items wait, none for long")
+        items = plural(status.waiting.queued, "item waits", "items wait")
+        yield Finding("queues", OK, f"{items}, none for long")

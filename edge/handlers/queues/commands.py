@@ -20,6 +20,7 @@ from edge.store import queue_care, queue_members, queue_view
 from edge.wire import commands as wire
 from edge.wire import forms
 from edge.wire.forms import Field
+from edge.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -85,7 +86,7 @@ def show(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
     members = [text for (text,) in _fitting(_members(report))]
     fields.append(Field("attending", "text-multi", members))
     table = forms.table(_COLUMNS, _fitting(_rows(report)))
-    text = f"{queue.items} items: {queue.ready} ready, {queue.locked} locked"
+    text = f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked"
     return Outcome(
         f"{text}, {queue.delayed} delayed, {queue.dead} dead",
         forms.write("result", FORM, fields, table),

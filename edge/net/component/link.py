@@ -22,6 +22,7 @@ from edge.wire.errors import StreamError
 from edge.wire.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
 from edge.wire.parser import StreamParser
 from edge.wire.stanza import TAG, Stanza, StreamClose, StreamOpen
+from edge.words import printable
 
 if TYPE_CHECKING:
     from edge.config import Address
@@ -276,7 +277,7 @@ def _meaning(error: Stanza) -> str:
     """Say what a stream error means (RFC 6120, section 4.9)."""
     conditions = [child.name.partition("}")[2] for child in error.children if child.name != _TEXT]
     condition = conditions[0] if conditions else "undefined-condition"
-    text = "".join(c if c.isprintable() else " " for c in error.tree().findtext(_TEXT) or "")
+    text = printable(error.tree().findtext(_TEXT) or "")
     meaning = _REFUSED.get(condition, f"the server ended the stream: {condition}")
     return f"{meaning} ({text[:REASON]})" if text else meaning
 

@@ -19,7 +19,7 @@ import msgspec
 from sync.central.errors import FleetError
 from sync.central.logs import tell
 from sync.uplink.backoff import Backoff
-from sync.uplink.outcomes import parse_retry_after, printable
+from sync.uplink.outcomes import parse_retry_after, quoted
 from sync.uplink.proxies import ProxyError, is_this_machine, proxy_for
 
 if TYPE_CHECKING:
@@ -40,16 +40,20 @@ must not hold up all others."""
 _REFUSED: Final = (400, 413, 415, 422)
 
 
-def check_url(url: str) -> str:
+def check_url(url: str, token: str = "") -> str:
     """Give the URL if alerts may be sent there: over HTTPS, or within this machine.
 
-    Raises FleetError, which does not repeat it: it may hold a secret.
+    It may name a user if there is no `token`: both are told in the same header. Raises FleetError,
+    which does not repeat it: it may hold a secret.
     """
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host, parts = "", urlsplit("")
+    if host and token and parts.username is not None:
+        msg = "the webhook's URL names a user, and there is a token too: only one can be sent"
+        raise FleetError(msg)
     if parts.scheme == "https" and host:
         return url
     if parts.scheme == "http" and host and is_this_machine(host):
@@ -148,5 +152,5 @@ def _why(error: Exception) -> str:
     """Say what went wrong, but not the URL, which some errors repeat."""
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientResponseError):
-        return printable(f"{name}: {error.status} {error.message}")
-    return name if isinstance(error, aiohttp.InvalidURL) else printable(f"{name}: {error}")
+        return quoted(f"{name}: {error.status} {error.message}")
+    return name if isinstance(error, aiohttp.InvalidURL) else quoted(f"{name}: {error}")

@@ -10,6 +10,8 @@ import click
 
 from sync.central.folders import FleetFolder
 from sync.central.options import fleet_dir
+from sync.central.telling import tell
+from sync.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +48,7 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
             taken = importer.take(each)
             counts[taken.fate] += 1
             if taken.text:
-                click.echo(_json_line(taken) if as_json else _line(taken), err=not as_json)
+                tell(_json_line(taken) if as_json else _line(taken), err=not as_json)
     click.echo(_summary({fate.value: counts[fate] for fate in Fate}, as_json=as_json))
     if counts[Fate.BAD]:
         raise click.exceptions.Exit(1)
@@ -75,20 +77,14 @@ def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
 
 
 def _line(taken: Taken) -> str:
-    return f"{taken.fate.value}  {_shown(taken.path)}  {taken.reason}: {taken.text}"
-
-
-def _shown(path: Path) -> str:
-    """Write a path in one line of text: a stick's names may hold any bytes."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(path)
-    )
+    return f"{taken.fate.value}  {taken.path}  {taken.reason}: {taken.text}"
 
 
 def _json_line(taken: Taken) -> str:
     import msgspec
 
-    shown = {**taken._asdict(), "path": _shown(taken.path), "fate": taken.fate.value}
+    path = printable(str(taken.path))  # which may hold any bytes, and JSON holds text
+    shown = {**taken._asdict(), "path": path, "fate": taken.fate.value}
     return msgspec.json.encode(shown).decode()
 
 

@@ -10,6 +10,8 @@ import click
 from sync.central.errors import FleetError
 from sync.central.folders import FleetFolder
 from sync.central.options import fleet_dir
+from sync.central.telling import tell
+from sync.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,7 @@ def list_files(folder: Path, *, as_json: bool) -> None:
             click.echo(json.dumps(_document(held)))
         else:
             day = held.arrived.strftime("%Y-%m-%d %H:%M")
-            click.echo(f"{day}  {held.reason:<9}  {held.size:>9}  {ascii(held.path)[1:-1]}")
+            tell(f"{day}  {held.reason:<9}  {held.size:>9}  {held.path}")
 
 
 @command.command()
@@ -52,9 +54,9 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
     for name, value in (_document(held) | _looked(look)).items():
         if name == "header":
             for key, text in value.items():
-                click.echo(f"  {key:<10}{text}")
+                tell(f"  {key:<10}{text}")
         elif value is not None:
-            click.echo(f"{name:<12}{ascii(str(value))[1:-1]}")
+            tell(f"{name:<12}{value}")
 
 
 @command.command()
@@ -72,11 +74,11 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
     quarantine = _quarantine(folder)
     moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
     for path in moved:
-        click.echo(f"re-admitted {path}")
+        tell(f"re-admitted {path}")
     for text in refused:
-        click.echo(f"not re-admitted {text}", err=True)
+        tell(f"not re-admitted {text}", err=True)
     if refused:
-        msg = f"{len(refused)} files stay in the quarantine"
+        msg = f"{plural(len(refused), 'file')} could not be moved"
         raise FleetError(msg)
     if not moved:
         click.echo("nothing to re-admit")
@@ -91,10 +93,10 @@ def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
     quarantine = _quarantine(folder)
     chosen = _chosen(quarantine, files, None)
     if not yes:
-        click.confirm(f"Delete {len(chosen)} files for good?", abort=True)
+        click.confirm(f"Delete {plural(len(chosen), 'file')} for good?", abort=True)
     for held in chosen:
         quarantine.drop(held)
-        click.echo(f"dropped {ascii(held.path)[1:-1]}")
+        tell(f"dropped {held.path}")
 
 
 def _quarantine(folder: Path) -> Quarantine:

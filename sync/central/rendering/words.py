@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from sync.words import noun
+
 ABSENT = "–"  # noqa: RUF001
 _THIN_SPACE = "\u2009"
 
@@ -132,4 +134,4 @@ def day(value: object) -> str:
 
 def plural(number: int, one: str, many: str | None = None) -> str:
     """Write a count with its noun."""
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+    return f"{count(number)} {noun(number, one, many)}"
