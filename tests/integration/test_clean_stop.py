@@ -1,0 +1,54 @@
+"""A clean stop seals every event, whatever the centre does meanwhile."""
+
+from __future__ import annotations
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from edge.admin import pki
+from sync.format import Enrolment, new_token, write_enrolment
+from tests.helpers.gateway import DOMAIN, Gateway
+
+
+def enrolled(folder: Path, port: int) -> Gateway:
+    """A gateway that ships to a port of this machine."""
+    gateway = Gateway(folder, enrolment="enrol.json")
+    ca = pki.files(folder).ca.read_text("utf-8")
+    url = f"https://127.0.0.1:{port}"
+    write_enrolment(folder / "enrol.json", Enrolment(DOMAIN, url, new_token(), ca))
+    return gateway
+
+
+def stands(gateway: Gateway) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gateway.command("uplink", "status", "--json"))
+    return found
+
+
+def test_nothing_is_left_unsealed_where_the_centre_is_gone_or_never_answers(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        gone, mute = (stack.enter_context(socket.socket()) for _ in range(2))
+        for each in (gone, mute):
+            each.bind(("127.0.0.1", 0))
+        mute.listen()  # the kernel takes connections, and nobody ever answers
+        gateways = [
+            enrolled(tmp_path / name, each.getsockname()[1])
+            for name, each in (("gone", gone), ("mute", mute))
+        ]
+        running = [stack.enter_context(gateway.run()) for gateway in gateways]
+        for gateway in gateways:
+            assert stands(gateway)["unsealed"]["events"] > 0, "there is something to be sealed"
+        with ThreadPoolExecutor() as pool:
+            assert list(pool.map(lambda process: process.terminate(), running)) == [0, 0]
+    for gateway in gateways:
+        found = stands(gateway)
+        assert found["unsealed"] == {"events": 0, "since": None, "service": None}
+        assert all(lane["last"] == lane["sealed"] for lane in found["lanes"])
+        assert found["taken"] is None
+        *_, last = gateway.events("system")
+        assert (last["kind"], last["name"]) == ("system", "stop"), "the closing event comes last"
