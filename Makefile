@@ -91,9 +91,10 @@ check-shell: $(STAMP) ## shellcheck on every shell script
 	@echo "shellcheck: fine"
 
 .PHONY: check-unit
-check-unit: ## systemd-analyze verify on the unit
+check-unit: ## systemd-analyze verify on the units
 	@if command -v systemd-analyze > /dev/null; then \
-	  .ci/verify-unit deploy/raspberrypi/*.service && echo "systemd-analyze verify: fine"; \
+	  .ci/verify-unit deploy/raspberrypi/*.service && \
+	  .ci/verify-unit deploy/centre/systemd/*.{service,target,timer} && echo "systemd-analyze verify: fine"; \
 	else echo "systemd-analyze verify: skipped, this machine has no systemd-analyze"; fi
 
 .PHONY: test

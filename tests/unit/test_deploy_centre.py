@@ -1,0 +1,177 @@
+"""The centre's units: valid, hardened, and each command in them and in their guide is one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from sync.central.cli import cli
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "centre"
+UNITS = sorted(
+    path
+    for path in (FOLDER / "systemd").iterdir()
+    if path.suffix in {".service", ".timer", ".target"}
+)
+SERVICES = [path for path in UNITS if path.suffix == ".service"]
+TIMERS = [path for path in UNITS if path.suffix == ".timer"]
+COMMON = FOLDER / "systemd" / "fieldpost-fleet-.service.d" / "10-common.conf"
+COMMAND = FOLDER / "fieldpost-fleet"
+GUIDE = (FOLDER / "README.md").read_text("utf-8")
+DOCUMENTS = [FOLDER / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+VERIFY = ROOT / ".ci" / "verify-unit"
+PROGRAM = "/opt/fieldpost-fleet/current/bin/fieldpost-fleet"
+EXPOSURE = 1.5
+"""The highest exposure that `systemd-analyze security` may give one (0 is none, 10 all)."""
+
+SECONDS = 60
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="no systemd-analyze (make interop-packages)"
+)
+
+
+def settings(path: Path) -> dict[str, list[str]]:
+    """Each setting with all its values, in order."""
+    found: dict[str, list[str]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        name, equals, value = line.partition("=")
+        if equals and not line.startswith("#"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def parse(words: list[str]) -> None:
+    """Have the real command line read these words; raises what it says of them."""
+    command: click.Command = cli
+    context = click.Context(cli, info_name="fieldpost-fleet")
+    while isinstance(command, click.Group):
+        assert words, "a command is missing"
+        found = command.get_command(context, words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    command.make_context(command.name, list(words))
+
+
+def verify(*units: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [VERIFY, *units], capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+
+
+@needs_systemd
+def test_systemd_takes_the_units_without_a_word() -> None:
+    done = verify(*UNITS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_systemd
+@pytest.mark.parametrize(
+    ("name", "line", "mistake"),
+    [
+        ("fieldpost-fleet-.service.d/10-common.conf", "ProtectHome=yes", "ProtectHom=yes"),
+        ("fieldpost-fleet-report.timer", "05:15:00 UTC", "05:75:00 UTC"),
+        ("fieldpost-fleet-serve.service", "Type=exec", "Type=executed"),
+    ],
+)
+def test_a_mistake_is_found(tmp_path: Path, name: str, line: str, mistake: str) -> None:
+    copy = tmp_path / "systemd"
+    shutil.copytree(FOLDER / "systemd", copy)
+    text = (copy / name).read_text("utf-8")
+    assert line in text
+    (copy / name).write_text(text.replace(line, mistake), "utf-8")
+    done = verify(*(copy / unit.name for unit in UNITS))
+    assert done.returncode == 1
+    assert Path(name).name in done.stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
+def test_its_exposure_is_low(unit: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd-analyze (older than 250) rates no files")
+    verdict = re.search(rf"Overall exposure level for {unit.name}: ([\d.]+)", done.stdout)
+    assert verdict, done.stdout + done.stderr
+    assert float(verdict[1]) <= EXPOSURE
+
+
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda path: path.stem)
+def test_what_a_unit_starts_is_a_command(unit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = dict(
+        pair.split("=", 1) for line in settings(COMMON)["Environment"] for pair in line.split()
+    )
+    monkeypatch.setenv("FIELDPOST_FLEET_DIR", environment["FIELDPOST_FLEET_DIR"])
+    [line] = settings(unit)["ExecStart"]
+    program, *words = shlex.split(line)
+    assert program == PROGRAM
+    assert words[0] == unit.stem.removeprefix("fieldpost-fleet-")
+    parse(words)
+
+
+def test_a_command_that_is_none_would_be_found() -> None:
+    with pytest.raises(click.UsageError):
+        parse(["serve", "--dir", "x", "--lissten", "0.0.0.0:1"])
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of the console blocks, and of lines set as code, that are the centre's; without
+    those that tell which options there are."""
+    lines = re.findall(r"^(?:\$ |    )((?:sudo )?fieldpost-fleet [a-z].*)$", text, re.MULTILINE)
+    cut = (re.split(r" (?:>|\||&&) ", line)[0] for line in lines if "[" not in line)
+    return [shlex.split(line.removeprefix("sudo "))[1:] for line in cut]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_each_command_of_the_centre_in_a_document_is_one(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIELDPOST_FLEET_DIR", "/srv/fleet")
+    monkeypatch.chdir(tmp_path)
+    for words in commands(path.read_text("utf-8")):
+        parse([word.replace("/media/stick", str(tmp_path)) for word in words])
+
+
+def test_the_guide_has_commands_of_the_centre() -> None:
+    assert {words[0] for words in commands(GUIDE)} == {"gateway", "quarantine", "retain"}
+
+
+def test_each_unit_is_installed_and_belongs_to_the_target() -> None:
+    assert settings(COMMON)["PartOf"] == ["fieldpost-fleet.target"]
+    enabled = {word for line in re.findall(r"enable --now (.+)", GUIDE) for word in line.split()}
+    for unit in UNITS:
+        found = settings(unit)
+        if unit.suffix == ".service" and "WantedBy" not in found:
+            assert unit.with_suffix(".timer") in TIMERS
+            continue
+        if unit.suffix == ".timer":
+            assert found["PartOf"] == ["fieldpost-fleet.target"]
+            assert "Persistent" in found
+        assert {unit.name, unit.stem} & enabled, unit.name
+
+
+def test_the_units_the_command_and_the_guide_name_the_same_places() -> None:
+    common, wrapper = settings(COMMON), COMMAND.read_text("utf-8")
+    assert common["ReadWritePaths"] == common["RequiresMountsFor"] == ["/srv/fleet"]
+    for text in (wrapper, GUIDE):
+        assert "/srv/fleet" in text
+        assert PROGRAM.removesuffix("/bin/fieldpost-fleet") in text
+    assert f"runuser -u {common['User'][0]} --" in wrapper
+    assert (
+        f"useradd --system --home-dir /srv/fleet --shell /usr/sbin/nologin {common['User'][0]}"
+        in GUIDE
+    )
+    assert COMMAND.stat().st_mode & 0o111
