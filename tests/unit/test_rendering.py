@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from markupsafe import escape
 
 from sync.central.rendering import page as pages
 from sync.central.rendering.by_gateway import by_gateway, page_name
@@ -204,10 +205,28 @@ def test_text_from_outside_is_text_on_every_page() -> None:
         assert "<script" not in checked(page)
 
 
-def _spoiled(key: str, value: Any) -> Any:
+def _spoiled(key: str, value: Any, evil: str = EVIL) -> Any:
     """Spoil a text, but for the words that are the reports' own."""
     own = key in {"state", "lane", "what", "kind", "qos"}
-    return f"{value}{EVIL}" if isinstance(value, str) and not own else value
+    return f"{value}{evil}" if isinstance(value, str) and not own else value
+
+
+@pytest.mark.parametrize("evil", ["{", "{0.real}", "水位", "_\x00\x1b[2J\x85\u2028\u202e\u2066"])
+def test_no_name_from_outside_stops_the_report_or_steers_who_reads_it(evil: str) -> None:
+    named = {name: getattr(FLEET, name)[:1] for name in ("queues", "queue_depths", "sensors")}
+    named["notices"] = [FLEET.notices[0] | {"kind": "message", "name": "odd"}]
+    rows: dict[str, Any] = {
+        name: [
+            {key: value if key == "gateway" else _spoiled(key, value, evil) for key, value in row}
+            for row in (one.items() for one in each)
+        ]
+        for name, each in named.items()
+    }
+    found = Findings(as_of=NOON, **rows)
+    texts = [fleet_page(found), *(page for _, page in gateway_pages(found))]
+    for text in texts:
+        assert escape(evil).translate(pages._STEERING) in checked(text)
+        assert all(each.isprintable() or each in "\n\u2009\xa0" for each in text)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import warnings
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import ceil, floor
@@ -212,7 +213,9 @@ def svg(figure: Figure, name: str, title: str, told: str) -> str:
     `title` and `told` are its alternative in words. It has no date, no prologue and no metadata.
     """
     target = io.StringIO()
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": f"fieldpost-{name}"}):
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": f"fieldpost-{name}"}), warnings.catch_warnings():
+        # Letters are drawn in the page's font: which ones there are in ours is no matter.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(target, format="svg", transparent=True, metadata={"Date": None})
     text = target.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)

@@ -40,6 +40,17 @@ FOLDED: Final = 200
 """Problems of a group that can be unfolded: nobody reads more; report.json has all."""
 
 
+_STEERING: Final = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (
+        *(*range(9), 11, 12, *range(14, 32), *range(127, 160)),
+        *(0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),
+    )
+}
+"""Characters that have no place on a page, each as it is written there: controls, and what turns
+round the text that follows. A name from outside may have them."""
+
+
 class Item(NamedTuple):
     """A problem in its group: the page of its gateway, or "", and the rest of its place."""
 
@@ -161,13 +172,14 @@ def _item(problem: Problem, pages: Mapping[str, str]) -> Item:
 
 def _render(template: str, found: Findings, said: tuple[str, str], **more: Any) -> str:
     kind, sentence = said
-    return _ENVIRONMENT.get_template(template).render(
+    page = _ENVIRONMENT.get_template(template).render(
         as_of=words.moment(found.as_of),
         since=words.day(found.since) if found.since else "",
         kind=kind,
         sentence=sentence,
         **more,
     )
+    return page.translate(_STEERING)
 
 
 def _write(path: Path, text: str) -> None:

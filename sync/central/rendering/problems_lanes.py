@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sync.central.rendering.problem import Kind, Problem, Weight
-from sync.central.rendering.words import count, duration, moment, plural
+from sync.central.rendering.words import count, duration, moment, plain, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,9 +128,12 @@ def of_notices(rows: Rows) -> Iterator[Problem]:
     for row in rows:
         if row["kind"] != "message" or row["name"] in _NOT_LOST:
             continue
-        what, remedy = _MESSAGES.get(row["name"], (f"Messages, {row['name']}: {{}}.", _ELSE))
-        told = what.format(count(row["times"]))
-        gateway = row["gateway"]
+        times, gateway = count(row["times"]), row["gateway"]
+        known = _MESSAGES.get(row["name"])
+        if known is None:  # a name from outside, in which braces may stand
+            told, remedy = f"Messages, {plain(row['name'])}: {times}.", _ELSE
+        else:
+            told, remedy = known[0].format(times), known[1]
         yield Problem("notice", "message_lost", gateway, gateway, told, remedy)
 
 
