@@ -190,6 +190,14 @@ def test_alerts_go_over_https_or_within_this_machine(url: str) -> None:
     assert check_url(url) == url
 
 
+def test_a_user_in_the_url_and_a_token_do_not_go_together() -> None:
+    url = "https://user:secret@hooks.example/x"
+    assert check_url(url) == url
+    with pytest.raises(FleetError) as caught:
+        check_url(url, "token")
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -96,7 +96,8 @@ def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
             msg = "--webhook-token goes with --webhook"
             raise click.UsageError(msg)
         return None
-    return Webhook(check_url(url), _token(token_file))
+    token = _token(token_file)
+    return Webhook(check_url(url, token), token)
 
 
 def _token(file: Path | None) -> str:
