@@ -147,7 +147,14 @@ class App:
 
         embedded = settings.component is None
         domain = settings.gateway.domain
-        router = Router(domain, limits, settings.xmpp, settings.pubsub, accounts=embedded)
+        router = Router(
+            domain,
+            limits,
+            settings.xmpp,
+            settings.pubsub,
+            accounts=embedded,
+            topics=settings.uplink.topics,
+        )
         if settings.log.notify:
             store.at_end = notices.teller(router.house, settings.log)
         facts = self._facts(clock)

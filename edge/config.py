@@ -19,6 +19,7 @@ from msgspec import Struct
 from edge.errors import ConfigError
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
+from edge.rules.topic import BadFilter, parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,6 +173,22 @@ def _check_uplink(config: Config) -> None:
         parse_address(config.web.listen)
 
 
+def _check_filters(config: Config) -> None:
+    """Filters are read here once, so that none is found to be wrong by what is published."""
+    filters = {
+        "pubsub.auto_create": config.pubsub.auto_create,
+        "uplink.topics": config.uplink.topics,
+    }
+    if config.uplink.topics and config.component is not None:
+        raise ConfigError("uplink.topics: a component has no nodes")
+    for name, texts in filters.items():
+        for text in texts:
+            try:
+                parse_filter(text)
+            except BadFilter as error:
+                raise ConfigError(f"{name}: {text!r}: {error}") from None
+
+
 def _check_notify(config: Config) -> None:
     """Who is told of events has an account here; where this is a component, at some server."""
     domain = config.gateway.domain
@@ -230,6 +247,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
     _check_fronts,
     _check_notify,
     _check_uplink,
+    _check_filters,
     _check_room,
 )
 

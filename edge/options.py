@@ -142,6 +142,14 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             " `enrolment` stays empty then."
         ),
     ] = ""
+    topics: Annotated[
+        list[str],
+        option(
+            "Nodes whose items go to the centre too, where they hold sensor data, a log event or a"
+            ' JSON container: filters, as "plant/+/temp" or "meters/#". Empty: none.',
+            max_length=100,
+        ),
+    ] = field(default_factory=list)
     bandwidth: Annotated[
         int,
         option(

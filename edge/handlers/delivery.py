@@ -1,23 +1,28 @@
 """Delivering a message to the gateway: its contents become events.
 
 One road for all levels: a plain message, an acknowledged and an assured one all come here, after
-their level has been seen to. Source: XEP QoS, "Generic implementation".
+their level has been seen to; and what is published to nodes whose items are logged (`reported`).
+Source: XEP QoS, "Generic implementation".
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from edge.handlers.destinations import ALLOWED, NOT_ALLOWED, Contents, Place
 from edge.handlers.feature import Feature, Unreadable
 from edge.rules import access
+from edge.rules.json_readings import MOST_READINGS
 from edge.rules.quota import Over
 from edge.store import events
 from edge.wire.errors import FragmentError
 from edge.wire.stanza import parse_fragment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from xml.etree.ElementTree import Element
+
     from edge.handlers.destinations import Message, Standing
     from edge.handlers.feature import House
     from edge.rules.access import Sender
@@ -25,22 +30,41 @@ if TYPE_CHECKING:
     from edge.store.events import NewEvent
     from edge.wire.jid import Jid
 
+    Logged: TypeAlias = Sequence[tuple[str, NewEvent]]
+
 
 REASON: Final = 200
 """Characters told of what cannot be read: the message itself is kept."""
 
+MOST_EVENTS: Final = MOST_READINGS
+"""Events of one message, or of one item, whatever holds them: a few bytes of JSON make one."""
+
+NOTHING: Final = "it holds no log event, no sensor data and no JSON container"
+
 
 def read(house: House, message: bytes) -> Contents:
     """Decode a `<message/>`; content that is not for the event log is passed over."""
+    try:
+        payloads = parse_fragment(message)
+    except FragmentError as error:
+        return Contents([], str(error)[:REASON])
+    found = decode(house, payloads)
+    return found if found.events or found.unreadable else Contents([], NOTHING)
+
+
+def decode(house: House, payloads: Iterable[Element]) -> Contents:
+    """Decode what of these is for the event log, perhaps nothing; the rest is passed over."""
     found: list[tuple[str, NewEvent]] = []
     try:
-        for payload in parse_fragment(message):
+        for payload in payloads:
             decoder = house.contents.get(payload.tag)
             if decoder is not None:
                 found += decoder(payload)
-    except (FragmentError, Unreadable) as error:
+            if len(found) > MOST_EVENTS:
+                raise Unreadable(f"it holds more than {MOST_EVENTS} events")
+    except Unreadable as error:
         return Contents([], str(error)[:REASON])
-    return Contents(found, "" if found else "it holds neither a log event nor sensor data")
+    return Contents(found)
 
 
 SPARE: Final = 15
@@ -53,12 +77,12 @@ def may_have_room(house: House, tx: Transaction) -> bool:
     return events.fullest(tx) < house.limits.unsealed_events
 
 
-def has_room(house: House, tx: Transaction, contents: Contents) -> bool:
+def has_room(house: House, tx: Transaction, found: Logged) -> bool:
     """Tell whether the lanes of these events have room for them.
 
     What cannot be read becomes an event too, in the lane of the gateway's own.
     """
-    lanes = Counter(lane for lane, _event in contents.events) or Counter([events.SYSTEM])
+    lanes = Counter(lane for lane, _event in found) or Counter([events.SYSTEM])
     limit = house.limits.unsealed_events
     return all(
         events.unsealed(tx, lane) + count + min(SPARE * (count - 1), limit // 2) <= limit
@@ -67,16 +91,29 @@ def has_room(house: House, tx: Transaction, contents: Contents) -> bool:
 
 
 def deliver(
-    tx: Transaction, contents: Contents, sender: str, qos: int, since: float | None = None
+    tx: Transaction,
+    found: Logged,
+    sender: str,
+    qos: int | None,
+    since: float | None = None,
+    topic: str | None = None,
 ) -> None:
-    """Write the events of a message into the log.
+    """Write the events of a message, or of an item, into the log.
 
-    `sender` is the full JID it came from, `qos` its level, and `since` the service second from
-    which it was in custody.
+    Args:
+        tx: the transaction.
+        found: the events, with their lanes.
+        sender: the full JID they came from.
+        qos: the message's level; `None` for what did not come by message, which has no latency.
+        since: the service second from which the message was in custody, if it was.
+        topic: the node that the item was published to.
     """
-    latency = 0 if since is None else max(0, round((tx.now.service - since) * 1000))
-    for lane, event in contents.events:
-        events.append(tx, lane, event._replace(source=sender, qos=qos, latency_ms=latency))
+    latency = None if qos is None else 0
+    if since is not None:
+        latency = max(0, round((tx.now.service - since) * 1000))
+    for lane, event in found:
+        told = event._replace(source=sender, topic=topic, qos=qos, latency_ms=latency)
+        events.append(tx, lane, told)
 
 
 class EventLog:
@@ -89,13 +126,13 @@ class EventLog:
 
     def room_to_hold(self, house: House, tx: Transaction, _message: Message) -> Over | None:
         """Take nothing more where the log is full: what is not read yet has no size there."""
-        return None if may_have_room(house, tx) else _full(house)
+        return None if may_have_room(house, tx) else full(house)
 
     def recipient(self, _to: Jid) -> str | None:
         """It is of no account."""
         return None
 
-    def read(self, house: House, body: bytes) -> Contents:
+    def read(self, house: House, body: bytes, _to: Jid) -> Contents:
         """Decode the events of a message."""
         return read(house, body)
 
@@ -103,14 +140,15 @@ class EventLog:
         self, house: House, tx: Transaction, _message: Message, contents: Contents
     ) -> Over | None:
         """Look whether the lanes have room for these events."""
-        return None if has_room(house, tx, contents) else _full(house)
+        return None if has_room(house, tx, contents.events) else full(house)
 
     def deliver(self, _house: House, tx: Transaction, message: Message, contents: Contents) -> None:
         """Write the events into the log."""
-        deliver(tx, contents, message.sender.full, message.qos, message.since)
+        deliver(tx, contents.events, message.sender.full, message.qos, message.since)
 
 
-def _full(house: House) -> Over:
+def full(house: House) -> Over:
+    """Return the limit of what waits in a lane to be sealed."""
     return Over("unsealed_events", house.limits.unsealed_events)
 
 

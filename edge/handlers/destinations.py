@@ -58,7 +58,8 @@ class Published(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a destination reads in a message: events, or an item; or why it cannot be read."""
+    """What a destination reads in a message: events, or an item, perhaps with events; or why it
+    cannot be read."""
 
     events: list[tuple[str, NewEvent]]
     unreadable: str = ""
@@ -107,8 +108,8 @@ class Destination(Protocol):
     def recipient(self, to: Jid) -> str | None:
         """Return the account that an address is of, by name, if it is of one."""
 
-    def read(self, house: House, body: bytes) -> Contents:
-        """Read a message."""
+    def read(self, house: House, body: bytes, to: Jid) -> Contents:
+        """Read a message that is for this address."""
 
     def room_now(
         self, house: House, tx: Transaction, message: Message, contents: Contents
@@ -137,7 +138,7 @@ class Nowhere:
         """It is of no account."""
         return None
 
-    def read(self, _house: House, _body: bytes) -> Contents:
+    def read(self, _house: House, _body: bytes, _to: Jid) -> Contents:
         """Nothing is read."""
         return Contents([])
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edge.limits import Limits
     from edge.options import Xmpp
     from edge.rules.qos_sender import Input, State
+    from edge.rules.topic import Filter
     from edge.store.events import NewEvent
     from edge.store.outbox import Row
     from edge.wire.errors import StanzaError
@@ -31,7 +32,7 @@ class House(NamedTuple):
     `verbs` are the requests of publish-subscribe, and `of_pubsub` what that service advertises;
     `commands` are its ad-hoc commands, by their nodes. `handed` is told of messages that were
     handed on for items of queues; `known` is done when it is known what a session takes that may
-    not take messages for its account.
+    not take messages for its account. `topics` match the nodes whose items go to the centre.
     """
 
     domain: str
@@ -50,6 +51,7 @@ class House(NamedTuple):
     commands: Mapping[str, Command] = {}
     handed: tuple[Handed, ...] = ()
     known: tuple[Turn, ...] = ()
+    topics: tuple[Filter, ...] = ()
 
     @property
     def trusted_domains(self) -> Sequence[str]:

@@ -60,7 +60,7 @@ def _to_service(house: House, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         taken = Message(sender, to, stanza.raw, stanza.size, qos=0)
-        contents = goal.read(house, taken.body)
+        contents = goal.read(house, taken.body, to)
         standing = goal.standing(house, tx, sender, to)
         if not standing.allowed:
             refusal = Refusal("untrusted", StanzaError("not-allowed"))

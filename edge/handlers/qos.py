@@ -104,7 +104,7 @@ def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple
         error = StanzaError("not-allowed")
     size = custody.charge(held.msg_id, held.body)
     message = Message(sender, to, held.body, size, 2, held.msg_id, held.since)
-    contents = goal.read(house, held.body)
+    contents = goal.read(house, held.body, to)
     over = None if error else goal.room_now(house, tx, message, contents)
     situation = qos_receiver.release(
         destination=error is None,
@@ -134,7 +134,7 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         message = Message(sender, to, body, custody.charge("", body), 1)
-        contents, over = goal.read(house, body), None
+        contents, over = goal.read(house, body, to), None
         standing = goal.standing(house, tx, sender, to)
         if standing.allowed and standing.error is None:
             over = goal.room_now(house, tx, message, contents)

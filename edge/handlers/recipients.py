@@ -49,7 +49,7 @@ class Box:
         """It is of the account."""
         return to.local
 
-    def read(self, house: House, body: bytes) -> Contents:
+    def read(self, house: House, body: bytes, _to: Jid) -> Contents:
         """Leave the message to the device; but nobody else may tell a delay of the gateway's."""
         forged = _forges_delay(house, body)
         return Contents([], "only the gateway tells a delay of its own" if forged else "")

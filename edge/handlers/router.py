@@ -15,13 +15,13 @@ from edge.handlers import asking, destinations
 from edge.handlers.destinations import Place
 from edge.handlers.feature import Feature, House
 from edge.options import Pubsub, Xmpp
-from edge.rules import quota
+from edge.rules import quota, topic
 from edge.store import sessions
 from edge.wire import serialize
 from edge.wire.errors import StanzaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from edge.handlers.destinations import Destination
     from edge.handlers.feature import Decoder, Handler, Slow, Work
@@ -69,6 +69,7 @@ class Router:
         pubsub: Pubsub | None = None,
         *,
         accounts: bool = True,
+        topics: Sequence[str] = (),
     ) -> None:
         self.features = [f for f in features() if accounts or not f.accounts]
         self._here: dict[tuple[str, str, str], Handler] = {}
@@ -116,6 +117,7 @@ class Router:
             commands,
             handed,
             known,
+            tuple(map(topic.parse_filter, topics)),
         )
         self.stanzas = 0
         self.stream_features = b"".join(f.stream(self.house) for f in there if f.stream)

@@ -75,9 +75,10 @@ RSM = "http://jabber.org/protocol/rsm"
 COMMANDS = "http://jabber.org/protocol/commands"
 SHIM = "http://jabber.org/protocol/shim"
 
-# Event logging (XEP-0337) and sensor data (XEP-0323)
+# Event logging (XEP-0337), sensor data (XEP-0323) and JSON containers (XEP-0335)
 EVENTLOG = "urn:xmpp:eventlog"
 SENSOR_DATA = "urn:xmpp:iot:sensordata"
+JSON = "urn:xmpp:json:0"
 
 
 def clark(namespace: str, local: str) -> str:

@@ -68,7 +68,13 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     limits = settings.limits
     bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
-    router = Router(settings.gateway.domain, limits, settings.xmpp, settings.pubsub)
+    router = Router(
+        settings.gateway.domain,
+        limits,
+        settings.xmpp,
+        settings.pubsub,
+        topics=settings.uplink.topics,
+    )
     tally = Tally()
     front = Listener(gateway.folder, settings, store, router, tally)
     places = await front.start()

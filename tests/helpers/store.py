@@ -25,7 +25,7 @@ from edge.wire.parser import StreamParser
 from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
     from xml.etree.ElementTree import Element
 
@@ -157,11 +157,12 @@ class Gateway:
         pubsub: Pubsub | None = None,
         *,
         accounts: bool = True,
+        topics: Sequence[str] = (),
     ) -> None:
         self.path = path
         self.limits = limits or Limits()
         self.clock = clock or Clock()
-        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts)
+        self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, topics=topics)
         self.lifecycle = Lifecycle(self.router)
         self.sent: list[Send] = []
         self.due: float | None = None

@@ -254,6 +254,26 @@ def test_the_example_of_being_told_is_a_configuration() -> None:
     assert (log.notify, log.notify_level) == (["olga@gw.example"], Log().notify_level)
 
 
+@pytest.mark.parametrize("option", ["pubsub]\nauto_create", "uplink]\ntopics"])
+def test_a_filter_that_is_none_is_refused(option: str) -> None:
+    name = option.replace("]\n", ".")
+    good = parse(f"{DOMAIN}[{option} = ['plant/+/temp', 'meters/#', 'one']\n")
+    assert len([*good.pubsub.auto_create, *good.uplink.topics]) == 3
+    with pytest.raises(ConfigError, match=rf"{name}: 'a/#/b': # is the last level of a filter"):
+        parse(f"{DOMAIN}[{option} = ['plant/+', 'a/#/b']\n")
+    with pytest.raises(ConfigError, match=rf"{name}: '': a filter is not empty"):
+        parse(f"{DOMAIN}[{option} = ['']\n")
+
+
+def test_nodes_whose_items_go_to_the_centre_are_bounded_and_of_a_gateway_that_has_nodes() -> None:
+    topics = [f"n{number}" for number in range(101)]
+    assert parse(f"{DOMAIN}[uplink]\ntopics = {topics[1:]}\n").uplink.topics == topics[1:]
+    with pytest.raises(ConfigError, match=r"uplink\.topics"):
+        parse(f"{DOMAIN}[uplink]\ntopics = {topics}\n")
+    with pytest.raises(ConfigError, match=r"uplink\.topics: a component has no nodes"):
+        parse(f"{DOMAIN}{COMPONENT}[uplink]\ntopics = ['plant/#']\n")
+
+
 def test_a_part_is_not_larger_than_its_whole() -> None:
     with pytest.raises(
         ConfigError, match=r"offline_messages must not be above limits\.offline_tot"

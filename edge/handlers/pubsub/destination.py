@@ -22,9 +22,10 @@ from edge.handlers.destinations import (
 )
 from edge.handlers.feature import Feature
 from edge.handlers.handing_on import as_stanza
-from edge.handlers.pubsub import publishing
+from edge.handlers.pubsub import publishing, reported
 from edge.handlers.pubsub.publish import draw_id
 from edge.handlers.pubsub.publishing import NewItem
+from edge.handlers.pubsub.reported import Report
 from edge.rules import access, publication
 from edge.rules.publication import ID_BYTES, Shape
 from edge.rules.quota import Usage
@@ -51,8 +52,16 @@ UNFIT: Final = "unfit"
 """The rule under which a plain message is refused that its node does not take."""
 
 
-def read(body: bytes) -> Contents:
-    """Read the item in a message."""
+def read(house: House, body: bytes, node: str) -> Contents:
+    """Read the item in a message to a node, and what of it goes to the centre."""
+    found = _item(body)
+    if found.item is None:
+        return found
+    report = reported.read(house, node, found.item.payload)
+    return report if report.unreadable else found._replace(events=report.events)
+
+
+def _item(body: bytes) -> Contents:
     try:
         message = opened(body)
         if message.name in _EMBEDDED:
@@ -93,17 +102,18 @@ class Node:
 
     def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
         """Look for room as if it were published now; what is held beside has bounds of its own."""
-        item = NewItem("", message.body)
-        node = publishing.target(house, tx, message.sender, message.to.resource)
-        return publishing.room(house, tx, message.sender, node, item).over
+        item, name = NewItem("", message.body), message.to.resource
+        node = publishing.target(house, tx, message.sender, name)
+        over = reported.room_to_hold(house, tx, name)
+        return over or publishing.room(house, tx, message.sender, node, item).over
 
     def recipient(self, _to: Jid) -> str | None:
         """It is of no account."""
         return None
 
-    def read(self, _house: House, body: bytes) -> Contents:
-        """Read the item in a message."""
-        return read(body)
+    def read(self, house: House, body: bytes, to: Jid) -> Contents:
+        """Read the item in a message, and what of it goes to the centre."""
+        return read(house, body, to.resource)
 
     def room_now(
         self, house: House, tx: Transaction, message: Message, contents: Contents
@@ -114,7 +124,7 @@ class Node:
             return None
         sender = message.sender
         node = publishing.target(house, tx, sender, message.to.resource)
-        over = publishing.room(house, tx, sender, node, NewItem(item.id, item.payload)).over
+        over = publishing.room(house, tx, sender, node, _new(message, contents, item)).over
         if over is None and message.qos == 0:
             over = space.refuses(tx, message.size, house.limits)
         return over
@@ -128,9 +138,14 @@ class Node:
         shape = Shape(1, 1 if item.payload else 0, item.namespace)
         fault = publication.fault(shape, node.config)
         if fault is None:
-            publishing.put(house, tx, sender, node, NewItem(item.id, item.payload))
+            publishing.put(house, tx, sender, node, _new(message, contents, item))
         else:
             _refuse(house, tx, message, fault.value[1])
+
+
+def _new(message: Message, contents: Contents, item: Published) -> NewItem:
+    report = Report(contents.events, message.qos, message.since)
+    return NewItem(item.id, item.payload, report)
 
 
 def _refuse(house: House, tx: Transaction, message: Message, why: str) -> None:

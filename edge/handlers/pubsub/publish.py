@@ -8,9 +8,11 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from edge.handlers import refusals
 from edge.handlers.feature import Feature
-from edge.handlers.pubsub import publishing
+from edge.handlers.pubsub import publishing, reported
 from edge.handlers.pubsub.publishing import NewItem
+from edge.handlers.pubsub.reported import Report
 from edge.handlers.pubsub.requests import answering
 from edge.rules import publication
 from edge.rules.publication import ID_BYTES, BadOption, Fault, Options, Shape
@@ -34,6 +36,9 @@ PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
 CHANCE_BYTES: Final = 8
 """Bytes of chance in an ItemID that nobody gave: two are never the same in a node."""
 
+UNREADABLE: Final = "unreadable"
+"""The rule that refuses an item which is to go to the centre and cannot be read."""
+
 _ITEM: Final = clark(PUBSUB, "item")
 _OPTIONS: Final = clark(PUBSUB, "publish-options")
 
@@ -52,13 +57,18 @@ class Asked(NamedTuple):
 def publish(house: House, stanza: Stanza) -> Work:
     """Publish an item, and tell its ItemID; raises `StanzaError`."""
     asked = _read(stanza.children[0])
+    contents = reported.read(house, asked.node, asked.item.body)
+    published = asked.item._replace(report=Report(contents.events))
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         node = publishing.target(house, tx, sender, asked.node, asked.wanted)
         fault = publication.fault(asked.shape, node.config)
         if fault is not None:
             raise refusal(fault)
-        publishing.publish(house, tx, sender, node, asked.item, asked.options)
+        if contents.unreadable:
+            refusals.log(house, tx, sender, UNREADABLE)
+            raise pubsub.refusal("bad-request", text=contents.unreadable)
+        publishing.publish(house, tx, sender, node, published, asked.options)
         item = serialize.tag("item", {"id": asked.item.id}) if asked.shape.items else b""
         return pubsub.payload(serialize.tag("publish", {"node": asked.node}, item))
 

@@ -1,8 +1,9 @@
 """Publishing: one road for what comes by iq and by message (XEP-0060, section 7.1).
 
 An ordinary node keeps the item, tells its subscribers, and each share that matches gets it; a queue
-node's item stands in line for one worker, and nobody else hears of it. What is refused has changed
-nothing. How notifications travel and how items are dealt out is not known here.
+node's item stands in line for one worker, and nobody else hears of it. What of an item goes to the
+centre (`reported`) is logged with it. What is refused has changed nothing. How notifications travel
+and how items are dealt out is not known here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.handlers import refusals
-from edge.handlers.pubsub import matching, nodes, notifying, rights
+from edge.handlers.pubsub import matching, nodes, notifying, reported, rights
+from edge.handlers.pubsub.reported import Report
 from edge.handlers.queues import line
 from edge.rules import node as rules
 from edge.rules.node import Config, Unacceptable
@@ -44,10 +46,12 @@ _ANYTHING: Final[Mapping[str, Sequence[str]]] = {}
 
 
 class NewItem(NamedTuple):
-    """What is published: its ItemID, and its payload, which stands alone; empty if it has none."""
+    """What is published: its ItemID, its payload, which stands alone, and is empty if it has none;
+    and what of it goes to the centre."""
 
     id: str
     body: bytes = b""
+    report: Report = reported.NOTHING
 
 
 def target(
@@ -128,11 +132,13 @@ class Room(NamedTuple):
 
 
 def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Room:
-    """Tell which limit an item would exceed: of the node, or of a share.
+    """Tell which limit an item would exceed: of the event log, of the node, or of a share.
 
     A share that is full holds back who publishes: so nothing is lost that it was promised.
     """
     lines = _lines(house, tx, node)
+    if item.report.events and (over := reported.room(house, tx, item.report)):
+        return Room(over, lines)
     if node.config.queueing:
         return Room(_room_in_line(house, tx, sender, item, lines), lines)
     over = _room_to_keep(house, tx, sender, node, item) if node.config.persist_items else None
@@ -241,6 +247,8 @@ def put(
     if node.id == NOT_MADE:
         node, lines = nodes.create(house, tx, node.name, sender.bare, node.config), None
     config, body = node.config, item.body
+    if item.report.events:
+        reported.write(tx, sender, node.name, item.report)
     if not config.queueing:
         if config.persist_items:
             _keep(house, tx, sender, node, item)

@@ -1,0 +1,99 @@
+"""XEP-0335: readings in a `<json/>` become events, in a message to the gateway at each level."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+
+from edge.handlers import delivery, json_container
+from edge.handlers.feature import Unreadable
+from edge.store.events import NewEvent
+from tests.helpers.people import PUMP, provision
+from tests.helpers.publishing import embedded
+from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, new_database
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def container(text: str) -> str:
+    return f"<json xmlns='urn:xmpp:json:0'>{text}</json>"
+
+
+def decode(text: str) -> list[NewEvent]:
+    found = json_container.decode(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
+    assert {lane for lane, _ in found} == {"readings"}
+    return [event for _, event in found]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One with devices."""
+    gateway = Gateway(new_database(tmp_path))
+    provision(gateway)
+    yield gateway
+    gateway.close()
+
+
+def send(gateway: Gateway, level: int, content: str) -> None:
+    """Send a message to the gateway at a level."""
+    if level == 0:
+        gateway.send(PUMP, f"<message to='{DOMAIN}' id='m'>{content}</message>")
+    elif level == 1:
+        gateway.send(PUMP, acknowledged(embedded(content), DOMAIN))
+    else:
+        gateway.send(PUMP, assured("m1", embedded(content), DOMAIN))
+        gateway.send(PUMP, deliver("m1", DOMAIN))
+
+
+def test_a_reading_is_an_event() -> None:
+    assert decode('[{"n": "t", "u": "Cel", "v": 21.5, "t": -3}]') == [
+        NewEvent("reading", name="t", value=21.5, unit="Cel", tags={"offset_s": "-3"})
+    ]
+    assert decode(' {"a": "x &lt; y"} ') == [NewEvent("reading", name="a", text="x < y", tags={})]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "a JSON container is not taken: it is no JSON"),
+        ("{}", "a JSON container is not taken: it holds no reading"),
+        ('{"a": <b/>}', "a JSON container has elements, and no text alone"),
+    ],
+)
+def test_what_holds_no_readings_is_unreadable(text: str, reason: str) -> None:
+    with pytest.raises(Unreadable, match=reason):
+        decode(text)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_message_with_a_container_is_events_at_each_level(gateway: Gateway, level: int) -> None:
+    send(gateway, level, container('{"watts": 5, "mode": "eco"}'))
+    rows = gateway.events("readings")
+    assert [(row.kind, row.name, row.value, row.text) for row in rows] == [
+        ("reading", "watts", 5.0, None),
+        ("reading", "mode", None, "eco"),
+    ]
+    assert {(row.source, row.topic, row.qos, row.latency_ms) for row in rows} == {
+        (PUMP, None, level, 0)
+    }
+
+
+def test_what_cannot_be_read_is_kept_as_dead_with_the_reason(gateway: Gateway) -> None:
+    send(gateway, 2, container('{"watts": NaN}'))
+    assert gateway.events("readings") == []
+    (event,) = gateway.events("system", "dead")
+    assert event.text == "a JSON container is not taken: NaN is no number of JSON"
+
+
+def test_the_events_of_a_message_are_bounded(gateway: Gateway) -> None:
+    half = container("{" + ",".join(f'"n{n}": 1' for n in range(501)) + "}")
+    send(gateway, 1, half + half)
+    assert gateway.events("readings") == []
+    (event,) = gateway.events("system", "dead")
+    assert event.text == "it holds more than 1000 events"
+    send(gateway, 1, half)
+    assert len(gateway.events("readings")) == 501 <= delivery.MOST_EVENTS

@@ -1,0 +1,245 @@
+"""JSON of devices: what of it becomes readings, and what is refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from edge.rules import json_readings, strict_json
+from edge.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
+from edge.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
+
+SENSOR = "urn:dev:ow:10e2073a01080063"
+
+
+def read(text: str) -> list[Reading]:
+    return json_readings.read(text)
+
+
+def why(text: str) -> str:
+    with pytest.raises(BadJson) as refused:
+        json_readings.read(text)
+    return str(refused.value)
+
+
+# Objects.
+
+
+def test_the_members_of_an_object_are_readings() -> None:
+    text = '{"watts": 1450, "factor": 0.97, "running": true, "fault": false, "mode": "eco"}'
+    assert read(text) == [
+        Reading("watts", 1450.0),
+        Reading("factor", 0.97),
+        Reading("running", 1.0),
+        Reading("fault", 0.0),
+        Reading("mode", text="eco"),
+    ]
+
+
+def test_names_of_objects_within_are_joined() -> None:
+    found = read('{"a": {"b": {"c": 1}, "d": 2}, "e": {}, "f": 3}')
+    assert [(one.name, one.value) for one in found] == [("a.b.c", 1.0), ("a.d", 2.0), ("f", 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ('"2024-02-29T12:00:00Z"', "2024-02-29T12:00:00Z"),
+        ("1709208000", "1709208000"),
+        ("1709208000.25", "1709208000.25"),
+        ("1709208000.0", "1709208000"),
+        ("1e300", "1e+300"),
+        ("-0.0", "0"),
+    ],
+)
+def test_a_time_that_is_told_is_kept_as_it_is_told_with_each_reading(told: str, kept: str) -> None:
+    found = read(f'{{"a": 1, "timestamp": {told}, "b": "x"}}')
+    tags = {"timestamp": kept}
+    assert found == [Reading("a", 1.0, tags=tags), Reading("b", text="x", tags=tags)]
+
+
+def test_a_time_within_is_a_reading_and_one_that_is_none_is_too() -> None:
+    assert read('{"a": {"timestamp": 5}, "timestamp": {"b": true}}') == [
+        Reading("a.timestamp", 5.0),
+        Reading("timestamp.b", 1.0),
+    ]
+    assert read('{"timestamp": true}') == [Reading("timestamp", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{}", "it holds no reading"),
+        ('{"a": {}}', "it holds no reading"),
+        ('{"timestamp": 5}', "it holds no reading"),
+        ("[]", "it holds no reading"),
+        ("5", "it is neither an object nor a SenML pack"),
+        ("null", "it is neither an object nor a SenML pack"),
+        ('"a"', "it is neither an object nor a SenML pack"),
+        ('{"a": null}', "'a' is null, and no number, boolean, string or object"),
+        ('{"a": [1]}', "'a' is an array, and no number, boolean, string or object"),
+        ('{"": 1}', "a reading has no name"),
+        ('{"a": {"": 1}}', "a reading has no name"),
+        ('{"a.b": 1, "a": {"b": 2}}', "two readings are named 'a.b'"),
+    ],
+)
+def test_what_is_no_reading_is_refused(text: str, reason: str) -> None:
+    assert why(text) == reason
+
+
+def test_names_and_numbers_of_readings_are_bounded() -> None:
+    longest = "n" * NAME_BYTES
+    assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
+    assert why(f'{{"{longest}n": 1}}') == "the name of a reading has more than 256 bytes"
+    assert why(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
+    most = {f"n{number}": number for number in range(MOST_READINGS)}
+    assert len(read(json.dumps(most))) == MOST_READINGS == 1000
+    assert why(json.dumps(most | {"one": 1})) == "it holds more than 1000 readings"
+
+
+def test_a_long_name_over_many_is_not_even_joined() -> None:
+    many = ",".join(f'"{number}": 1' for number in range(5000))
+    assert why(f'{{"{"n" * 30_000}": {{{many}}}}}').startswith("the name of a reading")
+
+
+# SenML (RFC 8428).
+
+
+def test_a_record_is_a_reading() -> None:
+    text = f'[{{"n": "{SENSOR}", "u": "Cel", "v": 23.1}}]'
+    assert read(text) == [Reading(SENSOR, 23.1, "Cel")]
+
+
+def test_what_records_say_for_those_behind_them() -> None:
+    text = f"""[
+        {{"bn": "{SENSOR}:", "bt": 1.276020076001e+09, "bu": "A", "n": "voltage", "u": "V",
+          "v": 120.1}},
+        {{"n": "current", "t": -5, "v": 1.2}},
+        {{"bn": "x", "bt": 0, "bv": 20, "v": 1.5}},
+        {{"n": "/y", "t": -2.5, "v": -0.5, "u": "W"}}
+    ]"""
+    assert read(text) == [
+        Reading(f"{SENSOR}:voltage", 120.1, "V", tags={"timestamp": "2010-06-08T18:01:16.001000Z"}),
+        Reading(f"{SENSOR}:current", 1.2, "A", tags={"timestamp": "2010-06-08T18:01:11.001000Z"}),
+        Reading("x", 21.5, "A"),
+        Reading("x/y", 19.5, "W", tags={"offset_s": "-2.5"}),
+    ]
+
+
+def test_a_record_of_base_fields_alone_is_no_reading() -> None:
+    assert read('[{"bn": "a", "bver": 10, "unknown": 5}, {"v": 1}]') == [Reading("a", 1.0)]
+    assert why('[{"bn": "a", "bv": 5}]') == "it holds no reading"
+
+
+def test_the_kinds_of_values() -> None:
+    text = """[{"n": "a", "vs": "on"}, {"n": "b", "vb": true, "u": "/"}, {"n": "c", "vb": false},
+        {"n": "d", "vs": ""}, {"n": "e", "v": 0}]"""
+    assert read(text) == [
+        Reading("a", text="on"),
+        Reading("b", 1.0, "/"),
+        Reading("c", 0.0),
+        Reading("d", text=""),
+        Reading("e", 0.0),
+    ]
+
+
+def test_a_sum_and_what_comes_next_are_told_beside_the_value() -> None:
+    text = '[{"bs": 100, "n": "a", "v": 5, "s": 20.5, "ut": 60}, {"n": "b", "s": 1, "u": "W"}]'
+    assert read(text) == [
+        Reading("a", 5.0, tags={"sum": "120.5", "update_s": "60"}),
+        Reading("b", None, "W", tags={"sum": "101"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("5", "a pack of SenML has records alone, which are objects"),
+        ("[]", "a pack of SenML has records alone, which are objects"),
+        ('{"n": "a", "v": 1, "x_": 2}', "a record has 'x_', which must be understood, and is not"),
+        ('{"n": "a", "vd": "AA"}', "a record has binary data (vd), which is no reading"),
+        ('{"n": 5, "v": 1}', "'n' of a record is no string"),
+        ('{"n": "a", "vs": null}', "'vs' of a record is no string"),
+        ('{"n": "a", "v": "1"}', "'v' of a record is no number"),
+        ('{"n": "a", "v": true}', "'v' of a record is no number"),
+        ('{"n": "a", "v": 1, "t": null}', "'t' of a record is no number"),
+        ('{"n": "a", "vb": 1}', "'vb' of a record is no boolean"),
+        ('{"bver": 11, "n": "a", "v": 1}', "a record is of version 11 of SenML, and 10 is known"),
+        ('{"v": 1}', "a reading has no name"),
+        ('{"n": "/a", "v": 1}', "'/a' is no name of SenML"),
+        ('{"n": "a b", "v": 1}', "'a b' is no name of SenML"),
+        ('{"n": "a\\n", "v": 1}', "'a\\n' is no name of SenML"),
+        ('{"n": "a"}', "'a' has not one value (v, vs or vb)"),
+        ('{"n": "a", "v": 1, "vb": true}', "'a' has not one value (v, vs or vb)"),
+        ('{"n": "a", "vs": "1", "vb": true, "s": 1}', "'a' has not one value (v, vs or vb)"),
+        ('{"bn": "a", "t": 5}', "'a' has not one value (v, vs or vb)"),
+        ('{"n": "a", "bv": 1e308, "v": 1e308}', "'v' of a record is too large with its base"),
+        ('{"n": "a", "bt": 1e308, "t": 1e308, "v": 1}', "'t' of a record is too large with"),
+        ('{"n": "a", "t": 1e300, "v": 1}', "1e+300 s is beyond the year 9999"),
+        ('{"n": "a", "t": 253402300800, "v": 1}', "253402300800 s is beyond the year 9999"),
+    ],
+)  # fmt: skip
+def test_a_record_that_is_not_taken_refuses_the_pack(record: str, reason: str) -> None:
+    assert why(f'[{{"n": "fine", "v": 1}}, {record}]').startswith(reason)
+
+
+# JSON itself.
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is no JSON: Expecting value"),
+        ("{", "it is no JSON: Expecting property name"),
+        ('{"a": 1} x', "it is no JSON: Extra data"),
+        ('{"a": 01}', "it is no JSON: Expecting"),
+        ("{'a': 1}", "it is no JSON: Expecting property name"),
+        ('{"a": "\t\n"}', "it is no JSON: Invalid control character"),
+        ("\\[\\[\\[", "it is no JSON: Expecting value"),
+        ("]" * 20 + "[" * 20, "it is no JSON: Expecting value"),
+        ('{"a": NaN}', "NaN is no number of JSON"),
+        ('{"a": -Infinity}', "-Infinity is no number of JSON"),
+        ('{"a": 1e999}', "a number is too large for a 64-bit float"),
+        ('{"a": -1e999}', "a number is too large for a 64-bit float"),
+        ('{"a": 9007199254740992}', "a whole number is beyond 9007199254740991"),
+        ('{"a": -9007199254740992}', "a whole number is beyond 9007199254740991"),
+        ('{"a": 1' + "0" * 5000 + "}", "a whole number is beyond 9007199254740991"),
+        ('{"a": 1, "a": 1}', "it has 'a' twice"),
+        ('{"a": {"b": 1, "\\u0062": 2}}', "it has 'b' twice"),
+        ('{"a": "\\ud800"}', "'a' has a character that XML cannot have"),
+        ('{"\\udfff": 1}', "'\\udfff' has a character that XML cannot have"),
+        ('{"a": "\\u0000"}', "'a' has a character that XML cannot have"),
+        ('{"a": "\\uffff"}', "'a' has a character that XML cannot have"),
+    ],
+)
+def test_json_that_is_none_or_ambiguous_is_refused(text: str, reason: str) -> None:
+    assert why(text).startswith(reason)
+
+
+def test_what_is_taken_to_the_bound() -> None:
+    text = f'{{"a": {MOST_WHOLE}, "b": {-MOST_WHOLE}, "c": 1e300, "d": "\\ud83d\\ude00\\t"}}'
+    assert [(one.value, one.text) for one in read(text)] == [
+        (float(MOST_WHOLE), None),
+        (float(-MOST_WHOLE), None),
+        (1e300, None),
+        (None, "\U0001f600\t"),
+    ]
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+def test_how_deep_it_goes_is_bounded() -> None:
+    assert len(read(nested(MOST_DEPTH))) == 1
+    assert why(nested(MOST_DEPTH + 1)) == "it is nested more than 8 deep"
+    assert why("[" * 60_000) == "it is nested more than 8 deep"
+    assert why('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
+
+
+def test_brackets_in_texts_are_no_depth() -> None:
+    assert strict_json.read('{"a": "[[[[[[[[[[", "b": "\\"[[[[[[[[[[\\\\"}') == {
+        "a": "[[[[[[[[[[",
+        "b": '"[[[[[[[[[[\\',
+    }
