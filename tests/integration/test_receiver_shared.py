@@ -12,18 +12,21 @@ import pytest
 
 from sync.central.folders import FleetFolder
 from sync.format import identity_path
-from tests.helpers.fleet import HOST, Client, client, identity, make_fleet, segment
+from tests.helpers.fleet import HOST, Centre, Client, client, identity, make_fleet, segment
 from tests.helpers.processes import start
+from tests.helpers.raw_put import open_body
 from tests.helpers.resuming import cut, go_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from tests.helpers.processes import Process
+
 
 @contextlib.asynccontextmanager
-async def two_receivers(root: Path) -> AsyncIterator[list[Client]]:
-    """Two real receivers of one folder, and a client of each."""
+async def two_receivers(root: Path) -> AsyncIterator[tuple[list[Process], list[Client]]]:
+    """Two real receivers of one folder, and a client of each. They are killed at the end."""
     tokens = make_fleet(root)
     words = ("fieldpost-fleet", "serve", "--dir", root, "--listen", f"{HOST}:0")
     async with contextlib.AsyncExitStack() as stack:
@@ -33,7 +36,7 @@ async def two_receivers(root: Path) -> AsyncIterator[list[Client]]:
             process.wait_ready()
             connecting = client(process.host_port("https"), tokens, root / "pki" / "ca.pem")
             clients.append(await stack.enter_async_context(connecting))
-        yield clients
+        yield started, clients
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -44,15 +47,38 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.long
+def on_their_way(root: Path) -> list[str]:
+    return [name for name in files(FleetFolder(root).incoming) if name.startswith("serve/")]
+
+
+async def test_a_receiver_that_stops_leaves_no_body_on_its_way_and_one_that_is_killed_may(
+    tmp_path: Path,
+) -> None:
+    """The same body comes to both: the one that has its beginning keeps that, the other nothing."""
+    async with two_receivers(tmp_path / "fleet") as (receivers, clients):
+        folder = FleetFolder(tmp_path / "fleet")
+        writers = [await open_body(Centre(folder, each)) for each in (*clients, clients[0])]
+        assert len(on_their_way(folder.root)) == 2
+        receivers[1].kill9()
+        assert len(on_their_way(folder.root)) == 2
+        for writer in writers:
+            writer.transport.abort()
+        assert receivers[0].terminate() == 0
+        assert len(on_their_way(folder.root)) == 1
+
+
 @pytest.mark.parametrize("number", [11])
 async def test_two_receivers_agree_on_what_landed(
     tmp_path: Path, scale: Callable[[int, int], int], number: int
 ) -> None:
-    """Each segment is sent to both at once, with a contradicting one; some are cut before."""
+    """Each segment is sent to both at once, with a contradicting one; some are cut before.
+
+    A body that was cut may still be on its way in when all is answered: the receivers are stopped,
+    which sees to it, before what they left is looked at.
+    """
     chance = random.Random(number)
     truth: dict[str, bytes] = {}
-    async with two_receivers(tmp_path / "fleet") as clients:
+    async with two_receivers(tmp_path / "fleet") as (receivers, clients):
         for first in range(1, scale(12, 200)):
             name = identity(first, first)
             texts = [chance.randbytes(chance.choice((10, 30_000))).hex() for _ in range(2)]
@@ -65,6 +91,7 @@ async def test_two_receivers_agree_on_what_landed(
             assert statuses[201] <= 1
             won = theirs if answers[2].status == 201 else ours
             truth[f"{identity_path(name)}.seg"] = won
+        assert [receiver.terminate() for receiver in receivers] == [0, 0]
     folder = FleetFolder(tmp_path / "fleet")
     assert files(folder.landing) == truth
-    assert not [name for name in files(folder.incoming) if name.startswith("serve/")]
+    assert on_their_way(folder.root) == []
