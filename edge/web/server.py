@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from edge.web.http import Answer
 
 CALLERS: Final = 16
-"""Connections at once; a further one is closed. A browser and Prometheus have one or two."""
+"""Connections at once. For a further one the oldest goes that has not asked yet, so that nobody
+keeps others out by silence; else it is closed. A browser and Prometheus have one or two."""
 
 CALL_TIME: Final = 10.0
 """Seconds for a call, from its connection to the last byte of its answer: the database may take
@@ -32,7 +33,7 @@ class Server:
 
     def __init__(self, answer: Callable[[str], Awaitable[Answer]]) -> None:
         self.answer = answer
-        self.callers: set[_Caller] = set()
+        self.callers: dict[_Caller, None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, wanted: Address) -> list[Address]:
@@ -54,6 +55,17 @@ class Server:
         for caller in list(self.callers):
             caller.abort()
 
+    def admit(self, caller: _Caller) -> bool:
+        """Tell whether there is room for one more, which is made if somebody is silent."""
+        if len(self.callers) >= CALLERS:
+            silent = next((each for each in self.callers if not each.asked), None)
+            if silent is None:
+                return False
+            del self.callers[silent]
+            silent.abort()
+        self.callers[caller] = None
+        return True
+
 
 class _Caller(asyncio.Protocol):
     """One connection: one request, one answer."""
@@ -68,10 +80,9 @@ class _Caller(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self._transport = transport
-        if len(self._owner.callers) >= CALLERS:
+        if not self._owner.admit(self):
             transport.abort()
             return
-        self._owner.callers.add(self)
         self._timer = asyncio.get_running_loop().call_later(CALL_TIME, transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -102,11 +113,16 @@ class _Caller(asyncio.Protocol):
         transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.callers.discard(self)
+        self._owner.callers.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+
+    @property
+    def asked(self) -> bool:
+        """Whether its request has come."""
+        return self._task is not None
 
     def abort(self) -> None:
         """End the call now."""

@@ -198,10 +198,37 @@ async def test_callers_are_bounded_in_number_and_time(
         with suppress(ConnectionResetError):
             assert await patient[0].read() == b""
     monkeypatch.setattr(server, "CALL_TIME", 60.0)
+    hold = asyncio.Event()
+
+    async def wait(_path: str) -> Answer:
+        await hold.wait()
+        return http.plain(200)
+
+    gateway.server.answer = wait
     many = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
-    await until(lambda: len(gateway.server.callers) == CALLERS)
+    for _reader, writer in many:
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await until(lambda: sum(caller.asked for caller in gateway.server.callers) == CALLERS)
     assert await call(place, b"GET / HTTP/1.1\r\n\r\n") == b""
+    hold.set()
+    async with asyncio.timeout(WAIT_S):
+        for reader, _writer in many:
+            assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
     for _reader, writer in (*many, patient):
+        writer.close()
+
+
+async def test_nobody_keeps_others_out_by_silence(gateway: Gateway, place: Address) -> None:
+    silent = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
+    await until(lambda: len(gateway.server.callers) == CALLERS)
+    for _ in range(3):
+        answer = await call(place, b"GET /health HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 ")
+    async with asyncio.timeout(WAIT_S):
+        with suppress(ConnectionResetError):
+            assert await silent[0][0].read() == b""
+    await until(lambda: len(gateway.server.callers) == CALLERS - 1)
+    for _reader, writer in silent:
         writer.close()
 
 
