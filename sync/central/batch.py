@@ -8,30 +8,31 @@ from __future__ import annotations
 import hashlib
 import secrets
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sync.central import tables
-from sync.central.decoding import explode, inspect
+from sync.central.decoding import INSPECTED, take
+from sync.central.errors import FleetError
 from sync.central.filing import waiting
 from sync.central.ledger import CLAIM, Claim, Fate, Verdict, judge, neighbours
 from sync.central.manifest import Counts, Manifest
+from sync.central.parts import Part
 from sync.central.places import DATA, LANDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from sync.central.manifest import Commits
     from sync.central.places import Places
 
 EMPTY_SHA256: Final = hashlib.sha256().hexdigest()
-
-_INSPECTED: Final = StructType([field for field in tables.SEGMENTS if field.name != "fate"])
 
 
 class Batches:
@@ -57,18 +58,18 @@ class Batches:
     def take(self, files: DataFrame, query: str, number: int) -> Manifest:
         """Put the batch `number` of `query` into the tables. Raises FleetError when it is there."""
         self._step("began")
-        inspected = files.mapInArrow(inspect, _INSPECTED).unionByName(self._empty()).persist()
+        taken = files.mapInArrow(take, tables.TAKEN).persist()
         try:
-            found = self._judged(inspected)
+            found = self._judged(taken)
             self._step("judged")
             token = secrets.token_hex(8)
             attempt = tables.Attempt(self._places.tables, f"{DATA}/{query}/{number}/{token}")
-            by_day = self._write_events(attempt, files, found)
+            by_day = self._put_events(attempt, files, taken, found)
             self._step("events")
-            segments = attempt.write_segments(self._segments(inspected, found))
-            self._step("segments")
         finally:
-            inspected.unpersist()
+            taken.unpersist()
+        segments = attempt.put_segments([each.row for each in found])
+        self._step("segments")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         manifest = Manifest(query, number, token, now, segments, by_day, _counts(found))
         self._commits.commit(manifest)
@@ -81,44 +82,36 @@ class Batches:
         self._places.tables.keep_lease()
         self._on_step(step)
 
-    def _empty(self) -> DataFrame:
+    def _empty(self) -> list[dict[str, Any]]:
         """Give rows for files that hold nothing, which the stream leaves out.
 
         The first batch of a run gets them all: the landing is listed once, however many follow.
         """
         found = {} if self._empty_told else self._waiting_empty()
         self._empty_told = True
-        rows = [
-            (self._places.segments.uri(path), int(at * 1e6), EMPTY_SHA256)
+        nothing = dict.fromkeys(INSPECTED.names)
+        return [
+            nothing
+            | {
+                "path": self._places.segments.uri(path),
+                "arrived": datetime.fromtimestamp(at, UTC),
+                "size": 0,
+                "sha256": EMPTY_SHA256,
+                "reason": "short",
+                "detail": "the file is empty",
+            }
             for path, at in sorted(found.items())
         ]
-        names = "path string, arrived long, sha256 string"
-        facts = {
-            "arrived": F.timestamp_micros("arrived"),
-            "size": F.lit(0),
-            "reason": F.lit("short"),
-            "detail": F.lit("the file is empty"),
-        }
-        empty = self._spark.createDataFrame(rows, names).withColumns(facts)
-        return empty.select(
-            *(
-                (F.col(field.name) if field.name in empty.columns else F.lit(None))
-                .cast(field.dataType)
-                .alias(field.name)
-                for field in _INSPECTED
-            )
-        )
 
     def _waiting_empty(self) -> Mapping[str, float]:
         found = waiting(self._places.segments)
         return {path: file.modified for path, file in found.items() if not file.size}
 
-    def _judged(self, inspected: DataFrame) -> list[_Found]:
+    def _judged(self, taken: DataFrame) -> list[_Found]:
         """Give each file its fate, those that landed first before those that landed later."""
-        arrived = F.unix_micros("arrived").alias("arrived")
-        rows = inspected.select("path", arrived, "reason", "detail", *CLAIM).collect()
+        told = taken.where(F.col("path").isNotNull()).select(*INSPECTED.names).toArrow()
+        rows = sorted([*told.to_pylist(), *self._empty()], key=itemgetter("arrived", "path"))
         paths = {row["path"]: self._places.segments.relative(row["path"]) for row in rows}
-        rows.sort(key=lambda row: (row["arrived"], row["path"]))
         claims = {
             row["path"]: Claim(*(row[name] for name in CLAIM))
             for row in rows
@@ -145,36 +138,42 @@ class Batches:
             self._manifests = list(self._commits.manifests())
         return self._manifests
 
-    def _write_events(
-        self, attempt: tables.Attempt, files: DataFrame, found: Sequence[_Found]
+    def _put_events(
+        self,
+        attempt: tables.Attempt,
+        files: DataFrame,
+        taken: DataFrame,
+        found: Sequence[_Found],
     ) -> dict[str, tuple[str, ...]]:
+        """Put the events of what is accepted into the tables; gives the files of each day.
+
+        The parts hold the events of all that could be read. Where the ledger refused one of these
+        the accepted ones are read once more.
+        """
         accepted = [(each.uri,) for each in found if each.fate == tables.ACCEPTED]
         if not accepted:
             return {}
-        chosen = F.broadcast(self._spark.createDataFrame(accepted, "path string"))
-        taken = files.join(chosen, on="path", how="left_semi")
-        return attempt.write_events(taken.mapInArrow(explode, tables.EVENTS))
-
-    def _segments(self, inspected: DataFrame, found: Sequence[_Found]) -> DataFrame:
-        judged = [(each.uri, each.path, each.fate, each.reason, each.detail) for each in found]
-        names = "uri string, path string, fate string, reason string, detail string"
-        fates = F.broadcast(self._spark.createDataFrame(judged, names))
-        facts = inspected.withColumnRenamed("path", "uri").drop("reason", "detail")
-        return facts.join(fates, on="uri", how="inner")
+        if any(each.fate not in (tables.ACCEPTED, "bad") for each in found):
+            chosen = F.broadcast(self._spark.createDataFrame(accepted, "path string"))
+            taken = files.join(chosen, on="path", how="left_semi").mapInArrow(take, tables.TAKEN)
+        parts = taken.where(F.col("content").isNotNull()).select(*Part._fields)
+        by_day, events = attempt.put_events(Part(*row) for row in parts.toLocalIterator())
+        if events != sum(each.events for each in found):
+            msg = f"{events} events were read where the segments have others: was one changed?"
+            raise FleetError(msg)
+        return by_day
 
 
 class _Found(NamedTuple):
-    """A file of a batch, judged: Spark's name for it, its path below the fleet folder, its fate."""
+    """A file of a batch, judged: Spark's name for it, its fate, and its row of `SEGMENTS`."""
 
     uri: str
-    path: str
     fate: Fate
-    reason: str | None
-    detail: str | None
     events: int
+    row: Mapping[str, Any]
 
 
-def _found(row: Row, path: str, verdict: Verdict | None) -> _Found:
+def _found(row: Mapping[str, Any], path: str, verdict: Verdict | None) -> _Found:
     """Join what the decoder said with what the ledger or, of a body aside, the receiver said."""
     fate: Fate = "fork"
     reason, detail = "fork", "the receiver has other bytes under its name"
@@ -184,9 +183,8 @@ def _found(row: Row, path: str, verdict: Verdict | None) -> _Found:
         fate, reason, detail = verdict.fate, verdict.fate, verdict.detail
     told = fate in ("bad", "fork")
     events = row["last_seq"] - row["first_seq"] + 1 if fate == tables.ACCEPTED else 0
-    return _Found(
-        row["path"], path, fate, reason if told else None, detail if told else None, events
-    )
+    why = {"reason": reason, "detail": detail} if told else {"reason": None, "detail": None}
+    return _Found(row["path"], fate, events, {**row, **why, "path": path, "fate": fate})
 
 
 def _counts(found: Sequence[_Found]) -> Counts:

@@ -1,31 +1,33 @@
 """What Spark's workers do with segments: Arrow batches of files in, rows of the tables out.
 
-Runs in the workers, for `mapInArrow`. Judges nothing: a segment that cannot be read becomes a row
-that says why, and what is a duplicate is not known here.
+Runs in the workers, for `mapInArrow`. A file's row tells what its header says, or why it cannot be
+read; the events of all files come as parts. Judges nothing: what is a duplicate is not known here.
 """
 
 from __future__ import annotations
 
 import hashlib
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
-from sync.format import SegmentError, decode_columns, digest_of
+from sync.central.columns import TAGS, TIME, arrow_columns, days_of
+from sync.central.parts import Parts
+from sync.format import SegmentError, digest_of
 from sync.format.limits import MAX_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from sync.central.parts import Part
 
 MAX_DAYS: Final = 32
 """Days (UTC) that the events of one segment may be spread over. A segment is sealed within minutes;
 a clock that is set makes it two or three days. Each day is a file: this bounds how many."""
 
-_DAY_MS: Final = 86_400_000
-
-_MILLISECONDS: Final = pa.timestamp("ms", tz="UTC")
-
-_TIME: Final = pa.timestamp("us", tz="UTC")  # the one unit that Spark takes from Arrow
+_FIRST_DAY: Final = date(1970, 1, 1)
 
 _DROPPED: Final = pa.list_(
     pa.struct([("first_seq", pa.int64()), ("last_seq", pa.int64()), ("reason", pa.string())])
@@ -34,7 +36,7 @@ _DROPPED: Final = pa.list_(
 INSPECTED: Final = pa.schema(
     [
         ("path", pa.string()),
-        ("arrived", _TIME),
+        ("arrived", TIME),
         ("size", pa.int64()),
         ("sha256", pa.string()),
         ("reason", pa.string()),
@@ -47,7 +49,7 @@ INSPECTED: Final = pa.schema(
         ("digest", pa.string()),
         ("previous", pa.string()),
         ("boot", pa.string()),
-        ("sealed_at", _TIME),
+        ("sealed_at", TIME),
         ("service_seconds", pa.float64()),
         ("clock", pa.bool_()),
         ("firmware", pa.string()),
@@ -59,13 +61,18 @@ INSPECTED: Final = pa.schema(
 )
 """A row for each file: `SEGMENTS` of the tables without `fate`."""
 
+_FATE: Final = INSPECTED.get_field_index("reason")
+
+JUDGED: Final = INSPECTED.insert(_FATE, pa.field("fate", pa.string()))
+"""A row for each file, when it was judged: `SEGMENTS` of the tables."""
+
 EXPLODED: Final = pa.schema(
     [
         ("gateway", pa.string()),
         ("epoch", pa.string()),
         ("lane", pa.string()),
         ("seq", pa.int64()),
-        ("time", _TIME),
+        ("time", TIME),
         ("clock", pa.bool_()),
         ("kind", pa.string()),
         ("source", pa.string()),
@@ -77,28 +84,42 @@ EXPLODED: Final = pa.schema(
         ("text", pa.string()),
         ("qos", pa.int8()),
         ("latency_ms", pa.int64()),
-        ("tags", pa.map_(pa.string(), pa.string())),
-        ("arrived", _TIME),
+        ("tags", TAGS),
+        ("arrived", TIME),
     ]
 )
 """A row for each event: `EVENTS` of the tables."""
 
 
-def inspect(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read each file whole and give a row of `INSPECTED` for it, with its reason if it is bad."""
-    for batch in batches:
-        rows = [_inspected(*file) for file in _files(batch)]
-        yield pa.RecordBatch.from_pylist(rows, schema=INSPECTED)
+TAKEN: Final = pa.schema(
+    [*INSPECTED, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
+)
+"""A row for each file, in the columns of `INSPECTED`, or for each part, in those that are left."""
 
 
-def explode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the events of each file as rows of `EXPLODED`.
+def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read each file once and whole; gives rows of `TAKEN`.
 
-    The files were inspected before. Raises SegmentError for one that has become bad since.
+    A file that cannot be read is a row with its reason. The events of all that can be read are in
+    the parts, whatever the ledger says of them.
     """
+    parts = Parts(EXPLODED)
     for batch in batches:
-        for _, arrived, _, content in _files(batch):
-            yield _exploded(arrived, content)
+        rows = []
+        for path, arrived, size, content in _files(batch):
+            row, columns = _inspected(path, arrived, size, content)
+            rows.append(row)
+            if columns is not None:
+                for day, events in _by_day(row, columns):
+                    yield from _rows(parts.add(day, events))
+        yield pa.RecordBatch.from_pylist(rows, schema=TAKEN)
+    yield from _rows(parts.finish())
+
+
+def _rows(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        row = {"day": part.day, "events": part.events, "content": part.content}
+        yield pa.RecordBatch.from_pylist([row], schema=TAKEN)
 
 
 def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:
@@ -106,7 +127,10 @@ def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:
     yield from zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
 
 
-def _inspected(path: str, arrived: Any, size: int, content: bytes) -> dict[str, Any]:
+def _inspected(
+    path: str, arrived: Any, size: int, content: bytes
+) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
+    """Give the row of a file, and the columns of its events; None for those of a bad one."""
     row = {
         "path": path,
         "arrived": arrived,
@@ -114,19 +138,21 @@ def _inspected(path: str, arrived: Any, size: int, content: bytes) -> dict[str, 
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
-        return row | _read(content)
+        told, columns = _read(content)
     except SegmentError as error:
-        return row | {"reason": error.reason, "detail": error.text}
+        return row | {"reason": error.reason, "detail": error.text}, None
+    return row | told, columns
 
 
-def _read(content: bytes) -> dict[str, Any]:
+def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
     if len(content) > MAX_FILE:
         raise SegmentError("size", f"more than {MAX_FILE} bytes")
-    header, columns = decode_columns(content)
-    days = {time // _DAY_MS for time in columns["time"]}
+    header, columns = arrow_columns(content)
+    days = np.unique(days_of(columns["time"]))
     if len(days) > MAX_DAYS:
-        return {"reason": "days", "detail": f"events of {len(days)} days, more than {MAX_DAYS}"}
-    return {
+        text = f"events of {len(days)} days, more than {MAX_DAYS}"
+        return {"reason": "days", "detail": text}, None
+    told = {
         **{name: getattr(header, name) for name in _PLAIN},
         "sealed_at": header.sealed_at * 1000,
         "digest": digest_of(content).hex(),
@@ -134,6 +160,7 @@ def _read(content: bytes) -> dict[str, Any]:
         "config_hash": header.config_hash.hex(),
         "dropped": [dropped._asdict() for dropped in header.dropped],
     }
+    return told, columns
 
 
 _PLAIN: Final = (
@@ -151,18 +178,25 @@ _PLAIN: Final = (
 )
 
 
-def _exploded(arrived: Any, content: bytes) -> pa.RecordBatch:
-    header, columns = decode_columns(content)
-    rows = header.count
-    columns["tags"] = [list(tags.items()) for tags in columns["tags"]]
-    columns["time"] = pa.array(columns["time"], _MILLISECONDS).cast(_TIME)
-    for name in ("gateway", "epoch", "lane"):
-        columns[name] = pa.repeat(pa.scalar(getattr(header, name)), rows)
-    columns["arrived"] = pa.repeat(pa.scalar(arrived, _TIME), rows)
-    return pa.RecordBatch.from_arrays(
-        [_array(columns[field.name], field.type) for field in EXPLODED], schema=EXPLODED
-    )
+def _by_day(
+    row: Mapping[str, Any], columns: Mapping[str, pa.Array]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Give the events of a file as rows of `EXPLODED`, by their day in UTC."""
+    days = days_of(columns["time"])
+    events = _exploded(row, columns)
+    found = np.unique(days)
+    for day in found:
+        chosen = events if len(found) == 1 else events.filter(pa.array(days == day))
+        yield (_FIRST_DAY + timedelta(days=int(day))).isoformat(), chosen
 
 
-def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    return values if isinstance(values, pa.Array) else pa.array(values, kind)
+def _exploded(row: Mapping[str, Any], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    count = len(columns["seq"])
+    given = {name: row[name] for name in ("gateway", "epoch", "lane", "arrived")}
+    arrays = [
+        pa.repeat(pa.scalar(given[field.name], field.type), count)
+        if field.name in given
+        else columns[field.name]
+        for field in EXPLODED
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=EXPLODED)

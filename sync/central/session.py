@@ -90,7 +90,8 @@ def submitted_settings() -> dict[str, str]:
 
     A committer that renames when the job ends, and not task by task, leaves nothing of a task that
     was tried twice. A union that tells how it is partitioned gives wrong rows in Spark 4.1 to 4.3
-    where one of its parts is read a second time (SPARK-59122): it tells nothing.
+    where one of its parts is read a second time (SPARK-59122): it tells nothing. Times of any year
+    are of the calendar in use now.
     """
     return {
         "spark.sql.session.timeZone": "UTC",
@@ -100,6 +101,7 @@ def submitted_settings() -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.unionOutputPartitioning": "false",

@@ -2,7 +2,7 @@
 
 `Storage` is the interface; `LocalStorage` is a folder on a disk, made durable by fsync.
 `sync.central.hadoop` has the one for what Spark reaches through Hadoop. Knows nothing of segments,
-manifests or batches. Rows of the tables are read and written by Spark, never here.
+manifests or batches, and nothing of rows: what is created here is bytes.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     ByteType,
     DateType,
@@ -26,15 +27,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sync.central.decoding import JUDGED
 from sync.central.manifest import live
+from sync.central.parts import packed
 from sync.central.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from sync.central.manifest import Manifest
+    from sync.central.parts import Part
     from sync.central.storage import Storage
 
     Paths = tuple[str, ...]
@@ -104,6 +108,16 @@ SEGMENTS: Final = StructType(
 """A file that was read: its path below the fleet folder, when it arrived, what became of it, why,
 and what its header says, where it has one (`bad` ones have none)."""
 
+TAKEN: Final = StructType(
+    [
+        *(field for field in SEGMENTS if field.name != "fate"),
+        StructField("day", StringType()),
+        StructField("events", LongType()),
+        StructField("content", BinaryType()),
+    ]
+)
+"""What the workers give (`sync.central.decoding.TAKEN`): files and, in the last columns, parts."""
+
 DAY: Final = StructField("day", DateType())
 """The event's day in UTC: what files of events are divided by, and readers get as a column."""
 
@@ -143,6 +157,23 @@ class Attempt:
             found.setdefault(PurePosixPath(path).parent.name.partition("=")[2], []).append(path)
         return {day: tuple(paths) for day, paths in sorted(found.items())}
 
+    def put_events(self, parts: Iterable[Part]) -> tuple[dict[str, Paths], int]:
+        """Create a file of each part; gives the files of each day, and the number of events."""
+        found: dict[str, list[str]] = {}
+        events = 0
+        for number, part in enumerate(parts):
+            path = f"{self.folder}/events/{DAY.name}={part.day}/{number:05}{_PARQUET}"
+            self.tables.create(path, part.content)
+            found.setdefault(part.day, []).append(path)
+            events += part.events
+        return {day: tuple(paths) for day, paths in sorted(found.items())}, events
+
+    def put_segments(self, rows: Iterable[Mapping[str, Any]]) -> Paths:
+        """Create a file of rows of `SEGMENTS`, given as maps; gives it."""
+        path = f"{self.folder}/segments/{0:05}{_PARQUET}"
+        self.tables.create(path, packed(sorted(rows, key=_by_lane), JUDGED))
+        return (path,)
+
     def write_segments(self, segments: DataFrame) -> Paths:
         """Write rows of `SEGMENTS` to one file; gives it."""
         rows = segments.select(*SEGMENTS.fieldNames()).coalesce(1)
@@ -153,6 +184,10 @@ class Attempt:
 
     def _written(self, folder: str) -> Paths:
         return tuple(sorted(file.path for file in self.tables.files(folder, _PARQUET)))
+
+
+def _by_lane(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return (row["gateway"] or "", row["epoch"] or "", row["lane"] or "", row["first_seq"] or 0)
 
 
 def read_events(

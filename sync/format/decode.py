@@ -19,7 +19,9 @@ from sync.format.text_columns import unpack_texts
 from sync.format.typed import unpack_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    Reader = Callable[[Any, int], Sequence[Any]]
 
 
 def digest_of(data: bytes) -> bytes:
@@ -46,16 +48,19 @@ def decode(data: bytes) -> Segment:
     return Segment(header, events, digest_of(data))
 
 
-def decode_columns(data: bytes) -> tuple[SegmentHeader, dict[str, list[Any]]]:
+def decode_columns(
+    data: bytes, readers: Mapping[str, Reader] | None = None
+) -> tuple[SegmentHeader, dict[str, Any]]:
     """Read a segment as one list of rows for each field of `Event`, by its name and in its order.
 
-    Absent values are None; tags are a dict for each row, possibly empty. Raises `SegmentError`.
+    Absent values are None; tags are a dict for each row, possibly empty. What `readers` gives of
+    columns, by their names and in their order, is in the place of lists. Raises `SegmentError`.
     """
     frame = unpack_frame(data)
     header = unpack_header(frame.header, frame.version)
     body = load_map(inflate(frame.packed), "body")
-    columns: dict[str, list[Any]] = {"seq": list(range(header.first_seq, header.last_seq + 1))}
-    for name, read in _COLUMNS.items():
+    columns: dict[str, Any] = {"seq": list(range(header.first_seq, header.last_seq + 1))}
+    for name, read in (readers or READERS).items():
         try:
             columns[name] = read(body.get(name), header.count)
         except SegmentError as error:
@@ -98,7 +103,7 @@ def _tags(item: Any, rows: int) -> list[dict[str, str]]:
     return [{} for _ in range(rows)] if item is None else unpack_tags(item, rows)
 
 
-_COLUMNS: Final[dict[str, Callable[[Any, int], list[Any]]]] = {
+READERS: Final[Mapping[str, Reader]] = {
     "time": unpack_times,
     "clock": _flags,
     "kind": _kinds,
@@ -113,3 +118,5 @@ _COLUMNS: Final[dict[str, Callable[[Any, int], list[Any]]]] = {
     "latency_ms": _latencies,
     "tags": _tags,
 }
+"""The reader of each column of the body. It gets what is there for it, None if nothing is, and the
+number of rows, and raises `SegmentError` for what is not such a column."""

@@ -52,7 +52,7 @@ def unpack_texts(item: Any, rows: int) -> list[str | None]:
     column = fields(item, _KEYS)
     present = presence(column, rows)
     count = present.count("1")
-    entries = _entries(column, count)
+    entries = read_entries(column, count)
     if "index" in column:
         index = unpack_array(column["index"], UNSIGNED, count)
         if max(index, default=0) >= len(entries):
@@ -65,8 +65,11 @@ def unpack_texts(item: Any, rows: int) -> list[str | None]:
     return spread(values, present)
 
 
-def _entries(column: dict[str, Any], most: int) -> list[str]:
-    """Cut the text into its strings, of which there are `most` at most."""
+def read_entries(column: dict[str, Any], most: int) -> list[str]:
+    """Cut the text of a column into its strings, of which there are `most` at most.
+
+    Raises `SegmentError` with the reason `column`.
+    """
     text = column.get("text")
     if not isinstance(text, str):
         raise SegmentError("column", "no text")

@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sync.central.decoding import EXPLODED, INSPECTED, explode, inspect
+from sync.central.decoding import JUDGED, take
 from sync.central.filing import waiting
 from sync.central.ledger import CLAIM, Claim, judge
 from sync.central.manifest import LocalCommits, Manifest
+from sync.central.parts import packed
 from sync.central.places import LANDING
 from sync.central.storage import LocalStorage
 
@@ -37,7 +36,6 @@ FILES = pa.schema(
         ("content", pa.binary()),
     ]
 )
-WRITTEN = pa.schema([*INSPECTED, pa.field("fate", pa.string())])
 
 
 @dataclass
@@ -56,8 +54,7 @@ class SmallIngest:
         if not files:
             return None
         [batch] = pa.Table.from_pylist([self._row(file) for file in files], FILES).to_batches()
-        [inspected] = inspect([batch])
-        rows = inspected.to_pylist()
+        rows = [row for row in _taken(batch) if row["path"]]
         self._judge(rows)
         manifest = self._commit(batch, rows)
         for row in rows:
@@ -89,25 +86,25 @@ class SmallIngest:
     def _commit(self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]]) -> Manifest:
         top = self.folder.tables / "data" / self.query / str(self.batch) / "attempt"
         top.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist(rows, WRITTEN), top / "segments.parquet")
+        (top / "segments.parquet").write_bytes(packed(rows, JUDGED))
         accepted = pa.array([row["fate"] == "accepted" for row in rows])
-        exploded = pa.Table.from_batches(explode([batch.filter(accepted)]), EXPLODED)
+        parts = [row for row in _taken(batch.filter(accepted)) if row["day"]]
         manifest = Manifest(
             *(self.query, self.batch, "attempt", datetime.now(UTC).isoformat()),
             (self._name(top / "segments.parquet"),),
-            self._write(top, exploded),
+            self._write(top, parts),
         )
         LocalCommits(self.folder.tables).commit(manifest)
         self.batch += 1
         return manifest
 
-    def _write(self, top: Path, events: pa.Table) -> dict[str, tuple[str, ...]]:
-        days = pc.strftime(events.column("time"), "%Y-%m-%d")
+    def _write(self, top: Path, parts: Sequence[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
-        for day in sorted(set(days.to_pylist())):
-            path = top / f"day={day}.parquet"
-            pq.write_table(events.filter(pc.equal(days, day)), path)
-            found[day] = (self._name(path),)
+        for number, part in enumerate(parts):
+            path = top / f"day={part['day']}" / f"{number:05}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(part["content"])
+            found[part["day"]] = (*found.get(part["day"], ()), self._name(path))
         return found
 
     def _file(self, path: str) -> None:
@@ -117,3 +114,8 @@ class SmallIngest:
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder.tables).as_posix()
+
+
+def _taken(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """What a worker gives of these files: rows of files, and of parts."""
+    return [row for taken in take([batch]) for row in taken.to_pylist()]

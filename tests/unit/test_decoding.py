@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from sync.central.decoding import EXPLODED, INSPECTED, MAX_DAYS, explode, inspect
-from sync.format import MAX_FILE, Dropped, SegmentError
+from sync.central.decoding import EXPLODED, MAX_DAYS, TAKEN, take
+from sync.format import MAX_FILE, Dropped
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
 ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)
@@ -29,11 +31,23 @@ def files(*contents: bytes) -> pa.RecordBatch:
     )
 
 
+def taken(*contents: bytes) -> list[dict[str, Any]]:
+    """What a worker gives of these files."""
+    batches = list(take([files(*contents)]))
+    assert {batch.schema for batch in batches} == {TAKEN}
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
 def inspected(*contents: bytes) -> list[dict[str, Any]]:
-    [batch] = inspect([files(*contents)])
-    assert batch.schema == INSPECTED
-    rows: list[dict[str, Any]] = batch.to_pylist()
-    return rows
+    return [row for row in taken(*contents) if row["path"]]
+
+
+def parts(*contents: bytes) -> dict[str, pa.Table]:
+    """The events of these files by their day."""
+    found = [row for row in taken(*contents) if row["content"]]
+    tables = {row["day"]: pq.read_table(io.BytesIO(row["content"])) for row in found}
+    assert [row["events"] for row in found] == [table.num_rows for table in tables.values()]
+    return {day: table.cast(EXPLODED) for day, table in tables.items()}
 
 
 def test_a_segment_becomes_a_row_of_what_its_header_says() -> None:
@@ -69,9 +83,9 @@ def test_events_may_be_spread_over_so_many_days(days: int, reason: str | None) -
 def test_events_become_rows_with_whose_they_are_and_when_they_arrived() -> None:
     lane = Lane()
     first, second = lane.seal(some_events(2))[1], lane.seal(some_events(1, start=-1))[1]
-    batches = list(explode([files(first, second)]))
-    assert [batch.schema for batch in batches] == [EXPLODED, EXPLODED]
-    rows = [row for batch in batches for row in batch.to_pylist()]
+    found = parts(first, second)
+    assert sorted(found) == ["1969-12-31", "2025-11-21"]
+    rows = [*found["2025-11-21"].to_pylist(), *found["1969-12-31"].to_pylist()]
     assert [row["seq"] for row in rows] == [1, 2, 3]
     assert {(row["gateway"], row["epoch"], row["lane"]) for row in rows} == {
         ("gw.example", lane.epoch, "logs")
@@ -91,6 +105,19 @@ def test_events_become_rows_with_whose_they_are_and_when_they_arrived() -> None:
     ]
 
 
-def test_a_file_that_was_spoiled_meanwhile_is_not_exploded() -> None:
-    with pytest.raises(SegmentError):
-        list(explode([files(Lane().seal(some_events(2))[1][:-1])]))
+def test_events_of_bad_files_are_in_no_part() -> None:
+    good, bad = Lane().seal(some_events(2))[1], Lane().seal(some_events(2))[1][:-1]
+    days = Lane().seal(some_events(MAX_DAYS + 1, step_ms=DAY_MS))[1]
+    assert {day: table.num_rows for day, table in parts(good, bad, days).items()} == {
+        "2025-11-21": 2
+    }
+    assert parts(bad, days) == {}
+
+
+def test_a_file_of_several_days_is_divided() -> None:
+    found = parts(Lane().seal(some_events(5, step_ms=DAY_MS // 2))[1])
+    assert {day: table["seq"].to_pylist() for day, table in found.items()} == {
+        "2025-11-21": [1],
+        "2025-11-22": [2, 3],
+        "2025-11-23": [4, 5],
+    }

@@ -12,6 +12,7 @@ import cbor2
 import pytest
 from cbor2 import CBORTag
 
+from sync.central.columns import arrow_columns
 from sync.format import (
     REASONS,
     SegmentError,
@@ -61,8 +62,10 @@ def forged(
 def reason(data: bytes) -> str:
     with pytest.raises(SegmentError) as caught:
         decode(data)
-    with pytest.raises(SegmentError):
-        decode_columns(data)
+    for read in (decode_columns, arrow_columns):
+        with pytest.raises(SegmentError) as again:
+            read(data)
+        assert (again.value.reason, again.value.text) == (caught.value.reason, caught.value.text)
     assert caught.value.reason in REASONS
     assert str(caught.value) == f"{caught.value.reason}: {caught.value.text}"
     return caught.value.reason

@@ -1,0 +1,127 @@
+"""A segment read as Arrow arrays is what `decode` reads, and is refused for the same reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import zlib
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+from cbor2 import CBORTag
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sync.central.columns import arrow_columns
+from sync.format import Event, SegmentError, SegmentHeader, decode, encode
+from tests.helpers.segment_strategies import segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 100
+
+SPOILT = (
+    None,
+    True,
+    0,
+    -1,
+    1,
+    7,
+    2**64,
+    0.5,
+    "",
+    "ab",
+    b"",
+    b"\x00",
+    b"\xff\xff",
+    [],
+    {},
+    CBORTag(64, b""),
+)
+"""What may stand where something else is expected."""
+
+
+def rows_of(data: bytes) -> list[dict[str, Any]]:
+    """The events as Arrow has them, written as `decode` does; values as their bits."""
+    header, columns = arrow_columns(data)
+    found = {name: array.to_pylist() for name, array in columns.items()}
+    found["time"] = [micros // 1000 for micros in columns["time"].cast("int64").to_pylist()]
+    found["tags"] = [dict(tags) for tags in found["tags"]]
+    assert tuple(found) == Event._fields
+    assert all(len(rows) == header.count for rows in found.values())
+    return [exact(dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True)]
+
+
+def exact(row: dict[str, Any]) -> dict[str, Any]:
+    value = row["value"]
+    return row | {"value": None if value is None else struct.pack("<d", value)}
+
+
+def told(read: Callable[[bytes], Any], data: bytes) -> Any:
+    """What reading gives: rows, or why there are none."""
+    try:
+        return read(data)
+    except SegmentError as error:
+        return error.reason, error.text
+
+
+def plain(data: bytes) -> list[dict[str, Any]]:
+    return [exact(event._asdict()) for event in decode(data).events]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(segments())
+def test_arrow_arrays_hold_the_same_rows(made: tuple[SegmentHeader, list[Event]]) -> None:
+    data = encode(*made)
+    assert rows_of(data) == plain(data)
+
+
+@settings(max_examples=3 * EXAMPLES, deadline=None)
+@given(segments(), st.randoms(use_true_random=False))
+def test_what_is_spoilt_is_refused_alike(
+    made: tuple[SegmentHeader, list[Event]], chance: random.Random
+) -> None:
+    data = encode(*made)
+    length = 8 + struct.unpack_from(">H", data, 6)[0]
+    body = cbor2.loads(zlib.decompress(data[length:-32]))
+    for _ in range(chance.randrange(1, 3)):
+        spoil(body, chance)
+    forged = data[:length] + zlib.compress(cbor2.dumps(body))
+    forged += sha256(forged).digest()
+    assert told(rows_of, forged) == told(plain, forged)
+
+
+def spoil(body: dict[str, Any], chance: random.Random) -> None:
+    """Change something somewhere in the map of a body."""
+    target: Any = body
+    while True:
+        key = chance.choice(sorted(target))
+        if not isinstance(target[key], dict) or not target[key] or chance.random() < 0.1:
+            break
+        target = target[key]
+    target[key] = spoilt(target[key], chance)
+    if chance.random() < 0.2:
+        del target[key]
+    if chance.random() < 0.1:
+        target[chance.choice(("present", "text", "index", "width", "lengths", "ints"))] = (
+            chance.choice(SPOILT)
+        )
+
+
+def spoilt(item: Any, chance: random.Random) -> Any:
+    if isinstance(item, CBORTag) and chance.random() < 0.8:
+        if chance.random() < 0.4:
+            return CBORTag(chance.choice((64, 69, 70, 72, 77, 78, 79, 85, 86)), item.value)
+        return CBORTag(item.tag, spoilt(item.value, chance))
+    if isinstance(item, bytes) and item and chance.random() < 0.8:
+        changed = bytearray(item)
+        changed[chance.randrange(len(changed))] ^= chance.randrange(256)
+        return chance.choice((bytes(changed), bytes(changed[:-1]), bytes(changed) + b"\x00"))
+    if isinstance(item, str) and chance.random() < 0.6:
+        return chance.choice((item + "x", item[:-1], item * 2))
+    if type(item) is int and chance.random() < 0.6:
+        return item + chance.choice((-1, 1, 10**15))
+    return cbor2.loads(cbor2.dumps(chance.choice(SPOILT)))
