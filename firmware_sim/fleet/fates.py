@@ -1,4 +1,4 @@
-"""What must become of each file at the centre, by docs/reports.md: the truth to hold it against.
+"""What must become of each file of a lane at the centre, by docs/reports.md.
 
 Works on what arrives of one gateway, in the order of arrival. It is written from the document, not
 from the centre's code, of which it knows nothing.
@@ -7,30 +7,33 @@ from the centre's code, of which it knows nothing.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from firmware_sim.fleet.times import iso
 
-    from firmware_sim.fleet.sealing import Content
+if TYPE_CHECKING:
+    from firmware_sim.fleet.contents import Content
     from sync.format import SegmentHeader
 
 _NOTHING: Final = bytes(32)
-_PERCENTILES: Final = (50, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A file that arrived: what its segment is and holds; a `bad` one is none."""
+    """A file of `size` bytes that arrived: what its segment is and holds; a `bad` one is none."""
 
     arrived: int
     path: str
     header: SegmentHeader
     digest: bytes
     content: Content
+    size: int
     bad: bool = False
+
+    def as_json(self, fate: str) -> dict[str, Any]:
+        """Give the row that the report on the quarantine must have of it."""
+        return {"path": self.path, "arrived": iso(self.arrived), "size": self.size, "fate": fate}
 
 
 @dataclass
@@ -40,17 +43,17 @@ class LaneTruth:
     accepted: dict[int, Arrival] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
     followers: set[bytes] = field(default_factory=set)
-    repeated: int = 0
-    forks: set[bytes] = field(default_factory=set)
+    again: list[int] = field(default_factory=list)
+    forks: dict[bytes, Arrival] = field(default_factory=dict)
 
     def take(self, arrival: Arrival) -> bool:
         """Give a segment its fate; true if it is accepted."""
         header = arrival.header
         same = self.accepted.get(header.first_seq)
         if same is not None and same.digest == arrival.digest:
-            self.repeated += 1
+            self.again.append(arrival.arrived)
         elif header.previous in self.followers or self._overlaps(header):
-            self.forks.add(arrival.digest)
+            self.forks.setdefault(arrival.digest, arrival)
         else:
             insort(self.starts, header.first_seq)
             self.accepted[header.first_seq] = arrival
@@ -65,7 +68,7 @@ class LaneTruth:
         return self.accepted[self.starts[at]].header.last_seq >= header.first_seq
 
     def as_json(self) -> dict[str, Any]:
-        """Give the row that the report on completeness must have."""
+        """Give the row that the report on completeness must have, but for its state."""
         headers = [self.accepted[start].header for start in self.starts]
         received = sum(header.count for header in headers)
         last = headers[-1].last_seq if headers else 0
@@ -80,7 +83,7 @@ class LaneTruth:
             "missing": last - received,
             "declared": declared,
             "unexplained": last - received - declared,
-            "repeated": self.repeated,
+            "repeated": len(self.again),
             "forks": len(self.forks),
             "chain_breaks": self._breaks(),
         }
@@ -102,73 +105,3 @@ class LaneTruth:
             breaks += start == expected and each.header.previous != digest
             expected, digest = each.header.last_seq + 1, each.digest
         return breaks
-
-
-@dataclass
-class GatewayTruth:
-    """All that is true of one gateway once everything arrived."""
-
-    name: str
-    lanes: dict[tuple[str, str], LaneTruth] = field(default_factory=dict)
-    kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
-    latencies: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    sums: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    files: int = 0
-    segments: int = 0
-    bad: int = 0
-
-    def take(self, arrivals: Iterable[Arrival]) -> None:
-        """Give all that arrived its fate, what came first before what came later."""
-        for arrival in sorted(arrivals, key=lambda each: (each.arrived, each.path)):
-            self.files += 1
-            if arrival.bad:
-                self.bad += 1
-                continue
-            header = arrival.header
-            lane = self.lanes.setdefault((header.epoch, header.lane), LaneTruth())
-            if lane.take(arrival):
-                self._add(header.lane, arrival.content)
-
-    def _add(self, lane: str, content: Content) -> None:
-        self.segments += 1
-        for kind, number in content.kinds.items():
-            self.kinds[lane, kind] += number
-        for level, latencies in content.latencies.items():
-            self.latencies[level] += latencies
-        for key, (number, total) in content.sums.items():
-            before = self.sums.get(key, (0, 0))
-            self.sums[key] = before[0] + number, before[1] + total
-
-    def as_json(self) -> dict[str, Any]:
-        """Give what truth.json says of the gateway."""
-        return {
-            "gateway": self.name,
-            "files": self.files,
-            "segments": self.segments,
-            "bad": self.bad,
-            "lanes": [
-                {"epoch": epoch, "lane": lane, **truth.as_json()}
-                for (epoch, lane), truth in sorted(self.lanes.items())
-            ],
-            "delivery": [
-                {"qos": level, "events": len(found), **percentiles(found)}
-                for level, found in sorted(self.latencies.items())
-            ],
-            "sensors": [
-                {"source": source, "name": name, "readings": number, "sum": decimal(total)}
-                for (source, name), (number, total) in sorted(self.sums.items())
-            ],
-        }
-
-
-def percentiles(values: list[int]) -> dict[str, int]:
-    """Give p50, p95, p99 and the maximum by nearest rank."""
-    ordered = sorted(values)
-    ranks = {f"p{share}_ms": -(-share * len(ordered) // 100) for share in _PERCENTILES}
-    return {**{name: ordered[rank - 1] for name, rank in ranks.items()}, "max_ms": ordered[-1]}
-
-
-def decimal(millionths: int) -> str:
-    """Write a number of millionths as a decimal, exactly."""
-    sign, digits = "-" if millionths < 0 else "", abs(millionths)
-    return f"{sign}{digits // 1_000_000}.{digits % 1_000_000:06d}"

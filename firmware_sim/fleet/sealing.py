@@ -6,11 +6,11 @@ when a gateway crashed is sealed when it is back, or lost with its epoch. Sends 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from math import fsum, inf
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from firmware_sim.fleet.contents import Content, content_of
 from firmware_sim.fleet.settings import DAY_S
 from firmware_sim.fleet.spoiling import newer_minor
 from sync.format import Dropped, Event, SegmentHeader, digest_of, encode
@@ -28,25 +28,16 @@ SEAL_EVENTS: Final = 2_000
 EVICTED: Final = "backlog-full"
 """The reason of what is dropped."""
 
+LEFT_D: Final = 4
+"""Days after the end at which a folder without good housekeeping is full."""
+
 _SERVICE_S: Final = 500_000.0  # seconds that a gateway was in service before
 _DISK: Final = 40_000_000  # bytes that its folder takes at the beginning
 _GROWS: Final = 60_000.0  # bytes a day, with good housekeeping
 _CAP: Final = 2**30  # bytes that its database may take, as a gateway is set by default
-_LEFT_D: Final = 4  # days after the end at which it is full, without good housekeeping
 _EVERY: Final = 7  # of the segments of a window, one so often is of a newer version
 _EVICT: Final = 0.8  # share of the window after which the backlog is full
 _OLDEST: Final = 0.4  # share of the window of which all segments are evicted then
-
-
-class Content(NamedTuple):
-    """What a segment holds, summed up: events by kind, latencies by level, values by sensor.
-
-    The sums are of (source, name), in millionths, with the count of values.
-    """
-
-    kinds: Counter[str]
-    latencies: dict[int, list[int]]
-    sums: dict[tuple[str, str], tuple[int, int]]
 
 
 class Sealed(NamedTuple):
@@ -128,7 +119,8 @@ class LaneSealer:
         data = encode(header, events)
         if plan.within("minor-version", moment) and (last // 3) % _EVERY == 0:
             data = newer_minor(data)
-        sealed = Sealed(moment, header, data, digest_of(data), _content(rows), evicted)
+        content = content_of(rows, self.lane, self._epoch, self._first_seq)
+        sealed = Sealed(moment, header, data, digest_of(data), content, evicted)
         self._previous = sealed.digest
         self._first_seq, self._rows, self._deadline = last + 1, [], inf
         return sealed
@@ -174,19 +166,10 @@ class LaneSealer:
 
 
 def _disk(plan: Plan, moment: float) -> int:
-    fills = (_CAP - _DISK) / (plan.settings.days + _LEFT_D)
-    grows = fills if "disk-full" in plan.faults else _GROWS
+    grows = fills_by(plan.settings.days) if "disk-full" in plan.faults else _GROWS
     return _DISK + int(grows * moment / DAY_S)
 
 
-def _content(rows: list[Row]) -> Content:
-    """Sum up what the rows say."""
-    latencies: defaultdict[int, list[int]] = defaultdict(list)
-    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in rows:
-        if row.qos is not None and row.latency_ms is not None:
-            latencies[row.qos].append(row.latency_ms)
-        if row.kind == "reading" and row.value is not None:
-            values[row.source or "", row.name or ""].append(row.value)
-    sums = {key: (len(each), round(fsum(each) * 1_000_000)) for key, each in values.items()}
-    return Content(Counter(row.kind for row in rows), dict(latencies), sums)
+def fills_by(days: int) -> float:
+    """Give the bytes a day by which a folder grows that will be full `LEFT_D` after `days`."""
+    return (_CAP - _DISK) / (days + LEFT_D)

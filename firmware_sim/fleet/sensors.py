@@ -69,6 +69,11 @@ def device(plan: Plan, place: int) -> str:
     return f"{SORTS[place].name}-{place + 1}@{plan.name}/fw"
 
 
+def topic(sort: Sort) -> str:
+    """Name the topic of the readings of a sort."""
+    return f"sensors/{sort.name}"
+
+
 def readings(plan: Plan) -> Stream:
     """Give all readings that reach the gateway."""
     sensors = (_sensor(plan, place) for place in range(len(SORTS)))
@@ -78,7 +83,7 @@ def readings(plan: Plan) -> Stream:
 def _sensor(plan: Plan, place: int) -> Stream:
     sort = SORTS[place]
     dice = plan.chance(f"sensor {place}")
-    source, topic = device(plan, place), f"sensors/{sort.name}"
+    source, about = device(plan, place), topic(sort)
     wall, synchronised = plan.clock.wall, plan.clock.synchronised
     scale = 10**sort.decimals
     value = _door(dice) if sort.name == "door" else _value(plan, place, dice)
@@ -91,7 +96,7 @@ def _sensor(plan: Plan, place: int) -> Stream:
                 synchronised(moment),
                 "reading",
                 source,
-                topic,
+                about,
                 sort.name,
                 round(value(moment) * scale) / scale,
                 sort.unit,

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 QUEUE: Final = "jobs/pumps"
 """The queue node of each gateway."""
 
+RULE: Final = "rate"
+"""The limit by which a device is refused."""
+
 _TOLD_S: Final = 300.0  # seconds between two events of a queue in which something waits
 _WORK_S: Final = 6 * 3_600.0  # seconds between two times at which something waits
+_TIMEOUTS: Final = 2  # locks that time out between two such events, at most
 _STUCK: Final = 40  # items that wait in a stuck queue
 _REFUSALS: Final = 200  # in an hour, by one device
 _REPEATS: Final = 300  # offers that were suppressed in an hour, of one device
@@ -115,10 +119,11 @@ def _work(plan: Plan) -> Stream:
     dice = plan.chance("work")
     moment = dice.uniform(0, _WORK_S)
     while moment < plan.settings.length:
-        delivered = 0
+        delivered = timeouts = 0
         for depth in (dice.randint(3, 20), dice.randint(1, 3), 0):
-            yield _depth(plan, moment, depth, delivered)
+            yield _depth(plan, moment, depth, delivered, timeouts)
             moment, delivered = moment + _TOLD_S, dice.randint(3, 20)
+            timeouts = dice.randint(0, _TIMEOUTS)
         moment += dice.uniform(0.5, 1.0) * _WORK_S
 
 
@@ -128,15 +133,24 @@ def _stuck(plan: Plan) -> Stream:
         return
     moment = window[0]
     while moment < window[1]:
-        yield _depth(plan, moment, _STUCK, 0, oldest=moment - window[0])
+        yield _depth(plan, moment, _STUCK, oldest=moment - window[0])
         moment += _TOLD_S
 
 
-def _depth(plan: Plan, moment: float, depth: int, delivered: int, oldest: float = 30.0) -> Timed:
+def _depth(
+    plan: Plan,
+    moment: float,
+    depth: int,
+    delivered: int = 0,
+    timeouts: int = 0,
+    oldest: float = 30.0,
+) -> Timed:
+    """Tell of the queue: what timed out is delivered again to another member."""
     dead = sum(at < moment for at in _hours(plan, "queue-dead"))
     tags = {"ready": str(depth), "locked": "0", "delayed": "0", "dead": str(dead)}
     tags |= {"oldest_s": f"{oldest if depth else 0:.0f}", "members": "2"}
-    tags |= {"delivered": str(delivered), "redelivered": "0", "timeouts": "0"}
+    tags |= {"delivered": str(delivered), "redelivered": str(timeouts)}
+    tags |= {"timeouts": str(timeouts)}
     return sign(
         plan, moment, "queue", "depth", topic=QUEUE, value=float(depth), unit="items", tags=tags
     )
@@ -170,7 +184,7 @@ _DEAD_ITEM: Final = {
 
 _REFUSED: Final = {
     "kind": "limit",
-    "name": "rate",
+    "name": RULE,
     "value": float(_REFUSALS),
     "level": "Warning",
     "tags": {"limit": "20"},

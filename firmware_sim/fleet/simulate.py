@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.fleet.fates import Arrival, GatewayTruth
-from firmware_sim.fleet.faults import FAULTS, OF_THE_FLEET
+from firmware_sim.fleet.fates import Arrival
 from firmware_sim.fleet.logs import logs
-from firmware_sim.fleet.plan import FAULTY, make_plans
+from firmware_sim.fleet.plan import make_plans
+from firmware_sim.fleet.planting import planted
+from firmware_sim.fleet.rollout import Rollout
 from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer
-from firmware_sim.fleet.sensors import SUBJECT, device, readings
+from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.shipping import Shipper
-from firmware_sim.fleet.signs import QUEUE, sign, signs
-from firmware_sim.fleet.signs import subject as refused
+from firmware_sim.fleet.signs import sign, signs
+from firmware_sim.fleet.times import iso
+from firmware_sim.fleet.truth import GatewayTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ class Fleet:
     gateways: list[dict[str, Any]] = field(default_factory=list)
     planted: list[dict[str, Any]] = field(default_factory=list)
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rollout: Rollout = field(default_factory=Rollout)
 
     def simulate(self, write: Callable[[Delivery], None]) -> None:
         """Make all files, each of which is given to `write`. Raises what that raises."""
@@ -54,11 +56,17 @@ class Fleet:
             for delivery in _deliveries(plan, faulty=faulty):
                 write(delivery)
                 arrivals.append(_arrival(delivery))
-            truth = GatewayTruth(plan.name)
+            truth = GatewayTruth(plan.name, self.as_of)
             truth.take(arrivals)
             self.gateways.append(truth.as_json())
             self.kinds += truth.kinds
-            self.planted += planted(plan)
+            self.rollout.add(truth.versions(), truth.last().header.software)
+            self.planted += planted(plan, truth)
+
+    @property
+    def as_of(self) -> int:
+        """The moment, in ms since 1970 UTC, as of which a report is to be made."""
+        return self.settings.end + _AFTER_MS
 
     def truth(self) -> dict[str, Any]:
         """Give what `truth.json` holds."""
@@ -66,9 +74,9 @@ class Fleet:
         return {
             "version": VERSION,
             "seed": settings.seed,
-            "start": _iso(settings.start),
-            "end": _iso(settings.end),
-            "as_of": _iso(settings.end + _AFTER_MS),
+            "start": iso(settings.start),
+            "end": iso(settings.end),
+            "as_of": iso(self.as_of),
             "days": settings.days,
             "readings": settings.readings,
             "heartbeat": settings.heartbeat,
@@ -76,6 +84,7 @@ class Fleet:
             "faults": sorted(settings.faults),
             "totals": self._totals(),
             "gateways": self.gateways,
+            "versions": self.rollout.as_json(),
             "planted": self.planted,
         }
 
@@ -142,42 +151,6 @@ def _arrival(delivery: Delivery) -> Arrival:
         sealed.header,
         sealed.digest,
         sealed.content,
+        len(delivery.data),
         bad=delivery.spoiled is not None,
     )
-
-
-def planted(plan: Plan) -> Iterator[dict[str, Any]]:
-    """Say what a report must tell of a gateway: a problem of each kind that its faults show."""
-    for name in plan.faults:
-        begin, end = plan.window(name) or (0.0, 0.0)
-        for kind in FAULTS[name].shows or (None,):
-            yield {
-                "fault": name,
-                "kind": kind,
-                "gateway": "" if kind in OF_THE_FLEET else plan.name,
-                "subject": _subject(plan, name),
-                "from": _iso(plan.settings.start + round(begin * 1000)),
-                "to": _iso(plan.settings.start + round(end * 1000)),
-                "detail": FAULTS[name].about,
-            }
-
-
-def _subject(plan: Plan, fault: str) -> str:
-    """Name what a fault is in: a lane, a sensor, a device, a queue, a version, the gateway."""
-    if fault.startswith("sensor"):
-        return device(plan, SUBJECT).partition("/")[0]
-    named = {
-        "gap": "readings",
-        "evictions": "readings",
-        "refusals": refused(plan),
-        "repeats": refused(plan),
-        "queue-stuck": QUEUE,
-        "queue-dead": QUEUE,
-        "version-errors": FAULTY,
-    }
-    return named.get(fault, plan.name)
-
-
-def _iso(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds")

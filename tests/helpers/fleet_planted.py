@@ -1,0 +1,328 @@
+"""Holds what a report says is wrong against what was planted: the kind, the place, and the time.
+
+`report` is what report.json holds, `truth` what truth.json does. Nothing may be told but what was
+planted, each once, where it is. Where the report says when, it must be when it was, by the clock of
+the gateway, but for what `SLACK` states.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sync.central.rendering.words import plain as written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+
+_LANE = "{gateway}, {lane}, epoch {epoch}"
+_QUEUE = "{gateway}, queue {queue}"
+_SENSOR = "{gateway}, {source}, {sensor}"
+_SOURCE = "{gateway}, {source}"
+
+WHERE = {
+    "unexplained": _LANE,
+    "declared": _LANE,
+    "fork": _LANE,
+    "torn": "{gateway}, epoch {epoch}",
+    "bad_segment": "landing",
+    "version_errors": "version {version}",
+    "queue_stuck": _QUEUE,
+    "queue_dead": _QUEUE,
+    "sensor_silent": _SENSOR,
+    "sensor_flat": _SENSOR,
+    "sensor_anomaly": _SENSOR,
+    "refusals": _SOURCE,
+    "repeats": _SOURCE,
+}
+"""What the report calls the place of a problem; that of others is the gateway."""
+
+HOUR = 3_600.0
+
+
+class Span(NamedTuple):
+    """From when to when something is told to have been; None where the report does not say."""
+
+    begin: datetime | None = None
+    end: datetime | None = None
+
+
+class Slack(NamedTuple):
+    """Seconds by which a told begin and end may be off."""
+
+    begin: float = 0.0
+    end: float = 0.0
+
+
+class Case(NamedTuple):
+    """A planted fault, and what it is compared with."""
+
+    entry: Json
+    truth: Json
+    tables: Json
+
+    def rows(self, table: str, **of: Any) -> list[Json]:
+        """Give the rows of a table that have these values; those of the gateway."""
+        chosen = {"gateway": self.entry["gateway"], **of}
+        return [
+            row
+            for row in self.tables[table]
+            if all(row[name] == value for name, value in chosen.items())
+        ]
+
+    def row(self, table: str, **of: Any) -> Json:
+        """Give the one row that has these values."""
+        rows = self.rows(table, **of)
+        assert len(rows) == 1, (self.entry, table, rows)
+        return rows[0]
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two readings of a sensor, at most."""
+        sensors, jitter = 8, 1.2
+        return sensors * jitter * 86_400 / float(self.truth["readings"])
+
+    @property
+    def unheard(self) -> float:
+        """Seconds of the windows in which readings of the gateway were lost."""
+        shares = {"gap": 0.05, "evictions": 0.15}
+        of = (each for each in self.truth["planted"] if each["gateway"] == self.entry["gateway"])
+        return self.length * sum(shares.get(each["fault"], 0.0) for each in of)
+
+    @property
+    def length(self) -> float:
+        """Seconds that were simulated."""
+        return float(self.truth["days"]) * 86_400
+
+    @property
+    def sealing(self) -> float:
+        """Seconds from an event of the system lane to the sealing of the next one, at most."""
+        return float(self.truth["seal"]) + float(self.truth["heartbeat"])
+
+
+def _moment(told: str | None) -> datetime | None:
+    return None if told is None else datetime.fromisoformat(told)
+
+
+def _span(row: Json, begin: str | None = None, end: str | None = None) -> Span:
+    return Span(_moment(row[begin]) if begin else None, _moment(row[end]) if end else None)
+
+
+def _outage(case: Case) -> Span:
+    row = case.row("outages")
+    assert row["ended"] == "restarted"
+    return _span(row, "begin", "end")
+
+
+def _unsynchronised(case: Case) -> Span:
+    """The report tells how long, and not when: as long as it was, by its heartbeats."""
+    row = case.row("clocks", state="unsynchronised")
+    planted = _moment(case.entry["to"]), _moment(case.entry["from"])
+    assert planted[0] is not None
+    assert planted[1] is not None
+    length = (planted[0] - planted[1]).total_seconds()
+    assert abs(row["unsynchronised_s"] - length) <= 4 * case.truth["heartbeat"], case.entry
+    return Span(end=_moment(row["last_step"]))
+
+
+def _step(case: Case) -> Span:
+    row = case.row("clocks", state="stepping", odd_steps=1, step_max_s=case.entry["size"])
+    return _span(row, "last_step", "last_step")
+
+
+def _drift(case: Case) -> Span:
+    """It drifted all the time: by how much, is told to a tenth."""
+    row = case.row("clocks", state="drifting")
+    told = row["gain_ppm"] if row["drift_ppm"] is None else row["drift_ppm"]
+    assert abs(told - case.entry["size"]) <= case.entry["size"] / 10, case.entry
+    return Span()
+
+
+def _refused(case: Case, *, fork: bool) -> Span:
+    under = "/".join(
+        ["landing", *(each for each in (case.entry["gateway"], *case.entry["place"].values()))]
+    )
+    arrived = sorted(
+        row["arrived"]
+        for row in case.tables["quarantine"]
+        if (row["reason"] == "fork") == fork and (not fork or row["path"].startswith(under + "/"))
+    )
+    return Span(_moment(arrived[0]), _moment(arrived[-1]) if fork else None)
+
+
+def _evicted(case: Case) -> Span:
+    """It says so when the most part of the window is over."""
+    case.row("completeness", **case.entry["place"])
+    told = _moment(case.row("growth")["last_evicted"])
+    begin, end = _moment(case.entry["clock_from"]), _moment(case.entry["clock_to"])
+    assert begin is not None
+    assert told is not None
+    assert end is not None
+    assert begin < told <= end, case.entry
+    return Span(end=told)
+
+
+def _queue_stuck(case: Case) -> Span:
+    row = case.row("queues", state="stuck", **case.entry["place"])
+    return _span(row, "since", "last_told")
+
+
+def _queue_dead(case: Case) -> Span:
+    row = case.row("queues", **case.entry["place"])
+    assert 0 < row["dead"] <= row["dead_items"], case.entry
+    return _span(case.row("notices", kind="message", name="queue_dead"), "since", "until")
+
+
+def _flat(case: Case) -> Span:
+    row = case.row("anomalies", state="flat", **case.entry["place"])
+    return _span(row, "flat_since", "flat_until")
+
+
+def _anomaly(case: Case) -> Span:
+    row = case.row("anomalies", state="anomalous", **case.entry["place"])
+    begin, end = _moment(case.entry["clock_from"]), _moment(case.entry["clock_to"])
+    worst = _moment(row["worst_at"])
+    assert begin is not None
+    assert worst is not None
+    assert end is not None
+    hours = (end - begin).total_seconds() / HOUR
+    assert abs(row["anomalous_hours"] - hours) <= 2, case.entry
+    assert begin - timedelta(hours=1) <= worst <= end, case.entry
+    return Span()
+
+
+def _refusals(case: Case) -> Span:
+    rows = [row for row in case.tables["refusals"] if row["which"] == case.entry["gateway"]]
+    assert [(row["source"], row["rule"]) for row in rows] == [tuple(case.entry["place"].values())]
+    return _span(rows[0], "since", "until")
+
+
+def _full(case: Case) -> Span:
+    """The day on which it is full is told to a twelfth of the time until then, or closer."""
+    row = case.row("growth", state="soon")
+    grown = row["trend_day"]
+    assert abs(grown - case.entry["size"]) <= case.entry["size"] / 20, case.entry
+    assert row["trend_low"] <= case.entry["size"] <= row["trend_high"] * 1.01, case.entry
+    left = (row["cap"] - row["disk_used"]) / case.entry["size"]
+    assert abs(row["days_left"] - left) <= left / 12, case.entry
+    return Span()
+
+
+def _version(case: Case) -> Span:
+    version = case.entry["place"]["version"]
+    [row] = [row for row in case.tables["versions"] if row["version"] == version]
+    assert row["worse"]
+    return _span(row, "first_seen", "last_seen")
+
+
+def _torn(case: Case) -> Span:
+    row = case.row("completeness", state="torn", lane="system", **case.entry["place"])
+    return _span(row, "since")
+
+
+def _counted(table: str, **of: int) -> Callable[[Case], Span]:
+    """The report counts them and does not say when."""
+
+    def told(case: Case) -> Span:
+        case.row(table, **of, **case.entry["place"])
+        return Span()
+
+    return told
+
+
+TOLD: dict[str, Callable[[Case], Span]] = {
+    "outage": _outage,
+    "unclean_restart": _counted("availability", unclean_restarts=1),
+    "silent": lambda case: _span(case.row("availability", state="silent"), "last_arrival"),
+    "torn": _torn,
+    "unexplained": _counted("completeness"),
+    "declared": _evicted,
+    "fork": lambda case: _refused(case, fork=True),
+    "bad_segment": lambda case: _refused(case, fork=False),
+    "clock_step": _step,
+    "clock_unsynchronised": _unsynchronised,
+    "clock_drift": _drift,
+    "disk_full_soon": _full,
+    "queue_stuck": _queue_stuck,
+    "queue_dead": _queue_dead,
+    "sensor_silent": lambda case: _span(
+        case.row("sensors", state="silent", **case.entry["place"]), "last"
+    ),
+    "sensor_flat": _flat,
+    "sensor_anomaly": _anomaly,
+    "refusals": _refusals,
+    "repeats": lambda case: _span(
+        case.row("duplicates", what="offers", **case.entry["place"]), "since", "until"
+    ),
+    "version_errors": _version,
+}
+"""From when to when the report tells a kind of problem to have been; more is checked on the way."""
+
+SLACK: dict[str, Callable[[Case], Slack]] = {
+    "outage": lambda case: Slack(case.truth["heartbeat"], case.truth["heartbeat"]),
+    "silent": lambda case: Slack(case.sealing),
+    "torn": lambda case: Slack(case.sealing),
+    "declared": lambda case: Slack(end=0.05 * case.length),
+    "fork": lambda case: Slack(3 * HOUR + case.sealing, 3 * HOUR + case.sealing),
+    "bad_segment": lambda case: Slack(2 * case.sealing),
+    "clock_step": lambda _: Slack(1.0, 1.0),
+    "clock_unsynchronised": lambda _: Slack(end=1.0),
+    "queue_stuck": lambda case: Slack(1.0, case.sealing + 600),
+    "queue_dead": lambda _: Slack(HOUR, 2 * HOUR),
+    "sensor_silent": lambda case: Slack(2 * case.interval),
+    "sensor_flat": lambda case: Slack(
+        2 * case.interval + case.unheard, case.sealing + 2 * case.interval
+    ),
+    "refusals": lambda _: Slack(HOUR, 2 * HOUR),
+    "repeats": lambda _: Slack(HOUR, 2 * HOUR),
+    "version_errors": lambda case: Slack(0.07 * case.length, 2 * case.sealing),
+}
+"""How far a told time may be off, and why: signs come with the heartbeat; what was not sealed does
+not come; a copy's segments come an hour after the original's, and its logs are few; a device is
+told of every hour; a version is rolled out for some hours; of readings that were lost nobody knows
+what they said."""
+
+
+def where(entry: Json) -> tuple[str, str, str]:
+    """Name the problem that the report must tell: its kind, its gateway, its place."""
+    place = WHERE.get(entry["kind"], "{gateway}")
+    named = {name: written(value) for name, value in entry["place"].items()}
+    return entry["kind"], entry["gateway"], place.format(gateway=entry["gateway"], **named)
+
+
+def check_problems(truth: Json, report: Json) -> None:
+    """Require that all that was planted is told, where it is, and nothing else is."""
+    told = [(each["kind"], each["gateway"], each["where"]) for each in report["problems"]]
+    planted = {where(entry) for entry in truth["planted"] if entry["kind"]}
+    assert set(told) == planted, set(told) ^ planted
+    assert len(told) == len(planted), told
+
+
+def check_times(truth: Json, report: Json) -> None:
+    """Require that what was planted is told to have been when it was."""
+    clocks = {
+        entry["gateway"]
+        for entry in truth["planted"]
+        if entry["fault"] in ("clock-step", "clock-years")
+    }
+    for entry in truth["planted"]:
+        if not entry["kind"]:
+            continue
+        case = Case(entry, truth, report["tables"])
+        span = TOLD[entry["kind"]](case)
+        slack = SLACK[entry["kind"]](case) if entry["kind"] in SLACK else Slack()
+        set_once = entry["kind"] == "queue_stuck" and entry["gateway"] in clocks
+        if span.begin is not None and not set_once:  # then it is told from the step on
+            _near(entry, "from", span.begin, slack.begin)
+        if span.end is not None:
+            _near(entry, "to", span.end, slack.end)
+
+
+def _near(entry: Json, which: str, told: datetime, slack: float) -> None:
+    """Compare with the planted moment: by the gateway's clock, or by the centre's."""
+    by_centre = entry["kind"] in ("silent", "fork", "bad_segment", "version_errors")
+    planted = datetime.fromisoformat(entry[which if by_centre else f"clock_{which}"])
+    off = abs((told - planted).total_seconds())
+    assert off <= slack, f"{entry['kind']} of {entry['gateway']}: told {told}, planted {planted}"

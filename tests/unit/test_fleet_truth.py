@@ -1,0 +1,168 @@
+"""The truth about a simulated fleet, by hand: what its reckoning makes of a few events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from firmware_sim.fleet import living, working
+from firmware_sim.fleet.contents import Told
+from firmware_sim.fleet.rollout import Ran, Rollout
+from firmware_sim.fleet.rows import Row
+
+START = 1_772_409_600_000
+"""2026-03-02 00:00:00 UTC, in milliseconds."""
+
+
+def system(*events: tuple[str, float], epoch: str = "E1", first: int = 1, **of: Any) -> list[Told]:
+    """Make system events, each a name and seconds since the start; heartbeats come each minute."""
+    return [
+        Told(epoch, seq, _row(name, seconds, **of))
+        for seq, (name, seconds) in enumerate(events, start=first)
+    ]
+
+
+def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60.0) -> Row:
+    told = value if name in ("start", "heartbeat", "clock_stepped") else None
+    return Row(START + round(seconds * 1000), clock, "system", name=name, value=told)
+
+
+def states(told: list[Told]) -> list[tuple[str, int]]:
+    return [(each.state, each.length) for each in living.between_signs(told)]
+
+
+def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
+    begin = system(("start", 0), ("heartbeat", 60))
+    assert states([*begin, *system(("heartbeat", 210), first=3)])[1:] == [("running", 150_000)]
+    assert states([*begin, *system(("heartbeat", 211), first=3)])[1:] == [("outage", 151_000)]
+    assert states([*begin, *system(("heartbeat", 211), first=4)])[1:] == [("unknown", 151_000)]
+    [outage] = living.outages([*begin, *system(("start", 400), first=3)])
+    assert (outage["seconds"], outage["ended"]) == (340.0, "restarted")
+    assert outage["begin"] == "2026-03-02T00:01:00.000+00:00"
+
+
+def test_a_stop_bounds_time_in_which_it_did_not_run_and_a_crash_does_not() -> None:
+    stopped = system(("start", 0), ("heartbeat", 60), ("stop", 90), ("start", 95))
+    assert states(stopped) == [("running", 60_000), ("running", 30_000), ("stopped", 5_000)]
+    found = living.availability(stopped)
+    assert (found["restarts"], found["unclean_restarts"]) == (1, 0)
+    assert (found["running_s"], found["stopped_s"], found["longest_gap_s"]) == (90.0, 5.0, None)
+    crashed = system(("start", 0), ("heartbeat", 60), ("start", 95))
+    found = living.availability(crashed)
+    assert (found["restarts"], found["unclean_restarts"], found["outages"]) == (1, 1, 0)
+
+
+def test_of_an_epoch_without_a_stop_nobody_knows_what_came_last() -> None:
+    first = system(("start", 0), ("heartbeat", 60))
+    later = system(("start", 400), epoch="E2")
+    assert states([*first, *later])[-1] == ("unknown", 340_000)
+    ended = system(("start", 0), ("stop", 60))
+    assert states([*ended, *later])[-1] == ("stopped", 340_000)
+    assert states([*ended, *system(("start", 400), epoch="E2", first=2)])[-1][0] == "unknown"
+    assert living.availability([*first, *later])["unclean_restarts"] == 0
+
+
+def test_a_clock_that_is_set_makes_no_outage() -> None:
+    told = [
+        *system(("start", 0), ("heartbeat", 60), clock=False),
+        *system(("clock_stepped", 5_000), ("clock_synchronised", 5_001), first=3),
+        *system(("clock_stepped", 9_000), ("heartbeat", 9_060), first=5, value=-90.0),
+    ]
+    assert [state for state, _ in states(told)] == ["running", "clock", "clock", "running"]
+    assert living.availability(told)["clock_steps"] == 2
+    clock = living.clock(told)
+    assert (clock["steps"], clock["odd_steps"], clock["step_max_s"]) == (2, 1, -90.0)
+    assert (clock["step_sum_s"], clock["synchronised"]) == (150.0, True)
+    assert clock["unsynchronised_s"] == 60.0
+
+
+def test_silence_is_measured_by_how_often_a_gateway_seals() -> None:
+    told = system(("start", 0))
+    arrivals = [START, START + 700_000, START + 2_000_000]
+    as_of = START + 2_700_000
+    found = living.reached(told, arrivals, [], as_of)
+    assert (found["state"], found["silences"], found["longest_silence_s"]) == ("running", 1, 1_300)
+    sealed = [("E1", float(at)) for at in range(0, 3_600, 600)]
+    found = living.reached(told, arrivals, sealed, as_of)
+    assert (found["silent_after_s"], found["silences"]) == (1_500.0, 0)
+    found = living.reached(told, arrivals, sealed, as_of + 1_000_000)
+    assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
+    stopped = system(("start", 0), ("stop", 1))
+    assert living.reached(stopped, arrivals, [], as_of + 10**7)["state"] == "stopped"
+
+
+def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> Told:
+    counts = {"ready": waiting, "locked": 0, "delayed": 0, "dead": 0, "oldest_s": 0, "members": 1}
+    counts |= {"delivered": delivered, "redelivered": 0, "timeouts": 0} | tags
+    row = Row(
+        START + seconds * 1000,
+        True,
+        "queue",
+        topic="q",
+        name="depth",
+        value=float(waiting),
+        tags={name: str(count) for name, count in counts.items()},
+    )
+    return Told("E1", seconds, row)
+
+
+def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
+    told = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
+    [row] = working.queues(told)
+    assert (row["state"], row["stuck"], row["recovered"]) == ("stuck", 1, 0)
+    assert (row["since"], row["longest_stuck_s"]) == ("2026-03-02T00:05:00.000+00:00", 2_100.0)
+    [row] = working.queues([*told, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
+    assert (row["state"], row["stuck"], row["recovered"]) == ("ok", 1, 1)
+    assert (row["delivered"], row["timeouts"], row["redelivered"]) == (2, 1, 1)
+    [row] = working.queues([depth(each.seq, 5, 0, delayed=5) for each in told])
+    assert (row["state"], row["stuck"], row["depth_max"]) == ("ok", 0, 5)
+    [row] = working.queues([each for each in told if not 900 < each.seq < 1_800])
+    assert row["stuck"] == 0
+    [row] = working.queues([*told, depth(2_700, 0, 0)])
+    assert (row["state"], row["recovered"]) == ("idle", 1)
+
+
+def test_counts_are_the_sums_of_what_was_told() -> None:
+    def event(kind: str, name: str, value: float | None = None) -> Told:
+        return Told("E1", 1, Row(START, True, kind, "d@gw", name=name, value=value))
+
+    told = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
+    told += [event("message", "repeated", 7.0)]
+    [refused] = working.refusals(told)
+    assert (refused["source"], refused["rule"], refused["times"]) == ("d@gw", "rate", 4)
+    [repeated] = working.repeats(told)
+    assert (repeated["source"], repeated["times"]) == ("d@gw", 7)
+    rows = [(row["kind"], row["name"], row["times"]) for row in working.notices(told)]
+    assert rows == [("limit", "rate", 4), ("message", "dead", 1)]
+
+
+@pytest.mark.parametrize(("days", "usual"), [(1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
+def test_an_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
+    sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]
+    found = working.growth([], sizes, (at for at, _ in sizes), 99)
+    assert (found["shipped_day"], found["days"]) == (usual, max(days - 2, 0))
+    assert (found["shipped"], found["events_day"], found["disk_used"]) == (
+        sum(size for _, size in sizes),
+        1.0,
+        99,
+    )
+
+
+def test_versions_are_summed_up_over_gateways() -> None:
+    def ran(errors: int, *times: int) -> Ran:
+        made = Ran()
+        made.add(errors, {True: times[1:], False: times[:1]})
+        return made
+
+    rollout = Rollout()
+    rollout.add({"1": ran(1, START, START + 5), "2": ran(2, START + 6, START + 9)}, "2")
+    rollout.add({"1": ran(0, START + 1, START + 3)}, "1")
+    first, second = rollout.as_json()
+    assert (first["version"], first["gateways"], first["current"], first["before"]) == (
+        *("1", 2, 1),
+        None,
+    )
+    assert (first["events"], first["errors"]) == (4, 1)
+    assert first["first_seen"] == "2026-03-02T00:00:00.003+00:00"
+    assert (second["before"], second["errors"]) == ("1", 2)
