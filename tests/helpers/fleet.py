@@ -37,12 +37,17 @@ def identity(first: int = 1, last: int = 3, gateway: str = GATEWAY) -> Identity:
     return Identity(gateway, EPOCH, "logs", first, last)
 
 
-def segment(name: Identity | None = None, text: str = "pump on") -> bytes:
-    """A valid segment; another `text` makes other bytes of the same name."""
+def segment(
+    name: Identity | None = None, text: str = "pump on", previous: bytes = bytes(32)
+) -> bytes:
+    """A valid segment; another `text` makes other bytes of the same name.
+
+    `previous` is the digest of the one before it in its lane.
+    """
     called = name or identity()
     header = SegmentHeader(
         *called,
-        previous=bytes(32),
+        previous=previous,
         boot="boot-1",
         sealed_at=1_700_000_000_000,
         service_seconds=12.5,

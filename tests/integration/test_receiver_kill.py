@@ -1,15 +1,16 @@
 """The real receiver, killed at random moments: what it acknowledged is there, nothing is half.
 
 Senders do all that a bad link makes of an upload: bodies are cut and gone on with, acknowledgements
-are lost, segments are repeated, and come in any order.
+are lost, segments are repeated, and come in any order. In the long counts the ingest takes what
+landed after all kills, and its tables are compared with what was sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -18,8 +19,9 @@ import aiohttp
 import pytest
 
 from sync.central.folders import FleetFolder, parse_segment_path
-from sync.format import Identity, read_header
+from sync.format import Identity, decode, digest_of, read_header
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+from tests.helpers.ingested import ingested
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import cut, go_on, pieces
 
@@ -42,16 +44,28 @@ class Upload:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
-        self._numbers = itertools.count(1)
-        self._window = [next(self._numbers) for _ in range(AHEAD)]
+        self._chains: dict[str, list[bytes]] = {GATEWAY: [bytes(32)], OTHER: [bytes(32)]}
+        self._waiting: dict[str, list[tuple[Identity, bytes]]] = {GATEWAY: [], OTHER: []}
 
     def fresh(self, gateway: str) -> tuple[Identity, bytes]:
         """A new segment of 1 to some 300 KiB that does not compress; numbers come in disorder."""
-        at = self.random.randrange(AHEAD)
-        number, self._window[at] = self._window[at], next(self._numbers)
+        waiting = self._waiting[gateway]
+        while len(waiting) < AHEAD:
+            waiting.append(self._next(gateway))
+        return waiting.pop(self.random.randrange(AHEAD))
+
+    def rest(self) -> list[tuple[Identity, bytes]]:
+        """All that was sealed and never offered."""
+        return [each for waiting in self._waiting.values() for each in waiting]
+
+    def _next(self, gateway: str) -> tuple[Identity, bytes]:
+        """Seal the next segment of a gateway's chain."""
+        chain = self._chains[gateway]
         size = self.random.choice((500, 20_000, 300_000))
-        name = identity(number, number, gateway)
-        return name, segment(name, self.random.randbytes(size).hex())
+        name = identity(len(chain), len(chain), gateway)
+        data = segment(name, self.random.randbytes(size).hex(), chain[-1])
+        chain.append(digest_of(data))
+        return name, data
 
     def next(self, gateway: str) -> tuple[Identity, bytes]:
         """What a sender sends now: most often what it is unsure of, sometimes what landed."""
@@ -127,6 +141,22 @@ def check(upload: Upload, folder: FleetFolder) -> None:
     assert not list(folder.aside.rglob("*.seg"))
 
 
+def check_tables(upload: Upload, folder: FleetFolder) -> None:
+    """The tables have each event of what was acknowledged, once, and nothing else."""
+    tables = ingested(folder)
+    sent = Counter(
+        (*name[:3], event.seq, event.text)
+        for name, data in upload.acknowledged.items()
+        for event in decode(data).events
+    )
+    lane = ("gateway", "epoch", "lane", "seq", "text")
+    assert Counter(tuple(row[name] for name in lane) for row in tables.events) == sent
+    digests = Counter(data[-32:].hex() for data in upload.acknowledged.values())
+    assert Counter(row["digest"] for row in tables.segments) == digests
+    assert {row["fate"] for row in tables.segments} == {"accepted"}
+    assert list(folder.landing.rglob("*.seg")) == []
+
+
 @contextlib.asynccontextmanager
 async def receiver(
     folder: FleetFolder, tokens: dict[str, str]
@@ -160,8 +190,10 @@ async def test_what_was_acknowledged_survives_every_kill(
     async with receiver(folder, tokens) as (process, connected):
         name, upload.unsure[name] = upload.fresh(GATEWAY)
         await cut(connected, name, upload.unsure[name], len(upload.unsure[name]) // 2)
-        for name, data in list(upload.unsure.items()):
+        for name, data in [*upload.unsure.items(), *upload.rest()]:
             answer = await go_on(connected, name, data)
             upload.note(name, data, answer.status)
         assert process.terminate() == 0
     assert landed(folder) == upload.acknowledged
+    if scale(0, 1):
+        check_tables(upload, folder)

@@ -1,14 +1,19 @@
-"""The uplink under `kill -9` at random moments, and the real receiver: all is there, and once."""
+"""The uplink under `kill -9` at random moments, and the real receiver: all is there, and once.
+
+In the long counts the ingest takes what landed after all kills, and its tables are compared too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from sync.format import Enrolment, decode, write_enrolment
 from tests.helpers.fleet import GATEWAY, running_centre
+from tests.helpers.ingested import ingested
 from tests.helpers.shipping_process import text_of
 from tests.helpers.store import DOMAIN, EPOCH, new_database
 
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from sync.central.folders import FleetFolder
     from tests.helpers.fleet import Centre
 
 assert GATEWAY == DOMAIN
@@ -59,6 +65,23 @@ def check(centre: Centre, logged: int) -> None:
     assert [segment.header.previous for segment in lane] == digests[:-1]
 
 
+def check_tables(folder: FleetFolder) -> None:
+    """The tables have every number once, and it says what it said; and what the uplink told."""
+    landed = [decode(path.read_bytes()) for path in sorted(folder.landing.rglob("*.seg"))]
+    told = Counter(
+        (segment.header.lane, event.seq, event.kind, event.name)
+        for segment in landed
+        for event in segment.events
+    )
+    tables = ingested(folder)
+    columns = ("lane", "seq", "kind", "name")
+    assert Counter(tuple(row[name] for name in columns) for row in tables.events) == told
+    texts = {row["seq"]: row["text"] for row in tables.events if row["lane"] == "readings"}
+    assert texts == {seq: text_of(seq) for seq in range(1, len(texts) + 1)}
+    assert Counter(row["fate"] for row in tables.segments) == {"accepted": len(landed)}
+    assert list(folder.landing.rglob("*.seg")) == []
+
+
 async def test_nothing_is_lost_and_nothing_is_there_twice(
     tmp_path: Path, scale: Callable[[int, int], int], seed: int
 ) -> None:
@@ -79,3 +102,5 @@ async def test_nothing_is_lost_and_nothing_is_there_twice(
         assert centre.files(landed=False) == []
         check(centre, logged)
     assert logged or not centre.files()
+    if scale(0, 1):
+        check_tables(centre.folder)

@@ -1,0 +1,52 @@
+"""What the ingest makes of a fleet folder: the real command, and its tables read without Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from sync.central.manifest import LocalCommits, live
+from tests.helpers.jvm import FAST_JVM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from sync.central.folders import FleetFolder
+
+LIMIT_S = 400
+"""Seconds for an ingest of some thousand segments on a loaded machine."""
+
+
+class Tables(NamedTuple):
+    """All rows of both tables."""
+
+    events: list[dict[str, Any]]
+    segments: list[dict[str, Any]]
+
+
+def ingested(fleet: FleetFolder) -> Tables:
+    """Ingest all that waits, by the command, and give what the tables have then."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env=os.environ | {"JDK_JAVA_OPTIONS": FAST_JVM},
+    )
+    assert done.returncode == 0, done.stderr
+    found = live(LocalCommits(fleet.tables).manifests())
+    events = (path for paths in found.events.values() for path in paths)
+    return Tables(_rows(fleet.tables, events), _rows(fleet.tables, found.segments))
+
+
+def _rows(tables: Path, files: Iterable[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for path in files:
+        rows += pq.ParquetFile(tables / path).read().to_pylist()
+    return rows
