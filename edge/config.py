@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
-
+_ALL: Final = "`fieldpost config check` names every fault"
 LEAST_BANDWIDTH: Final = 2_048
 """Bytes a second: twice what the centre's receiver expects of a body in the long run."""
-
 
 SECTIONS: Final[dict[str, type[Struct]]] = {
     "gateway": Gateway,
@@ -71,30 +70,39 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def listen(self) -> tuple[Address, ...]:
         """Where to listen for devices that start TLS themselves."""
-        return parse_addresses(self.xmpp.listen)
+        return parse_addresses(self.xmpp.listen, "xmpp.listen: ")
 
     @property
     def listen_tls(self) -> tuple[Address, ...]:
         """Where to listen for devices that speak TLS from the first byte."""
-        return parse_addresses(self.xmpp.listen_tls)
+        return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
 
     @property
     def component(self) -> Address | None:
         """The server to attach to, if the gateway is a component of one."""
-        return parse_address(self.xmpp.component) if self.xmpp.component else None
+        return (
+            parse_address(self.xmpp.component, "xmpp.component: ") if self.xmpp.component else None
+        )
 
 
 def load(folder: Path) -> Config:
     """Read and check `folder/fieldpost.toml`; raises `ConfigError` that names the option."""
+    text = read(folder)
+    try:
+        return parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / FILE_NAME}: {error}; {_ALL}") from None
+
+
+def read(folder: Path) -> bytes:
+    """Return the text of `folder/fieldpost.toml`; raises `ConfigError` where there is none."""
     path = folder / FILE_NAME
     try:
-        return parse(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; `fieldpost init` makes it") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def parse(text: bytes) -> Config:
@@ -102,10 +110,21 @@ def parse(text: bytes) -> Config:
     try:
         config = msgspec.toml.decode(text, type=Config)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(said(error)) from None
     for fault in faults(config):
         raise fault
     return config
+
+
+def said(error: Exception) -> str:
+    """Say what a decoder found, with the option in front, as everywhere else."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
+    what, at, option = str(error).removesuffix("`").partition(" - at `$.")
+    if what.startswith("Object contains unknown field `"):
+        name = what.split("`")[1]
+        return f"{option}.{name}: no such option" if at else f"{name}: no such section"
+    return f"{option}: {what[:1].lower()}{what[1:]}" if at else str(error)
 
 
 def faults(config: Config) -> Iterator[ConfigError]:
@@ -170,7 +189,7 @@ def _check_uplink(config: Config) -> None:
     if uplink.readings_share + uplink.logs_share >= 1:
         raise ConfigError("uplink.readings_share and uplink.logs_share leave nothing for the rest")
     if config.web.listen:
-        parse_address(config.web.listen)
+        parse_address(config.web.listen, "web.listen: ")
 
 
 def _check_filters(config: Config) -> None:
@@ -262,18 +281,18 @@ def check_domain(domain: str) -> str:
     return domain
 
 
-def parse_address(text: str) -> Address:
-    """Split `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`."""
+def parse_address(text: str, option: str = "") -> Address:
+    """Split `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`, which begins with `option`."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > LAST_PORT:
-        raise ConfigError(f"address {text!r} is not HOST:PORT or [IPV6]:PORT")
+        raise ConfigError(f"{option}address {text!r} is not HOST:PORT or [IPV6]:PORT")
     return Address(match[1] or match[2], int(match[3]))
 
 
-def parse_addresses(texts: str | list[str]) -> tuple[Address, ...]:
+def parse_addresses(texts: str | list[str], option: str = "") -> tuple[Address, ...]:
     """Read an option that is an address, a list of them, or empty; raises `ConfigError`."""
     listed = [texts] if isinstance(texts, str) else texts
-    return tuple(parse_address(text) for text in listed if text)
+    return tuple(parse_address(text, option) for text in listed if text)
 
 
 def render(domain: str, *listen: str) -> str:

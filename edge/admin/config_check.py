@@ -52,12 +52,7 @@ class Checked(NamedTuple):
 
 def check(folder: Path) -> Checked:
     """Check the configuration of `folder`; raises `ConfigError` where it cannot be read."""
-    path = folder / config.FILE_NAME
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-    return checked(text)
+    return checked(config.read(folder))
 
 
 def checked(text: bytes) -> Checked:
@@ -65,7 +60,7 @@ def checked(text: bytes) -> Checked:
     try:
         found = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return Checked([Fault("", str(error))], [])
+        return Checked([Fault("", config.said(error))], [])
     faults: list[Fault] = []
     sound: dict[str, dict[str, Any]] = {}
     for name, options in found.items():

@@ -14,6 +14,7 @@ from edge.admin import status as standing
 from edge.admin.checks import folder as in_folder
 from edge.admin.checks import machine, shipping, stored
 from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.admin.ownership import owner_to_be
 from edge.admin.status import NO_ANSWER, RUNNING
 from edge.admin.transactions import reading
 from edge.errors import ConfigError, FieldpostError
@@ -53,20 +54,22 @@ class _Rows(NamedTuple):
 def examine(folder: Path, asked: Asked) -> Iterator[Finding]:
     """Look at everything, and yield what was found: at least one finding for each part."""
     now = moment.now().wall
-    yield from _guarded("configuration", lambda: in_folder.configuration(folder))
+    yield from _guarded(folder, "configuration", lambda: in_folder.configuration(folder))
     try:
         settings = config.load(folder)
     except ConfigError:
         return  # it is told above, and nothing else can be judged
-    yield from _guarded("secrets", lambda: in_folder.secrets(folder, settings))
-    yield from _guarded("clock", machine.clock)
-    yield from _guarded("temperature", machine.warmth)
-    yield from _guarded("service", machine.service)
-    yield from _guarded("uplink", lambda: shipping.way(asked.way(settings), now))
-    whole = list(_guarded("database", lambda: stored.database_is_whole(folder, deep=asked.deep)))
+    yield from _guarded(folder, "secrets", lambda: in_folder.secrets(folder, settings))
+    yield from _guarded(folder, "clock", machine.clock)
+    yield from _guarded(folder, "temperature", machine.warmth)
+    yield from _guarded(folder, "service", machine.service)
+    yield from _guarded(folder, "uplink", lambda: shipping.way(asked.way(settings), now))
+    whole = list(
+        _guarded(folder, "database", lambda: stored.database_is_whole(folder, deep=asked.deep))
+    )
     yield from whole
     if all(finding.verdict != WRONG for finding in whole):
-        yield from _guarded("database", lambda: _inside(folder, settings, asked, now))
+        yield from _guarded(folder, "database", lambda: _inside(folder, settings, asked, now))
 
 
 def _inside(folder: Path, settings: Config, asked: Asked, now: int) -> Iterator[Finding]:
@@ -108,11 +111,12 @@ def running(status: Status) -> Iterator[Finding]:
         yield Finding("gateway", NOTICE, text, "`systemctl restart fieldpost`")
 
 
-def _guarded(name: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+def _guarded(folder: Path, name: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     """Look, and tell what kept us from it."""
     try:
         yield from look()
     except (FieldpostError, OSError) as error:
         text = fault(error) if isinstance(error, OSError) else str(error)
-        remedy = "run this as the gateway's user; see the text"
+        owner = owner_to_be(folder)
+        remedy = "see the text" if owner is None else f"run this as {owner}, whose folder it is"
         yield Finding(name, WRONG, f"it cannot be looked at: {text}", remedy)

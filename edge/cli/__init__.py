@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import click
 
+from edge.admin.ownership import owner_to_be
 from edge.errors import FieldpostError
 from edge.words import fault, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 P = ParamSpec("P")
 
 folder = click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
     envvar="FIELDPOST_DIR",
     required=True,
     help="The gateway's folder; $FIELDPOST_DIR if not given.",
@@ -30,22 +31,32 @@ folder = click.option(
 
 
 def telling(command: Callable[P, None]) -> Callable[P, None]:
-    """Make a command tell what went wrong in one line, and end with status 1."""
+    """Make a command tell what went wrong in one line, and end with status 1.
+
+    Who is not the user whose folder it is gets told that as well: it is the likeliest reason.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
         except FieldpostError as error:
-            raise click.ClickException(shown(str(error))) from error
+            raise _failed(str(error), kwargs) from error
         except BrokenPipeError:
             # Whoever read our output has gone; Python must not complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except OSError as error:
-            raise click.ClickException(shown(fault(error))) from error
+            raise _failed(fault(error), kwargs) from error
 
     return run
+
+
+def _failed(text: str, options: Mapping[str, object]) -> click.ClickException:
+    place = options.get("folder")
+    owner = owner_to_be(place) if isinstance(place, Path) else None
+    advice = "" if owner is None else f"; {place} is the folder of {owner}: run this as that user"
+    return click.ClickException(shown(text + advice))
 
 
 def shown(line: str) -> str:

@@ -15,7 +15,7 @@ from edge.admin.doctor import Asked
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
-from edge.cli.uplink import certificate_ends, sealed_at, trouble
+from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
 from sync.format import EnrolmentError, read_enrolment
 
 if TYPE_CHECKING:
@@ -59,8 +59,11 @@ def _lines(found: Sequence[Finding]) -> Iterator[str]:
 
 def _way(folder: Path, settings: Config) -> Way:
     options = settings.uplink
-    if options.folder or not options.enrolment:
-        return Way(options.folder)
+    if options.folder:
+        remedy = "mount it, and mark it once: 'Into a folder' in docs/operations.md"
+        return Way(options.folder, unmarked(folder, options.folder), remedy=remedy)
+    if not options.enrolment:
+        return Way("")
     try:
         enrolment = read_enrolment(folder / options.enrolment)
         ends = certificate_ends(enrolment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.errors import SetupError, StoreError
-from edge.words import duration, plural
+from edge.words import duration, fault, plural
 from sync.format import (
     Enrolment,
     EnrolmentError,
@@ -28,7 +29,7 @@ from sync.format import (
     read_header,
 )
 from sync.uplink import Conflict, FolderTransport, Landed, Waiting
-from sync.uplink.folder import MARKER
+from sync.uplink.folder import MARKER, check_marked, parse_folder
 from sync.uplink.renewal import life_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
     from edge.admin.uplink import Lane, Uplink
     from edge.store.uplink import Unsealed
+
+PATIENCE: Final = 5.0
+"""Seconds that a folder to ship into has to show itself."""
 
 _NOTHING: Final = "-"
 """In place of what is not known, or of what there is none."""
@@ -121,7 +125,8 @@ def _ways(folder: Path) -> dict[str, str]:
     """Tell where segments go, and until when the certificate is good; never a secret."""
     options = config.load(folder).uplink
     if options.folder:
-        return {"folder": options.folder}
+        why = unmarked(folder, options.folder)
+        return {"folder": options.folder} | ({} if why is None else {"trouble": why})
     if not options.enrolment:
         return {}
     try:
@@ -140,6 +145,29 @@ def trouble(enrolment: str, error: EnrolmentError | OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{enrolment} does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
     return f"{enrolment}: {(error.strerror if isinstance(error, OSError) else None) or error}"
+
+
+def unmarked(base: Path, folder: str, patience: float = PATIENCE) -> str | None:
+    """Say why nothing can be shipped into the folder of the configuration; `None` if it can.
+
+    It is looked at aside: a share whose server is gone answers nothing, for ever.
+    """
+    found: list[str] = [f"{folder} has not answered for {patience:g} s"]
+
+    def look() -> None:
+        try:
+            check_marked(parse_folder(folder, base))
+        except OSError as error:
+            found[:] = [fault(error)]
+        except ValueError as error:
+            found[:] = [f"{folder} is {error}"]
+        else:
+            found.clear()
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(patience)
+    return found[0] if found else None
 
 
 def certificate_ends(enrolment: Enrolment) -> datetime.datetime | None:
@@ -177,13 +205,15 @@ def _lines(found: Uplink, ways: dict[str, str]) -> Iterator[str]:
 
 def _facts(found: Uplink, ways: dict[str, str]) -> list[tuple[str, str]]:
     waiting = sum(lane.bytes for lane in found.lanes)
-    full = _NOTHING if found.hours is None else duration(3600 * found.hours)
+    full = ""
+    if found.hours is not None:
+        full = f"; full in {duration(3600 * found.hours)} if nothing is taken"
     return [
         ("gateway", found.gateway),
         ("to", " ".join(f"{key}={text}" for key, text in ways.items()) or "nowhere: kept here"),
         ("last taken", _when(found.taken)),
         ("last notice", _notice(found)),
-        ("waiting", f"{waiting} of {found.bound} bytes; full in {full} if nothing is taken"),
+        ("waiting", f"{waiting} of {found.bound} bytes{full}"),
         ("unsealed", _unsealed(found.unsealed)),
     ]
 

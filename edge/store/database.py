@@ -6,6 +6,8 @@ for commands that run beside or without the gateway.
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from contextlib import closing, contextmanager
 from importlib import resources
@@ -196,6 +198,8 @@ def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqli
     """Open what `create` made, and nothing else: an empty file would be migrated as if it were."""
     if not path.exists():
         raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+    if not os.access(path, os.R_OK):  # SQLite says no more than that it cannot
+        raise SetupError(f"{path} cannot be read: {os.strerror(errno.EACCES)}")
     try:
         connection = connect(path)
     except sqlite3.Error as error:

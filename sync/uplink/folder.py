@@ -27,6 +27,7 @@ from sync.format import (
 )
 from sync.uplink.outcomes import Conflict, Landed, Later, quoted
 from sync.uplink.ports import Head
+from sync.words import fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +87,7 @@ class FolderTransport:
         except TimeoutError:
             return Later(f"{self._root} does not answer")
         except OSError as error:
-            return Later(quoted(f"{type(error).__name__}: {error}"))
+            return Later(quoted(fault(error)))
 
     def _put(self, waiting: Waiting) -> Outcome:
         self._check()
@@ -113,10 +114,7 @@ class FolderTransport:
         return {lane: head for lane, head in found if head is not None}
 
     def _check(self) -> None:
-        if not (self._root / MARKER).is_file():
-            raise FileNotFoundError(
-                errno.ENOENT, f"not there, or not marked by a file {MARKER}", str(self._root)
-            )
+        check_marked(self._root)
 
     def _make_folders(self, folder: Path) -> None:
         at = self._root
@@ -132,6 +130,13 @@ class FolderTransport:
             _sync_folder(at)
             if at == self._root:
                 return
+
+
+def check_marked(root: Path) -> None:
+    """Raise `OSError` unless the folder is there, and is the one that is meant."""
+    if not (root / MARKER).is_file():
+        text = f"not there, or not marked by a file {MARKER}"
+        raise FileNotFoundError(errno.ENOENT, text, str(root))
 
 
 def parse_folder(text: str, base: Path) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from contextlib import closing
 from pathlib import Path
 
@@ -246,3 +248,25 @@ def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
     result = call("events", "--dir", folder)
     assert result.exit_code == 1
     assert result.output.startswith("Error: a segment in the database is damaged: ")
+
+
+def test_who_may_not_read_the_folder_is_told_whose_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = folder.stat().st_uid
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
+    path = folder / "fieldpost.db"
+    told = f"Error: {path} cannot be read: Permission denied"
+    assert (result.exit_code, result.output) == (1, f"{told}\n")
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    name = pwd.getpwuid(owner).pw_name
+    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
+    whose = f"{folder} is the folder of {name}: run this as that user"
+    assert (result.exit_code, result.output) == (1, f"{told}; {whose}\n")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
+    assert f"the folder of {owner}:" in result.output
+    result = CliRunner().invoke(main, ["events", "--dir", str(folder / "none")])
+    assert "run this as" not in result.output

@@ -117,4 +117,4 @@ def test_a_fault_is_a_line_and_status_1(folder: Path) -> None:
 def test_a_folder_without_a_file_is_told(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.exit_code == 1
-    assert "cannot be read" in result.output
+    assert "does not exist; `fieldpost init` makes it" in result.output

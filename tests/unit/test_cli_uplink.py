@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from edge.__main__ import main
 from edge.admin import moment, pki, setup
 from edge.admin import uplink as admin
 from edge.admin.transactions import changing
+from edge.cli import uplink as command
 from edge.rules.backlog import Bound, hours_left
 from edge.store import database, epochs, segments, uplink
 from edge.store.commit import Store
+from edge.store.database import Transaction
 from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.upstream import StoreBacklog, begin_epoch
 from sync.format import Enrolment, decode, new_token, write_enrolment
@@ -162,8 +165,12 @@ async def test_a_notice_has_its_age_and_whether_it_is_over(
 
     assert "(2 h 5 min ago) conflict: 409" in await notice()
     assert not (await notice()).endswith("since")
-    later = Clock()()._replace(wall=at + 60_000)
-    await store.run(lambda tx: (setattr(tx, "now", later), uplink.took(tx))[1])
+
+    def took(tx: Transaction) -> None:
+        tx.now = tx.now._replace(wall=at + 60_000)
+        uplink.took(tx)
+
+    await store.run(took)
     assert (await notice()).endswith("other bytes; segments were taken since")
     monkeypatch.setattr(moment, "now", lambda: Clock()()._replace(wall=at - 1000))
     assert "(ahead of this clock)" in await notice()
@@ -263,7 +270,23 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     (folder / "enrol.json").write_text("{}")
     assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]
     path.write_text(text.replace('folder = ""', 'folder = "/mnt/share"'))
-    assert (await told(folder))["to"] == {"folder": "/mnt/share"}
+    assert (await told(folder))["to"] == {
+        "folder": "/mnt/share",
+        "trouble": "/mnt/share: not there, or not marked by a file fieldpost-segments",
+    }
+    path.write_text(text.replace('folder = ""', 'folder = "share"'))
+    (folder / "share").mkdir()
+    (folder / "share" / "fieldpost-segments").touch()
+    assert (await told(folder))["to"] == {"folder": "share"}
+    path.write_text(text.replace('folder = ""', 'folder = "file://elsewhere/share"'))
+    assert (await told(folder))["to"]["trouble"].endswith("is not a path, and not file:///PATH")  # type: ignore[index]
+
+
+def test_a_folder_that_never_answers_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = threading.Event()
+    monkeypatch.setattr(command, "check_marked", lambda _root: gone.wait())
+    assert command.unmarked(folder, "share", 0.01) == "share has not answered for 0.01 s"
+    gone.set()
 
 
 # For a stick.
@@ -336,7 +359,7 @@ async def test_a_full_stick_is_told_and_nothing_is_half_written(
     result = await call("uplink", "export", tmp_path / "stick", "--dir", folder)
     monkeypatch.undo()
     assert result.exit_code == 1
-    assert "cannot be written: OSError: [Errno 28] No space left on device" in result.output
+    assert "cannot be written: No space left on device" in result.output
     for data in files(tmp_path / "stick").values():
         decode(data)
     assert not list((tmp_path / "stick").rglob(".*"))

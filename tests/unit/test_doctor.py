@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -398,6 +399,25 @@ def test_an_enrolment_that_cannot_be_read_is_wrong(folder: Path) -> None:
     assert found(folder)["uplink"][0].text == (
         "e.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
     )
+
+
+def test_a_folder_to_ship_into_that_is_not_there_is_wrong(folder: Path) -> None:
+    write(folder, '[uplink]\nfolder = "share"')
+    (finding,) = found(folder)["uplink"]
+    assert (finding.verdict, "not marked" in finding.text) == (WRONG, True)
+    (folder / "share").mkdir()
+    (folder / "share" / "fieldpost-segments").touch()
+    assert found(folder)["uplink"] == [Finding("uplink", OK, "segments go to share")]
+
+
+def test_who_is_not_the_gateway_s_user_is_told_whose_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / config.FILE_NAME).unlink()
+    owner = pwd.getpwuid(folder.stat().st_uid).pw_name
+    assert found(folder)["configuration"][0].remedy == "see the text"
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    assert found(folder)["configuration"][0].remedy == f"run this as {owner}, whose folder it is"
 
 
 def test_a_notice_is_no_reason_where_segments_were_taken_after_it(folder: Path) -> None:

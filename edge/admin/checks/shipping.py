@@ -34,18 +34,19 @@ HALF: Final = 0.5
 
 
 class Way(NamedTuple):
-    """What the configuration says of the way: where to (empty: nowhere), why it cannot be gone, and
-    when the gateway's certificate ends, in ms since 1970 UTC."""
+    """What the configuration says of the way: where to (empty: nowhere), why it cannot be gone,
+    when the gateway's certificate ends, in ms since 1970 UTC, and what to do about the trouble."""
 
     to: str
     trouble: str | None = None
     certificate_ends: int | None = None
+    remedy: str = "enrol the gateway anew"
 
 
 def way(found: Way, now: int) -> Iterator[Finding]:
     """Look at the enrolment; `now` in ms since 1970."""
     if found.trouble is not None:
-        yield Finding("uplink", WRONG, found.trouble, "enrol the gateway anew")
+        yield Finding("uplink", WRONG, found.trouble, found.remedy)
     elif not found.to:
         text = "there is no way to the centre: segments are kept here"
         yield Finding("uplink", NOTICE, text, "enrol it, or `fieldpost uplink export`")
