@@ -105,8 +105,13 @@ def _as_decimals(values: Sequence[float], exact: bytes) -> dict[str, Any] | None
             return None
         if any(round(value * power) / power != value for value in sample):
             continue
-        ints = [round(value * power) for value in values]
-        if struct.pack(f"<{len(ints)}d", *[number / power for number in ints]) == exact:
+        if not decimals:
+            ints = list(map(int, values))
+            again = list(map(float, ints))
+        else:
+            ints = [round(value * power) for value in values]
+            again = [number / power for number in ints]
+        if struct.pack(f"<{len(ints)}d", *again) == exact:
             return {"decimals": decimals, "ints": pack_array(smallest(ints), ints)}
     return None
 

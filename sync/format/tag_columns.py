@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sync.format.absent import fields
 from sync.format.errors import SegmentError
 from sync.format.limits import MAX_TAG_COLUMNS, MAX_TAGS
-from sync.format.text_columns import pack_texts, unpack_texts
-from sync.format.typed import UNSIGNED, pack_integers, unpack_array
+from sync.format.text_columns import pack_strings, pack_texts, unpack_texts
+from sync.format.typed import UNSIGNED, pack_integers, pack_places, unpack_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,21 +32,18 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
     if not keys:
         return None
     first = keys[:MAX_TAG_COLUMNS]
-    tagged = [place for place, row in enumerate(rows) if row]
-    columns = {key: pack_texts(_column(rows, tagged, key)) for key in first}
+    tagged = [(place, row) for place, row in enumerate(rows) if row]
+    columns = {key: _column(tagged, key, len(rows)) for key in first}
     return {"columns": columns, **_rest(rows, frozenset(keys[MAX_TAG_COLUMNS:]))}
 
 
-def _column(
-    rows: Sequence[Mapping[str, str]], tagged: Sequence[int], key: str
-) -> Sequence[str | None]:
-    """Give the tag of each row, asking only those that have any."""
-    if len(tagged) == len(rows):
-        return [row.get(key) for row in rows]
-    column: list[str | None] = [None] * len(rows)
-    for place in tagged:
-        column[place] = rows[place].get(key)
-    return column
+def _column(tagged: Sequence[tuple[int, Mapping[str, str]]], key: str, rows: int) -> dict[str, Any]:
+    """Write the tag of each of `rows` rows, asking only those that have any."""
+    values = [row[key] for _, row in tagged if key in row]
+    if len(values) == rows:
+        return pack_strings(values)
+    places = [place for place, row in tagged if key in row]
+    return {"present": pack_places(places, rows), **pack_strings(values)}
 
 
 def _rest(rows: Sequence[Mapping[str, str]], keys: frozenset[str]) -> dict[str, Any]:

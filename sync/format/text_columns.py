@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sync.format.absent import fields, presence, split, spread
 from sync.format.errors import SegmentError
-from sync.format.typed import UNSIGNED, pack_integers, unpack_array
+from sync.format.typed import UNSIGNED, pack_array, pack_integers, smallest, unpack_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,16 +22,19 @@ _KEYS: Final = ("text", "width", "lengths", "index")
 def pack_texts(rows: Sequence[str | None]) -> dict[str, Any] | None:
     """Write a column of strings; None if no row has one."""
     column, values = split(rows)
-    if not values:
-        return None
+    return {**column, **pack_strings(values)} if values else None
+
+
+def pack_strings(values: Sequence[str]) -> dict[str, Any]:
+    """Write one or more strings: of a column, those of the rows that have one."""
     entries = list(dict.fromkeys(values))
     if len(entries) == 1:
-        return {**column, "text": entries[0]}
+        return {"text": entries[0]}
     if 2 * len(entries) > len(values):  # a dictionary saves nothing: zlib finds the few repeats
-        return {**column, **_joined(values)}
+        return _joined(values)
     places = {entry: place for place, entry in enumerate(entries)}
-    index = pack_integers([places[value] for value in values])
-    return {**column, **_joined(entries), "index": index}
+    index = list(map(places.__getitem__, values))
+    return {**_joined(entries), "index": pack_array(smallest((0, len(entries) - 1)), index)}
 
 
 def _joined(entries: Sequence[str]) -> dict[str, Any]:

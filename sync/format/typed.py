@@ -28,6 +28,7 @@ _SIZED: Final = (  # smallest first, unsigned before signed
 _CODES: Final = {
     64: "B", 69: "H", 70: "I", 72: "b", 77: "h", 78: "i", 79: "q", 85: "f", 86: "d",
 }  # fmt: skip
+_BYTES: Final = 64
 _DIGITS: Final = bytes.maketrans(b"\x00\x01", b"01")
 
 UNSIGNED: Final = (64, 69, 70)
@@ -46,8 +47,10 @@ FLOATS: Final = (SINGLE, DOUBLE)
 """Tags of floats."""
 
 
-def pack_array(tag: int, numbers: Sequence[float]) -> CBORTag:
-    """Write `numbers` as the typed array of `tag`."""
+def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
+    """Write `numbers`, which fit it, as the typed array of `tag`."""
+    if tag == _BYTES:
+        return CBORTag(tag, bytes(numbers))
     return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))
 
 
@@ -91,6 +94,14 @@ def pack_bits(flags: Iterable[bool]) -> bytes:
     """Write flags as a bitmap: the first is the highest bit of the first byte, spare bits are 0."""
     digits = bytes(flags).translate(_DIGITS)
     return (int(digits, 2) << -len(digits) % 8).to_bytes((len(digits) + 7) // 8, "big")
+
+
+def pack_places(places: Iterable[int], count: int) -> bytes:
+    """Write the bitmap of `count` flags of which those at `places` are set."""
+    bits = bytearray((count + 7) // 8)
+    for place in places:
+        bits[place >> 3] |= 0x80 >> (place & 7)
+    return bytes(bits)
 
 
 def unpack_bits(item: Any, count: int) -> str:
