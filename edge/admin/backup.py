@@ -19,8 +19,9 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple
 from edge import config
 from edge.admin import durable, moment, setup
 from edge.admin.durable import PRIVATE, PUBLIC
-from edge.errors import SetupError
+from edge.errors import SetupError, StoreFull
 from edge.store import copying, database
+from edge.words import fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,9 @@ ABOUT: Final = "backup.json"
 
 CHUNK: Final = 1024 * 1024
 """Bytes that are read at once."""
+
+LAST: Final = 253_402_300_799_999
+"""The end of the year 9999, in ms since 1970: no backup was made later."""
 
 MEMBERS: Final = 10_000
 """Files in a backup: three for each device, and a dozen more."""
@@ -111,7 +115,10 @@ def _telling_room(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SetupError(f"{place} cannot be made: {error.strerror or error}") from error
+        raise SetupError(f"{place} cannot be made: {fault(error)}") from error
+    except StoreFull as error:
+        text = "there is no room beside it for a copy of the database"
+        raise SetupError(f"{place} cannot be made: {text}") from error
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -140,7 +147,11 @@ def _read_about(archive: zipfile.ZipFile) -> About:
         told = json.loads(archive.read(ABOUT))
         if told.pop("backup") != FORMAT:
             raise SetupError(f"the backup is of another version than {FORMAT}: use its fieldpost")
-        return About(**told)
+        about = About(**told)
+        texts = isinstance(about.gateway, str) and isinstance(about.epoch, str)
+        if not texts or type(about.made) is not int or not 0 <= about.made <= LAST:
+            raise ValueError(ABOUT)
+        return about
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise SetupError(f"it is no backup of a gateway: {ABOUT} is missing or wrong") from error
 

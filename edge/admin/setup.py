@@ -39,7 +39,7 @@ def empty(folder: Path) -> Path:
     if folder == Path.cwd():
         raise SetupError(f"{folder} is replaced as a whole: run this in another folder")
     if folder.exists() and any(folder.iterdir()):
-        raise SetupError(f"{folder} exists already and is not empty")
+        raise SetupError(f"{folder} exists already and is not empty: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     return folder
 

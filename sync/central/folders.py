@@ -130,7 +130,10 @@ class FleetFolder:
             raise FleetError(msg) from error
 
     def require(self) -> None:
-        """Raise FleetError unless this is a fleet folder that lies in one file system."""
+        """Raise FleetError unless this is a fleet folder that lies in one file system, and ours."""
+        if self.root.is_dir() and not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
+            msg = f"{self.root} may not be read and written: run this as the user whose it is"
+            raise FleetError(f"{msg}, {_owner(self.root)}")
         for folder in self._parts():
             if not folder.is_dir():
                 msg = f"{self.root} is no fleet folder; `fieldpost-fleet gateway add` makes one"
@@ -167,6 +170,13 @@ class FleetFolder:
             yield
         finally:
             os.close(descriptor)
+
+
+def _owner(folder: Path) -> str:
+    try:
+        return folder.owner()
+    except KeyError:  # a number alone, of a machine that knew its name
+        return str(folder.stat().st_uid)
 
 
 def _lock(descriptor: int, root: Path) -> None:

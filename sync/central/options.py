@@ -15,7 +15,7 @@ fleet_dir = click.option(
     "folder",
     envvar=FLEET_DIR_VARIABLE,
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path, file_okay=False, readable=False),
     help="The fleet folder.",
     show_envvar=True,
 )
@@ -38,7 +38,7 @@ def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
             "--dir",
             "folder",
             envvar=FLEET_DIR_VARIABLE,
-            type=click.Path(path_type=Path, file_okay=False),
+            type=click.Path(path_type=Path, file_okay=False, readable=False),
             help="The fleet folder. Not needed with both of the others.",
             show_envvar=True,
         ),

@@ -16,8 +16,8 @@ from edge import config
 from edge.__main__ import main
 from edge.admin import backup, devices, setup
 from edge.admin.transactions import changing, reading
-from edge.errors import FieldpostError, SetupError
-from edge.store import database, epochs, events
+from edge.errors import FieldpostError, SetupError, StoreFull
+from edge.store import copying, database, epochs, events
 from edge.store.events import LOGS, SYSTEM, NewEvent
 
 
@@ -177,6 +177,9 @@ ABOUT = {"gateway": "gw.example", "epoch": "01JZ0000000000000000000000", "made":
         ({"backup.json": {"backup": 2, **ABOUT}}, "another version"),
         ({"backup.json": {"backup": 1, "gateway": "x"}}, "missing or wrong"),
         ({"backup.json": []}, "missing or wrong"),
+        ({"backup.json": {"backup": 1, **ABOUT, "made": 10**20}}, "missing or wrong"),
+        ({"backup.json": {"backup": 1, **ABOUT, "made": "today"}}, "missing or wrong"),
+        ({"backup.json": {"backup": 1, **ABOUT, "epoch": ["x"]}}, "missing or wrong"),
         ({"backup.json": {"backup": 1, **ABOUT}, "..__x": ""}, "no backup has"),
         ({"backup.json": {"backup": 1, **ABOUT}, "__x": ""}, "no backup has"),
         ({"backup.json": {"backup": 1, **ABOUT}}, "fieldpost.toml does not exist"),
@@ -219,6 +222,27 @@ def test_a_backup_that_finds_no_room_leaves_nothing(
     result = call("backup", tmp_path / "file", "--dir", folder)
     assert result.exit_code == 1
     assert result.output == f"Error: {tmp_path / 'file'} cannot be made: No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
+
+
+def test_no_room_for_the_copy_of_the_database_is_told_as_such(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: object) -> None:
+        raise StoreFull("the database: database or disk is full")
+
+    monkeypatch.setattr(copying, "copy", full)
+    result = call("backup", tmp_path / "file", "--dir", folder)
+    why = "there is no room beside it for a copy of the database"
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: {why}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["gw"]
+
+
+def test_a_file_that_the_backup_lacks_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "enrol.json").unlink()
+    result = call("backup", tmp_path / "file", "--dir", folder)
+    why = f"{folder / 'enrol.json'}: No such file or directory"
+    assert result.output == f"Error: {tmp_path / 'file'} cannot be made: {why}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["gw"]
 
 

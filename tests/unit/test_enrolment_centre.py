@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import os
+import pwd
 import threading
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from sync.central.folders import GATEWAY_LENGTH, FleetFolder, is_enrollable
 from sync.central.gateways import Gateways
 from sync.format import new_token, token_digest
 from tests.helpers.fleet import GATEWAY, OTHER
+from tests.helpers.fleet_command import fleet_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,3 +217,15 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FleetError, match="cannot make"):
         FleetFolder(tmp_path / "file").create()
+
+
+def test_who_may_not_use_the_folder_is_told_whose_it_is(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    done = fleet_command("gateway", "list", "--dir", folder.root)
+    said = f"Error: {folder.root} may not be read and written: run this as the user whose it is, "
+    assert (done.returncode, done.stderr) == (1, f"{said}{folder.root.owner()}\n")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    done = fleet_command("gateway", "list", "--dir", folder.root)
+    assert done.stderr == f"{said}{folder.root.stat().st_uid}\n"
