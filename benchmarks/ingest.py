@@ -92,8 +92,9 @@ def measure(settings: Settings) -> Topic:
     small = pool_of(
         settings, fleet_data.fleet(gateways, 1, GROWTH[1] // GATEWAYS * SMALL * 2), SMALL
     )
+    wide = pool_of(settings, fleet_data.fleet(len(small.files), 1, 2 * SMALL - 1), SMALL, "wide")
     against = spark.apart(_against, settings, pool)
-    growth = spark.apart(_growth, settings, pool, small)
+    growth = spark.apart(_growth, settings, pool, small, wide)
     workers = _workers(settings, pool)
     blocks = (*_against_blocks(against), *_growth_blocks(growth), *_workers_blocks(workers))
     ratio = statistics.median(_ratios(against))
@@ -103,9 +104,9 @@ def measure(settings: Settings) -> Topic:
     return Topic("ingest", "The ingest", blocks, [goal])
 
 
-def pool_of(settings: Settings, fleet: FleetSettings, events: int) -> Pool:
+def pool_of(settings: Settings, fleet: FleetSettings, events: int, name: str = "") -> Pool:
     """Write the segments of a fleet, of so many events each, to take from."""
-    root = settings.folder / f"pool-{events}"
+    root = settings.folder / f"pool-{name or events}"
     return Pool(root, fleet_data.write_pool(fleet, events, root))
 
 
@@ -160,15 +161,15 @@ class Compared(NamedTuple):
     json: Run
 
 
-def _growth(settings: Settings, pool: Pool, small: Pool) -> list[Run]:
-    """Measure one size after the other, and small segments at the end."""
+def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run]:
+    """Measure one size after the other; then small segments, and at last one of each gateway."""
     with spark_session("fieldpost-benchmark") as session:
         spark.warm(session)
         counts = _counts(settings, pool)
         _grown(settings, session, pool, counts[0])
         runs = [_grown(settings, session, pool, count) for count in counts]
-        count = min(counts[-2], len(small.files))
-        return [*runs, _grown(settings, session, small, count)]
+        count = min(counts[-2], len(small.files), len(wide.files))
+        return [*runs, *(_grown(settings, session, each, count) for each in (small, wide))]
 
 
 def _against(settings: Settings, pool: Pool) -> list[Compared]:
@@ -249,8 +250,8 @@ def _against_blocks(pairs: Sequence[Compared]) -> tuple[str, ...]:
         " ingest checks each segment's checksum and columns, asks the ledger, writes its rows of"
         " events and of segments, syncs them, commits a manifest, and moves each file to the"
         " archive. The other side is `spark.read.json` with a schema, of the same events in as many"
-        " gzipped files, and the writing of the same columns: no check, no ledger, no second"
-        " reading. Medians.",
+        " gzipped files, and the writing of the same columns: no check and no ledger."
+        " Medians.",
         table(
             ("", "seconds", "processor seconds", "us an event", "files of Parquet"),
             [_side("ingest", [p.ours for p in pairs]), _side("JSON", [p.json for p in pairs])],
@@ -271,13 +272,15 @@ def _side(name: str, runs: Sequence[Run]) -> tuple[object, ...]:
 
 
 def _growth_blocks(runs: Sequence[Run]) -> tuple[str, ...]:
-    *grown, small = runs
+    *grown, small, wide = runs
+    folders = wide.files - min(GATEWAYS, small.files)
     middle, large = grown[-2], grown[-1]
     more = (large.seconds - middle.seconds) / (large.events - middle.events)
     return (
         "How it grows: one run of each, in one session, with the default of 2,000 segments a"
-        " batch. In the last line the segments are small. `judged`: read, decoded, and asked of"
-        " the ledger; `events`: read again and written; `filed`: moved to the archive.",
+        " batch. In the last two lines the segments are small: of as many gateways as above, and of"
+        " a gateway each. `judged`: read, decoded, and asked of the ledger; `events`: written;"
+        " `filed`: moved to the archive.",
         table(
             (
                 "events",
@@ -298,7 +301,9 @@ def _growth_blocks(runs: Sequence[Run]) -> tuple[str, ...]:
         f" {large.size / large.events:.1f} bytes in the table, and a segment"
         f" {large.ledger / large.files:.0f} in the ledger. A small segment costs"
         f" {small.seconds / small.files * 1e3:.2f} ms, {small.processor / small.files * 1e3:.2f} of"
-        " a processor.",
+        f" a processor; a folder more in the landing"
+        f" {(wide.seconds - small.seconds) / folders * 1e3:.2f} ms,"
+        f" {(wide.processor - small.processor) / folders * 1e3:.2f} of a processor.",
     )
 
 
