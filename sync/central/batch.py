@@ -25,7 +25,7 @@ from sync.central.parts import Part
 from sync.central.places import DATA, LANDING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -157,11 +157,17 @@ class Batches:
             chosen = F.broadcast(self._spark.createDataFrame(accepted, "path string"))
             taken = files.join(chosen, on="path", how="left_semi").mapInArrow(take, tables.TAKEN)
         parts = taken.where(F.col("content").isNotNull()).select(*Part._fields)
-        by_day, events = attempt.put_events(Part(*row) for row in parts.toLocalIterator())
+        by_day, events = attempt.put_events(self._each(parts))
         if events != sum(each.events for each in found):
             msg = f"{events} events were read where the segments have others: was one changed?"
             raise FleetError(msg)
         return by_day
+
+    def _each(self, parts: DataFrame) -> Iterator[Part]:
+        """Give the parts, those of one task at a time in memory; each renews the lease."""
+        for row in parts.toLocalIterator():
+            self._places.tables.keep_lease()
+            yield Part(*row)
 
 
 class _Found(NamedTuple):
