@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,17 +31,41 @@ _SHOWN = (
 
 
 class _Asked(NamedTuple):
-    """Which part of all there is: days from `since` on (UTC), or all; these gateways, or all."""
+    """Which part of all there is: days from `since` on (UTC), or all; these gateways, or all; as
+    things stood at `as_of`, or stand now. `cap`: bytes that a gateway's folder may take."""
 
     since: date | None
     gateways: tuple[str, ...] | None
+    as_of: datetime | None
+    cap: int | None
 
 
-def _day(_context: click.Context, _option: click.Parameter, told: str | None) -> date | None:
-    """Read a day, or a number of days of which today is the last."""
+def _moment(_ctx: click.Context, _option: click.Parameter, told: str | None) -> datetime | None:
+    """Read a moment that is over; a day alone is its end, as far as it is over."""
     if told is None:
         return None
-    today = datetime.now(UTC).date()
+    now = datetime.now(UTC)
+    try:
+        try:
+            moment = datetime.combine(date.fromisoformat(told), time.max, UTC)
+        except ValueError:
+            moment = datetime.fromisoformat(told)
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        msg = f"{told} is neither a day (YYYY-MM-DD) nor a moment (YYYY-MM-DDTHH:MM:SS)"
+        raise click.BadParameter(msg) from None
+    if moment.date() > now.date():
+        msg = f"{told} is not over"
+        raise click.BadParameter(msg)
+    return min(moment, now)
+
+
+def _day(context: click.Context, _option: click.Parameter, told: str | None) -> date | None:
+    """Read a day, or a number of days of which that of the report is the last."""
+    if told is None:
+        return None
+    as_of: datetime | None = context.params.get("as_of")
+    today = (as_of or datetime.now(UTC)).date()
     try:
         if re.fullmatch(r"[1-9][0-9]{0,4}d", told):
             return today - timedelta(days=int(told[:-1]) - 1)
@@ -73,6 +97,21 @@ def _day(_context: click.Context, _option: click.Parameter, told: str | None) ->
     metavar="NAME",
     help="A gateway to tell of; may be given more than once. Default: all.",
 )
+@click.option(
+    "--as-of",
+    metavar="TIME",
+    callback=_moment,
+    is_eager=True,
+    help="Tell of things as they stood then (UTC), as far as the tables tell: YYYY-MM-DD for the "
+    "end of a day, or YYYY-MM-DDTHH:MM:SS. Default: now.",
+)
+@click.option(
+    "--cap",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="What the folder of each gateway may take, for the forecast of growth. Default: what the "
+    "gateway says, else 1 GiB.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the totals.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages, and more.")
 def command(
@@ -80,6 +119,8 @@ def command(
     out: Path,
     since: date | None,
     gateways: tuple[str, ...],
+    as_of: datetime | None,
+    cap: int | None,
     *,
     as_json: bool,
     verbose: bool,
@@ -93,7 +134,7 @@ def command(
     """
     from sync.central.rendering.page import report_document, write_report
 
-    asked = _Asked(since, gateways or None)
+    asked = _Asked(since, gateways or None, as_of, cap)
     found = _gather(folder, asked, verbose=verbose)
     if verbose:
         told = ", ".join(f"{number} {how}" for how, number in found.days.items())
@@ -114,6 +155,7 @@ def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
     from sync.central.manifest import LocalCommits
     from sync.central.reports.gather import gather, summaries_of
     from sync.central.reports.given import Given
+    from sync.central.reports.past import at
     from sync.central.session import spark_session, spark_told
     from sync.central.summaries import summarise
     from sync.central.tables import read_segments
@@ -126,7 +168,10 @@ def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
     with spark_told(log), spark_session("fieldpost-report") as spark:
         kept = summarise(spark, tables, manifests, summaries_of())
         segments = read_segments(spark, tables, manifests)
-        return gather(Given(kept, segments, datetime.now(UTC), asked.since, asked.gateways))
+        moment = asked.as_of or datetime.now(UTC)
+        if asked.as_of is not None:
+            kept, segments = at(kept, segments, moment)
+        return gather(Given(kept, segments, moment, asked.since, asked.gateways, asked.cap))
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

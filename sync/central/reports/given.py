@@ -20,7 +20,8 @@ class Given(NamedTuple):
     """What reports are made of: summaries, the ledger of segments, and which part is asked for.
 
     `since` is the first day (UTC) to tell of, None for all of them; `gateways` are those to tell
-    of, None for all. Reports get at events through `daily` and `whole` alone.
+    of, None for all; `cap` is what the operator says that a gateway's folder may take, in bytes.
+    Reports get at events through `daily` and `whole` alone.
     """
 
     kept: Kept
@@ -28,6 +29,7 @@ class Given(NamedTuple):
     as_of: datetime
     since: date | None = None
     gateways: tuple[str, ...] | None = None
+    cap: int | None = None
 
     def daily(self, summary: Summary) -> DataFrame:
         """Give the rows of the days that are asked for; they have `summary.schema` and `day`."""

@@ -213,5 +213,8 @@ _DAY_S: Final = 86_400.0
 DAILY: Final = Summary("growth", 1, DAYS, days)
 
 REPORT: Final = Report(
-    "growth", SCHEMA, (DAILY,), lambda given: growth(given.daily(DAILY), given.segments())
+    "growth",
+    SCHEMA,
+    (DAILY,),
+    lambda given: growth(given.daily(DAILY), given.segments(), given.cap),
 )

@@ -10,7 +10,7 @@ counts; two at once do the same work twice and agree. Judges nothing.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -69,6 +69,15 @@ class Kept:
             return self.spark.createDataFrame([], schema)
         paths = [escape_glob(self.tables.uri(path)) for path in chosen]
         return self.spark.read.schema(schema).parquet(*paths)
+
+    def until(self, last: date) -> Kept:
+        """Give the same without the days after `last` (UTC); `days` counts as before."""
+        end = last.isoformat()
+        found = {
+            name: {day: paths for day, paths in by_day.items() if day <= end}
+            for name, by_day in self._files.items()
+        }
+        return replace(self, _files=found)
 
 
 def summarise(
