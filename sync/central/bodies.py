@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from aiohttp import web
 
 from sync.central.announced import OFFSET_HEADER
-from sync.central.partial import HeldError, OffsetError
+from sync.central.floor import Floor
+from sync.central.incoming import OffsetError
+from sync.central.partial import HeldError
 from sync.central.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -98,6 +100,11 @@ class Bodies:
         """The refusal of a request that may come again soon."""
         return Refusal(503, reason, text, self._limits.retry_after_s)
 
+    def cost(self, gateway: str, body: Announced) -> int:
+        """Bytes that a body costs: what comes, and what has to be read again to go on with it."""
+        known = self._partials.remembers(gateway, body.body_sum, body.start)
+        return body.length + (0 if known else body.start)
+
     async def there(self, gateway: str, body_sum: bytes) -> int:
         """Bytes that are there of a body, of which its sender does not send more now."""
         await self._end_older(gateway, body_sum)
@@ -115,7 +122,7 @@ class Bodies:
             incoming = await self._begin(gateway, body)
             with self._held(request, (gateway, body.body_sum), incoming):
                 try:
-                    await self._receive(request, incoming, body.length)
+                    await self._receive(request, incoming)
                     yield incoming
                 finally:
                     await asyncio.shield(self._in_thread(incoming.close))
@@ -173,10 +180,10 @@ class Bodies:
         except (web.RequestPayloadError, ConnectionError):
             raise Refusal(400, "cut", "the body ended early") from None
 
-    async def _receive(self, request: web.Request, incoming: Incoming, length: int) -> None:
-        """Write the body to its file; the length is announced, and HTTP keeps to it."""
+    async def _receive(self, request: web.Request, incoming: Incoming) -> None:
+        """Write the body to its file; its length was announced, and HTTP keeps to it."""
         try:
-            async with asyncio.timeout(self._limits.body_time(length)):
+            async with asyncio.timeout(self._limits.body_s):
                 await self._copy(request, incoming)
         except TimeoutError:
             raise Refusal(408, "slow", "the body came too slowly") from None
@@ -186,9 +193,12 @@ class Bodies:
     async def _copy(self, request: web.Request, incoming: Incoming) -> None:
         """Write what comes, and at the end what is gathered, however it ends."""
         gathered = bytearray()
+        floor = Floor(self._limits.body_bytes_per_s, self._limits.body_pace_s)
         try:
             while data := await self._next(request):
                 gathered += data
+                if not floor.came(len(data)):
+                    raise TimeoutError
                 if len(gathered) >= self._limits.buffer_bytes:
                     whole, gathered = gathered, bytearray()
                     await self._in_thread(incoming.write, whole)

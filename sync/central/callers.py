@@ -8,12 +8,13 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from aiohttp import web
+
 from sync.central.clients import shown
 from sync.central.refusal import Refusal
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
+    from sync.central.connections import Connections
     from sync.central.gateways import Gateways
     from sync.central.proxy import Proxy
     from sync.central.threads import Threads
@@ -29,12 +30,14 @@ class Callers:
         self,
         gateways: Gateways,
         authority: bytes,
+        connections: Connections,
         in_thread: Threads,
         proxy: Proxy | None = None,
     ) -> None:
         self._gateways = gateways
         self._proxy = proxy
         self._authority = authority
+        self._connections = connections
         self._in_thread = in_thread
 
     async def gateway(self, request: web.Request) -> str:
@@ -51,7 +54,22 @@ class Callers:
             found = await self._by_certificate(self._certificate(request))
         if found is None:
             raise Refusal(401, "token", "no enrolled gateway has this token or certificate")
+        self._connections.logged_in(request.transport, found)
         return found
+
+    def heard(self, request: web.Request) -> None:
+        """Note that the head of a request has come."""
+        self._connections.heard(request.transport)
+
+    def is_last(self, request: web.BaseRequest, status: int) -> bool:
+        """Tell whether the connection ends with this answer: a stranger has no second one.
+
+        Neither has who is known no more. Behind a proxy the connection is the proxy's.
+        """
+        if self._proxy is not None:
+            return False
+        unknown = status == web.HTTPUnauthorized.status_code
+        return unknown or self._connections.is_stranger(request.transport)
 
     def peer(self, request: web.Request) -> str | None:
         """The address that the request is from."""

@@ -1,7 +1,7 @@
-"""The receiver's door: accepts connections, counts them, and sees each through its handshake.
+"""The receiver's door: accepts connections, and sees each through its handshake.
 
 A connection counts from its accept, so that one whose handshake stalls takes a place as any other
-does. What is said on it afterwards is the protocol's business.
+does: `sync.central.connections` counts. What is said on it is the protocol's business.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from asyncio import sslproto
 from typing import TYPE_CHECKING, Final
 
+from sync.central.connections import Connection
 from sync.central.logs import tell
 from sync.central.proxy import Proxy
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from sync.central.connections import Connections
     from sync.central.limits import ReceiverLimits
+    from sync.central.seldom import Seldom
 
 TLS_BUFFER: Final = 16 * 1024
 """Bytes that asyncio holds for each TLS connection: one TLS record, in place of its 256 KiB."""
@@ -34,13 +37,15 @@ async def open_door(
     server: web.Server,
     way: ssl.SSLContext | Proxy,
     limits: ReceiverLimits,
+    connections: Connections,
+    seldom: Seldom,
 ) -> AsyncIterator[None]:
     """Give `server` what comes in at `listener`, until the context ends: over TLS, or of a proxy.
 
     `listener` is closed at its end, and so is each connection that is still in its handshake.
     """
     _bound_tls_buffers()
-    door = Door(listener, server, way, limits)
+    door = Door(listener, server, way, limits, connections, seldom)
     door.watch()
     try:
         yield
@@ -49,7 +54,7 @@ async def open_door(
 
 
 class Door:
-    """Accepts at most `limits.connections` at once, each with `limits.handshake_s` to begin."""
+    """Accepts what `connections` has room for, each with `limits.handshake_s` to begin."""
 
     def __init__(
         self,
@@ -57,12 +62,16 @@ class Door:
         server: web.Server,
         way: ssl.SSLContext | Proxy,
         limits: ReceiverLimits,
+        connections: Connections,
+        seldom: Seldom,
     ) -> None:
         self._listener = listener
         self._server = server
         self._proxy = way if isinstance(way, Proxy) else None
         self._context = None if isinstance(way, Proxy) else way
         self._limits = limits
+        self._connections = connections
+        self._seldom = seldom
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
@@ -97,30 +106,42 @@ class Door:
             self._loop.remove_reader(self._listener)
             self._pause = self._loop.call_later(self._limits.accept_retry_s, self.watch)
             return
-        if len(self._handshakes) + len(self._server.connections) >= self._limits.connections:
-            tell(logging.WARNING, "refused", text="too many connections", peer=peer[0])
-            connection.close()
-            return
         if self._proxy is not None and not self._proxy.admits(peer[0]):
-            tell(logging.WARNING, "refused", text="this is not the proxy", peer=peer[0])
-            connection.close()
+            self._connections.metrics.turned_away("proxy")
+            self._refuse(connection, logging.WARNING, "this is not the proxy", peer[0])
             return
-        task = self._loop.create_task(self._begin(connection, peer[0]))
+        begun = self._connections.begin(peer[0])
+        if not isinstance(begun, Connection):
+            self._refuse(connection, logging.WARNING, begun[1], peer[0])
+            return
+        task = self._loop.create_task(self._begin(connection, peer[0], begun))
         self._handshakes[task] = connection
         task.add_done_callback(self._handshakes.pop)
 
-    async def _begin(self, connection: socket.socket, peer: str) -> None:
-        """Do the handshake; from then on the server has the connection, and counts it."""
+    def _refuse(self, connection: socket.socket, level: int, text: str, peer: str) -> None:
+        self._seldom.tell(level, (text,), "refused", text=text, peer=peer)
+        connection.close()
+
+    async def _begin(self, connection: socket.socket, peer: str, counted: Connection) -> None:
+        """Do the handshake; from then on the protocol has the connection, until it is lost."""
+        begun = False
         try:
             await self._loop.connect_accepted_socket(
-                self._server,
+                lambda: counted.over(self._server()),
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
+                ssl_shutdown_timeout=self._limits.linger_s if self._context else None,
             )
+            begun = True
         except OSError as error:
             reason = str(error) or type(error).__name__
-            tell(logging.INFO, "refused", text=f"no TLS handshake: {reason}", peer=peer)
+            self._connections.metrics.turned_away("handshake")
+            text = f"no TLS handshake: {reason}"
+            self._seldom.tell(logging.INFO, ("handshake",), "refused", text=text, peer=peer)
+        finally:
+            if not begun:
+                self._connections.end(counted)
 
 
 def _bound_tls_buffers() -> None:

@@ -11,11 +11,13 @@ import fcntl
 import hashlib
 import os
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from sync.central.durable import PRIVATE_FILE
 
 if TYPE_CHECKING:
+    from hashlib import _Hash
     from pathlib import Path
     from types import TracebackType
 
@@ -29,35 +31,98 @@ _PIECE: Final = 256 * 1024
 """Bytes read at once."""
 
 
+class OffsetError(Exception):
+    """A body does not go on where its beginning ends, which is after `there` bytes."""
+
+    def __init__(self, there: int) -> None:
+        super().__init__(there)
+        self.there = there
+
+
+class _Sum(NamedTuple):
+    """The running SHA-256 of a file, and the file's state that it is of."""
+
+    state: tuple[int, ...]
+    size: int
+    sum: _Hash
+
+
+class Sums:
+    """The running sums of the `most` beginnings that were written last, by this process.
+
+    A beginning that is gone on with byte by byte is not read again each time. One that another
+    process has written to meanwhile is another one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Path, _Sum] = OrderedDict()
+
+    def keep(self, path: Path, status: os.stat_result, running: _Hash) -> None:
+        """Remember the sum of a file that is as `status` says."""
+        with self._lock:
+            self._known[path] = _Sum(_state(status), status.st_size, running)
+            self._known.move_to_end(path)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+    def take(self, path: Path, status: os.stat_result) -> _Hash | None:
+        """Give what is remembered of a file, if it is still as it was, and forget it."""
+        with self._lock:
+            known = self._known.pop(path, None)
+        return known.sum if known is not None and known.state == _state(status) else None
+
+    def has(self, path: Path, size: int) -> bool:
+        """Tell whether the sum of so many bytes is remembered."""
+        known = self._known.get(path)
+        return known is not None and known.size == size
+
+
 class Incoming:
     """A body on its way in. Use it as a context manager: it is gone when it is closed.
 
-    Goes on behind what the file holds already. `size` is in bytes. With `kept`, what was written
-    stays when it is closed, unless a write failed or nothing is there. Raises BlockingIOError when
-    another holds the file.
+    Goes on behind the `start` bytes that the file holds already; at 0 it begins anew, whatever is
+    there. `size` is in bytes. With `kept`, what was written stays when it is closed, unless a write
+    failed or nothing is there. Raises BlockingIOError when another holds the file, OffsetError when
+    it holds anything but `start` bytes.
     """
 
-    def __init__(self, path: Path, *, kept: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, kept: bool = False, start: int = 0, sums: Sums | None = None
+    ) -> None:
         self.path = path
         self.kept = kept
+        self._sums = sums
         self._lock = threading.Lock()
         self._descriptor: int | None = _open_alone(path)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Take the sum of what is there; what is written from now on comes behind it."""
-        self.size = 0
         self._sum = hashlib.sha256()
-        while data := os.read(self._open(), _PIECE):
-            self._sum.update(data)
-            self.size += len(data)
+        self._summed = 0
+        self.size = 0
+        try:
+            self._begin(start)
+        except BaseException:
+            self.close()
+            raise
 
-    def clear(self) -> None:
-        """Forget what the file holds."""
-        with self._lock:
-            os.ftruncate(self._open(), 0)
-            os.lseek(self._open(), 0, os.SEEK_SET)
-            self._begin()
+    def _begin(self, start: int) -> None:
+        """Look at what is there before it is read: another offset costs nothing."""
+        descriptor = self._open()
+        if start == 0:
+            os.ftruncate(descriptor, 0)
+            return
+        status = os.fstat(descriptor)
+        self.size = status.st_size
+        if start != self.size:
+            raise OffsetError(self.size)
+        known = None if self._sums is None else self._sums.take(self.path, status)
+        if known is None:
+            while data := os.read(descriptor, _PIECE):
+                self._sum.update(data)
+        else:
+            self._sum = known
+        self._summed = self.size
+        os.lseek(descriptor, 0, os.SEEK_END)
 
     def write(self, data: bytes | bytearray) -> None:
         """Append `data`. Raises OSError when the disk is full; then nothing is kept."""
@@ -72,6 +137,7 @@ class Incoming:
                 raise
             self._sum.update(data)
             self.size += len(data)
+            self._summed = self.size
 
     def sha256(self) -> bytes:
         """The SHA-256 (32 bytes) of all that was written so far."""
@@ -102,9 +168,17 @@ class Incoming:
             try:
                 if not (self.kept and self.size):
                     self.path.unlink(missing_ok=True)
+                elif self._sums is not None:
+                    self._remember(self._descriptor)
             finally:
                 os.close(self._descriptor)
                 self._descriptor = None
+
+    def _remember(self, descriptor: int) -> None:
+        """Remember the sum of what stays, if it is of all that the file holds."""
+        status = os.fstat(descriptor)
+        if self._sums is not None and status.st_size == self.size == self._summed:
+            self._sums.keep(self.path, status, self._sum)
 
     def _open(self) -> int:
         if self._descriptor is None:
@@ -122,6 +196,11 @@ class Incoming:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """What differs once somebody has written to a file, or put another in its place."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def remove_left(path: Path, before: float | None = None) -> bool:

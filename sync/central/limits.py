@@ -27,6 +27,40 @@ class ReceiverLimits:
     """Connections, those in their handshake and idle ones included: ten for each gateway of a fleet
     of a hundred."""
 
+    connections_per_gateway: int = 16
+    """Connections of one gateway: it has one, and those before it whose link is gone rest until
+    `idle_s` is over. Of more, the one that rested longest is cut."""
+
+    strangers: int = 512
+    """Connections on which no gateway has shown itself, those in their handshake included: half of
+    all, so that strangers never have the places of those that are known."""
+
+    strangers_per_address: int = 64
+    """Those of one IPv4 address, or of one /64 of IPv6: all gateways of a site share one, and each
+    is known after one request."""
+
+    connections_per_address_s: float = 10.0
+    """New connections of one address a second, over the window: a site of some hundred gateways
+    comes again at once, and a handshake takes some ms of the processor."""
+
+    first_request_s: float = 30.0
+    """Seconds from the accept to the end of the first request's head: the handshake, two more round
+    trips of a satellite link, and their repeats."""
+
+    head_lines: int = 48
+    """Header fields of a request: a gateway sends ten, and proxies add some."""
+
+    head_line_bytes: int = 4_096
+    """Bytes of one line of a request's head: the longest path has 400, a token 50; with the lines
+    above 192 KiB of a connection."""
+
+    proxied_line_bytes: int = 8_190
+    """The same behind a proxy, whose header of a certificate has 3,000."""
+
+    log_lines_per_s: float = 1.0
+    """Lines of the log about refusals of one kind a second, over the window: callers cannot fill a
+    disk with them. What is left out is counted in the next."""
+
     accept_retry_s: float = 1.0
     """Seconds until the next accept when the system gave none, as when files are used up: some
     connections have ended then."""
@@ -37,11 +71,16 @@ class ReceiverLimits:
     stall_s: float = 30.0
     """Seconds without a byte of the body: a mobile link's pauses are shorter."""
 
-    body_s: float = 60.0
-    """Seconds for any body, on top of what its length needs at `body_bytes_per_s`."""
+    body_bytes_per_s: int = 256
+    """Bytes a second below which a body is given up, taken over `body_pace_s`: a fortieth of the
+    slowest link in use. What came stays, and is gone on with."""
 
-    body_bytes_per_s: int = 1_024
-    """Bytes a second below which a body is given up: a tenth of the slowest link in use."""
+    body_pace_s: float = 60.0
+    """Seconds over which a body's pace is taken: a link's bad minute is no reason, but two are."""
+
+    body_s: float = 1_800.0
+    """Seconds for any body: at 10,000 bytes a second the largest is through, and one that is slower
+    is gone on with, so that no place is held for hours."""
 
     handshake_s: float = 15.0
     """Seconds for a TLS handshake: four round trips of a satellite link, and their repeats."""
@@ -78,7 +117,8 @@ class ReceiverLimits:
     what the centre's has. `serve --rate` sets it."""
 
     rate_window_s: float = 60.0
-    """Seconds over which the two are allowed at once: who was cut off comes in a rush."""
+    """Seconds over which what is bounded by the second is allowed at once: who was cut off comes in
+    a rush."""
 
     certificates_per_day: int = 10
     """Certificates made for one gateway in a day: one a year is needed, and one that forgets each
@@ -107,6 +147,10 @@ class ReceiverLimits:
     clean_every_s: float = 3600.0
     """Seconds between two looks for beginnings that are too old: few against the above."""
 
+    sums: int = 1_024
+    """Beginnings whose running SHA-256 is remembered, some 500 bytes each: what is there need not
+    be read again by each request that goes on with it. What is read again counts as sent."""
+
     takeover_s: float = 2.0
     """Seconds that a sender who comes again waits for its own old connection to let go of a body:
     what was received is written in moments."""
@@ -119,7 +163,3 @@ class ReceiverLimits:
 
     aside_bytes: int = 64 * 1024 * 1024
     """Bytes of contradicting bodies kept for each gateway: four of the largest."""
-
-    def body_time(self, length: int) -> float:
-        """Seconds that a body of `length` bytes may take."""
-        return self.body_s + length / self.body_bytes_per_s

@@ -67,12 +67,17 @@ class Metrics:
         self._requests: Counter[tuple[str, int, str]] = Counter()
         self._segments: Counter[str] = Counter({"new": 0, "same": 0, "other": 0})
         self._durable = Histogram(DURABLE_S)
+        self._turned_away: Counter[str] = Counter()
         self._arrivals: dict[str, float] = {}
         self.body_bytes = 0
 
     def answered(self, method: str, status: int, reason: str) -> None:
         """Count a request; `reason` is one of the receiver's words, or `ok`."""
         self._requests[method if method in METHODS else "other", status, reason] += 1
+
+    def turned_away(self, reason: str) -> None:
+        """Count a connection that was refused, or cut; `reason` is one of the receiver's words."""
+        self._turned_away[reason] += 1
 
     def arrived(self, gateway: str) -> None:
         """Note that an enrolled gateway asked for something."""
@@ -90,6 +95,9 @@ class Metrics:
             for (method, status, reason), count in sorted(self._requests.items())
         )
         yield Family("requests_total", "counter", "Requests, by their answer.", requests)
+        away = ((labels(reason=each), float(n)) for each, n in sorted(self._turned_away.items()))
+        meaning = "Connections that were refused or cut, by the reason."
+        yield Family("connections_refused_total", "counter", meaning, away)
         yield single("body_bytes_total", "counter", "Bytes of bodies received.", self.body_bytes)
         segments = ((labels(outcome=each), float(n)) for each, n in self._segments.items())
         yield Family("segments_total", "counter", "Segments, by what became of them.", segments)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from sync.central.metrics import Family, exposition, single
+from sync.central.metrics import Family, exposition, labels, single
 from sync.central.pki import ends_at
 from sync.format import MAX_FILE
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sync.central.bodies import Bodies
+    from sync.central.connections import Connections
     from sync.central.gateways import Gateways
     from sync.central.metrics import Metrics
     from sync.central.partial import Partials
@@ -34,6 +35,7 @@ class Monitor:
 
     metrics: Metrics
     bodies: Bodies
+    connections: Connections
     partials: Partials
     room: Room
     gateways: Gateways
@@ -77,6 +79,9 @@ class Monitor:
 
     def _gauges(self) -> Iterator[Family]:
         sizes = self.partials.sizes()
+        counts = self.connections.counts().items()
+        there = [(labels(who=who), float(count)) for who, count in counts]
+        yield Family("connections", "gauge", "Connections, by who has them.", there)
         yield single("bodies", "gauge", "Bodies on their way in.", self.bodies.count)
         yield single("partials", "gauge", "Beginnings of bodies that are kept.", len(sizes))
         yield single("partial_bytes", "gauge", "Bytes of those.", sum(sizes))

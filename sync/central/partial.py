@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sync.central.durable import PRIVATE_FOLDER
-from sync.central.incoming import PART, Incoming, remove_left
+from sync.central.incoming import PART, Incoming, OffsetError, Sums, remove_left
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from sync.central.folders import FleetFolder
 
 KIND = "partial"
-
-
-class OffsetError(Exception):
-    """A body does not go on where its beginning ends, which is after `there` bytes."""
-
-    def __init__(self, there: int) -> None:
-        super().__init__(there)
-        self.there = there
 
 
 class HeldError(Exception):
@@ -38,11 +30,13 @@ class HeldError(Exception):
 class PartialBound:
     """How many beginnings of a gateway are kept, and for how many seconds after the last byte.
 
-    Their bytes are bounded by their number: each is smaller than the largest body.
+    Their bytes are bounded by their number: each is smaller than the largest body. Of the `sums`
+    that were written last, of all gateways, the running sum is remembered.
     """
 
     files: int
     age_s: float
+    sums: int
 
 
 class Partials:
@@ -51,6 +45,11 @@ class Partials:
     def __init__(self, folder: FleetFolder, bound: PartialBound) -> None:
         self._root = folder.incoming / KIND
         self._bound = bound
+        self._sums = Sums(bound.sums)
+
+    def remembers(self, gateway: str, body_sum: bytes, size: int) -> bool:
+        """Tell, from memory, whether to go on behind so many bytes reads none of them."""
+        return self._sums.has(self._path(gateway, body_sum), size)
 
     def size(self, gateway: str, body_sum: bytes) -> int:
         """Bytes that are there of a body; 0 if none."""
@@ -70,15 +69,9 @@ class Partials:
             raise OffsetError(0)
         self._make_room(path)
         try:
-            incoming = Incoming(path, kept=True)
+            return Incoming(path, kept=True, start=start, sums=self._sums)
         except BlockingIOError:
             raise HeldError from None
-        if start == 0:
-            incoming.clear()
-        elif start != incoming.size:
-            incoming.close()
-            raise OffsetError(incoming.size)
-        return incoming
 
     def clean(self) -> int:
         """Remove what is older than the bound allows, and count it."""

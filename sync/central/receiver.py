@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -41,19 +42,17 @@ if TYPE_CHECKING:
     from sync.central.limits import ReceiverLimits
     from sync.central.metrics import Metrics
     from sync.central.room import Room
+    from sync.central.seldom import Seldom
     from sync.central.threads import Threads
+
+_caller_known: Final = ContextVar("caller", default="")
+"""The gateway whose request the task is about, once it is known: each request has a task."""
 
 DAY_S: Final = 24 * 3600.0
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _SEGMENT: Final = "/v1/segments/{gateway}/{epoch}/{lane}/{numbers}"
 _CERTIFICATE: Final = "/v1/gateways/{gateway}/certificate"
 _EPOCH: Final = "/v1/gateways/{gateway}/epochs/{epoch}"
-
-
-async def _sign(request: web.Request, response: web.StreamResponse) -> None:
-    """Name the product, and neither its version nor what it is built on."""
-    del request
-    response.headers["Server"] = "fieldpost"
 
 
 class Receiver:
@@ -69,7 +68,9 @@ class Receiver:
         metrics: Metrics,
         limits: ReceiverLimits,
         in_thread: Threads,
+        seldom: Seldom,
     ) -> None:
+        self._seldom = seldom
         self._folder = folder
         self._gateways = Gateways(folder)
         self._callers = callers
@@ -86,15 +87,27 @@ class Receiver:
     def application(self) -> web.Application:
         """The routes, with every refusal turned into its answer."""
         app = web.Application(middlewares=[self._answer_refusals])
-        app.on_response_prepare.append(_sign)
+        app.on_response_prepare.append(self._sign)
         app.router.add_put(_SEGMENT, self._put)
         app.router.add_head(_SEGMENT, self._head)
         app.router.add_get(_EPOCH, self._heads, allow_head=False)
         app.router.add_post(_CERTIFICATE, self._certify)
         return app
 
+    async def _sign(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Name the product, and neither its version nor what it is built on.
+
+        A stranger is answered once: whatever it asked for, its connection ends with the answer.
+        """
+        response.headers["Server"] = "fieldpost"
+        if self._callers.is_last(request, response.status):
+            response.headers["Connection"] = "close"
+            response.force_close()
+
     @web.middleware
     async def _answer_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._callers.heard(request)
+        _caller_known.set("")
         try:
             answer = await handler(request)
             self._metrics.answered(request.method, answer.status, "ok")
@@ -112,21 +125,29 @@ class Receiver:
             tell(logging.ERROR, "storage", text=str(error), path=request.path)
             told = self._storage(error)
         self._metrics.answered(request.method, told.status, told.reason)
-        tell(
-            logging.INFO,
+        self._tell(request, told)
+        return told.response()
+
+    def _tell(self, request: web.Request, told: Refusal) -> None:
+        """Log a refusal. A contradiction is told louder: a person has to find out whose it is."""
+        gateway = _caller_known.get()
+        conflict = told.status == web.HTTPConflict.status_code
+        self._seldom.tell(
+            logging.WARNING if conflict else logging.INFO,
+            (str(told.status), told.reason, gateway),
             "refused",
             status=told.status,
             reason=told.reason,
             text=told.text,
             path=request.path,
             peer=self._callers.peer(request),
+            **_named(request, gateway),
         )
-        return told.response()
 
     async def _put(self, request: web.Request) -> web.Response:
         identity = await self._authorised(request)
         body = announced(request, self._limits.body_bytes)
-        self._charge(self._bytes, identity.gateway, body.length)
+        self._charge(self._bytes, identity.gateway, self._bodies.cost(identity.gateway, body))
         await self._in_thread(self._room.take, body.length)
         new = False
         try:
@@ -189,6 +210,7 @@ class Receiver:
     async def _caller(self, request: web.Request) -> str:
         """The gateway that calls, which is the one that the path names."""
         gateway = await self._callers.gateway(request)
+        _caller_known.set(gateway)
         if gateway != request.match_info["gateway"]:
             raise Refusal(403, "gateway", "a gateway writes its own segments alone")
         self._metrics.arrived(gateway)
@@ -219,6 +241,13 @@ class Receiver:
             text = "the centre has no room"
             return Refusal(507, "full", text, self._limits.retry_after_full_s)
         return self._bodies.busy("storage", "the centre cannot store anything just now")
+
+
+def _named(request: web.Request, gateway: str) -> dict[str, str]:
+    """The gateway that asked, if one did, and the lane and the numbers that it asked for."""
+    parts = request.match_info
+    told = {name: parts[name] for name in ("epoch", "lane", "numbers") if name in parts}
+    return {"gateway": gateway, **told} if gateway else {}
 
 
 def _shown(head: Head) -> dict[str, int | str]:

@@ -19,9 +19,11 @@ from aiohttp import web
 
 from sync.central.bodies import Bodies
 from sync.central.callers import Callers
+from sync.central.connections import Connections
 from sync.central.door import open_door
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
+from sync.central.http_log import HttpLog
 from sync.central.landing import AsideBound, Landing
 from sync.central.limits import ReceiverLimits
 from sync.central.logs import tell
@@ -33,6 +35,7 @@ from sync.central.proxy import Proxy
 from sync.central.receiver import Receiver
 from sync.central.repeating import repeated
 from sync.central.room import Room
+from sync.central.seldom import Seldom
 from sync.central.threads import Threads
 from sync.central.tls import Certificate, Chain, own_chain, own_files
 
@@ -85,6 +88,9 @@ class _Parts(NamedTuple):
 
     receiver: Receiver
     bodies: Bodies
+    connections: Connections
+    seldom: Seldom
+    http_log: HttpLog
     monitor: Monitor
     jobs: tuple[contextlib.AbstractAsyncContextManager[None], ...]
 
@@ -93,16 +99,23 @@ def _assemble(
     folder: FleetFolder, road: Chain | Proxy, limits: ReceiverLimits, in_thread: Threads
 ) -> _Parts:
     landing = Landing(folder, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
-    partials = Partials(folder, PartialBound(limits.partials_per_gateway, limits.partial_age_s))
+    bound = PartialBound(limits.partials_per_gateway, limits.partial_age_s, limits.sums)
+    partials = Partials(folder, bound)
     room = Room(folder, limits.reserve_bytes, limits.landing_bytes)
     gateways, metrics = Gateways(folder), Metrics()
     proxy, certificate = (road, None) if isinstance(road, Proxy) else (None, road.certificate)
-    callers = Callers(gateways, Authority(folder.pki).ca.read_bytes(), in_thread, proxy)
+    connections = Connections(limits, metrics, behind=proxy is not None)
+    seldom = Seldom(limits.log_lines_per_s, limits.rate_window_s)
+    authority = Authority(folder.pki).ca.read_bytes()
+    callers = Callers(gateways, authority, connections, in_thread, proxy)
     bodies = Bodies(landing, partials, metrics, limits, in_thread)
     return _Parts(
-        Receiver(folder, callers, landing, bodies, room, metrics, limits, in_thread),
+        Receiver(folder, callers, landing, bodies, room, metrics, limits, in_thread, seldom),
         bodies,
-        Monitor(metrics, bodies, partials, room, gateways, certificate, in_thread),
+        connections,
+        seldom,
+        HttpLog(seldom, metrics),
+        Monitor(metrics, bodies, connections, partials, room, gateways, certificate, in_thread),
         (
             repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
             repeated(room.measure, limits.measure_every_s, "measure"),
@@ -121,6 +134,8 @@ def _clean(landing: Landing, partials: Partials) -> None:
 async def _served(
     parts: _Parts, listen: Listen, way: ssl.SSLContext | Proxy, limits: ReceiverLimits
 ) -> AsyncIterator[tuple[str, int]]:
+    behind = isinstance(way, Proxy)
+    line = limits.proxied_line_bytes if behind else limits.head_line_bytes
     runner = web.AppRunner(
         parts.receiver.application(),
         access_log=None,
@@ -128,6 +143,10 @@ async def _served(
         keepalive_timeout=limits.idle_s,
         lingering_time=limits.linger_s,
         shutdown_timeout=limits.close_s,
+        logger=parts.http_log,
+        max_headers=limits.head_lines,
+        max_line_size=line,
+        max_field_size=line,
     )
     await runner.setup()
     try:
@@ -136,7 +155,8 @@ async def _served(
         server = runner.server
         assert server is not None  # noqa: S101
         try:
-            async with open_door(listener, server, way, limits):
+            counted = parts.connections, parts.seldom
+            async with open_door(listener, server, way, limits, *counted):
                 yield address
         finally:
             await parts.bodies.drain()

@@ -59,6 +59,20 @@ async def open_body(centre: Centre, gateway: str = GATEWAY) -> asyncio.StreamWri
     return writer
 
 
+async def begun(
+    centre: Centre, data: bytes, whole: bytes
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send the first bytes of a body on a connection that stays open, which is read by the test."""
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+    head = put_head(centre, f"Content-Length: {len(whole)}", "Expect: 100-continue", data=whole)
+    writer.write(head.replace("\n", "\r\n").encode())
+    async with asyncio.timeout(10):
+        assert b"100" in await reader.readuntil(b"\r\n\r\n")
+    writer.write(data)
+    return reader, writer
+
+
 def open_bodies(centre: Centre) -> int:
     """How many bodies' files the receiver, which runs in this process, has open."""
     count = 0

@@ -199,9 +199,19 @@ async def test_a_body_that_is_on_its_way_already_is_received_and_not_kept(
 
 async def test_a_part_that_another_receiver_writes_comes_later(centre: Centre) -> None:
     await cut(centre, DATA[:5_000])
-    elsewhere = Partials(centre.folder, PartialBound(4, 60.0))
+    elsewhere = Partials(centre.folder, PartialBound(4, 60.0, 4))
     with elsewhere.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
         answer = await rest(centre, 5_000)
         assert (answer.status, answer.body["reason"]) == (503, "held")
         assert answer.headers["retry-after"]
     assert (await rest(centre, 5_000)).status == 201
+
+
+async def test_what_has_to_be_read_again_counts_as_sent(tmp_path: Path) -> None:
+    limits = ReceiverLimits(bytes_per_s=1, rate_window_s=TOTAL)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        partial(centre).parent.mkdir()
+        partial(centre).write_bytes(DATA[:5_000])
+        assert (await rest(centre, 5_000)).status == 201
+        answer = await centre.client.put(segment(identity(4, 6)), identity(4, 6))
+        assert (answer.status, answer.body["reason"]) == (429, "rate")

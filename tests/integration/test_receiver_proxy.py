@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -73,6 +74,18 @@ async def test_a_token_passes_and_so_does_a_certificate(behind: Behind, tmp_path
         assert (await connected.send("HEAD", path, headers)).status == 200
         other = f"/v1/segments/{identity_path(identity(gateway=OTHER))}"
         assert (await connected.send("HEAD", other, headers)).status == 403
+
+
+async def test_a_connection_of_the_proxy_outlasts_a_stranger_of_it(behind: Behind) -> None:
+    """It carries other gateways' requests too."""
+    reader, writer = await asyncio.open_connection(*behind.receiver)
+    for _ in range(3):
+        writer.write(b"GET /v1/gateways/a/epochs/b HTTP/1.1\r\nHost: centre\r\n\r\n")
+        async with asyncio.timeout(10):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readuntil(b"}")
+        assert b" 401 " in head
+    writer.transport.abort()
 
 
 async def test_a_certificate_that_a_client_only_names_is_not_believed(

@@ -53,8 +53,8 @@ def on_their_way(root: Path) -> list[str]:
 
 
 async def until_there(centre: Centre, count: int) -> None:
-    """Ask for something else until there are `count` bodies on their way, for 10 s at most."""
-    async with asyncio.timeout(10):
+    """Ask for something else until there are `count` bodies on their way, for 30 s at most."""
+    async with asyncio.timeout(30):
         while len(files(centre.folder.incoming)) != count:
             await centre.client.head()
 

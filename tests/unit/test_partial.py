@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sync.central.folders import FleetFolder
-from sync.central.incoming import Incoming, remove_left
+from sync.central.incoming import Incoming, OffsetError, remove_left
 from sync.central.landing import AsideBound, Landing, Outcome
-from sync.central.partial import HeldError, OffsetError, PartialBound, Partials
+from sync.central.partial import HeldError, PartialBound, Partials
 from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def partials(folder: FleetFolder) -> Partials:
 
 
 def made(folder: FleetFolder) -> Partials:
-    partials = Partials(folder, PartialBound(files=2, age_s=60.0))
+    partials = Partials(folder, PartialBound(files=2, age_s=60.0, sums=4))
     partials.clean()
     return partials
 
@@ -134,7 +134,7 @@ def test_those_that_are_too_old_are_removed(partials: Partials, folder: FleetFol
         begin(partials, number=number)
     (old, _) = sorted((folder.incoming / "partial" / GATEWAY).iterdir())
     os.utime(old, (10**9, 10**9))
-    with Incoming(old, kept=True):
+    with Incoming(old, kept=True, start=4):
         assert partials.clean() == 0, "it is being written"
     assert partials.clean() == 1
     assert partials.sizes() == [4]
@@ -175,3 +175,49 @@ def test_a_file_that_always_vanishes_is_held(
     monkeypatch.setattr(os.path, "samestat", lambda *_: False)
     with pytest.raises(HeldError):
         partials.open(GATEWAY, SUM, 0)
+
+
+def test_going_on_byte_by_byte_reads_nothing_again(
+    partials: Partials, folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are read are counted: what costs is what is there, and not what comes."""
+    count = 0
+    read = os.read
+
+    def counting(descriptor: int, size: int) -> bytes:
+        nonlocal count
+        data = read(descriptor, size)
+        count += len(data)
+        return data
+
+    begin(partials, bytes(100_000))
+    monkeypatch.setattr(os, "read", counting)
+    for size in range(100_000, 100_050):
+        assert partials.remembers(GATEWAY, bytes(32), size)
+        for other in (size - 1, size + 1):
+            with pytest.raises(OffsetError):
+                partials.open(GATEWAY, bytes(32), other)
+        with partials.open(GATEWAY, bytes(32), size) as body:
+            body.write(b"x")
+            assert body.sha256() == hashlib.sha256(bytes(100_000) + b"x" * (size - 99_999)).digest()
+    assert count == 0
+    assert not made(folder).remembers(GATEWAY, bytes(32), 100_050)
+    with made(folder).open(GATEWAY, bytes(32), 100_050):
+        assert count == 100_050, "another process, or this one after its start, reads it once"
+
+
+def test_what_another_process_wrote_is_read(partials: Partials, folder: FleetFolder) -> None:
+    begin(partials, b"ab")
+    with made(folder).open(GATEWAY, bytes(32), 0) as body:
+        body.write(b"cd")
+    with partials.open(GATEWAY, bytes(32), 2) as body:
+        body.write(b"e")
+        assert body.sha256() == hashlib.sha256(b"cde").digest()
+
+
+def test_the_sums_of_the_last_ones_are_remembered(partials: Partials) -> None:
+    gateways = [f"{each}.example" for each in range(6)]
+    for gateway in gateways:
+        begin(partials, gateway=gateway)
+    known = [partials.remembers(gateway, bytes(32), 4) for gateway in gateways]
+    assert known == [False, False, True, True, True, True]

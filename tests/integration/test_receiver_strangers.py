@@ -1,0 +1,246 @@
+"""What the receiver lets strangers do, and connections that are slow, many, or speak no HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.central.limits import ReceiverLimits
+from sync.format import identity_path
+from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
+from tests.helpers.raw_put import begun, close, until_open
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\r\n"
+
+
+@contextlib.asynccontextmanager
+async def connected(centre: Centre, count: int = 1) -> AsyncIterator[list[Streams]]:
+    """So many connections over TLS on which nothing is said."""
+    context = ssl.create_default_context(cafile=str(centre.folder.pki / "ca.pem"))
+    async with contextlib.AsyncExitStack() as stack:
+        found = []
+        for _ in range(count):
+            reader, writer = await asyncio.open_connection(*centre.client.address, ssl=context)
+            stack.callback(writer.transport.abort)
+            found.append((reader, writer))
+        yield found
+
+
+async def to_end(reader: asyncio.StreamReader) -> bytes:
+    """All that the receiver says until it ends the connection, in 10 s at most."""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            return await reader.read()
+    return b""
+
+
+async def is_refused(centre: Centre) -> bool:
+    """Tell whether one more connection is ended before anything is said."""
+    try:
+        async with connected(centre) as ((reader, _),):
+            reading = asyncio.ensure_future(to_end(reader))
+            await centre.client.head()
+            if reading.done():
+                return True
+            reading.cancel()
+            return False
+    except (ConnectionError, ssl.SSLError):
+        return True
+
+
+def known(centre: Centre, gateway: str = GATEWAY) -> str:
+    """A question with a gateway's token."""
+    path = identity_path(identity(gateway=gateway))
+    token = centre.client.tokens[gateway]
+    head = HEAD.replace(identity_path(identity()), path)
+    return f"{head}Authorization: Bearer {token}\r\n\r\n"
+
+
+async def ask(streams: Streams, head: str) -> bytes:
+    """Send a request and read the head of its answer."""
+    streams[1].write(head.encode())
+    async with asyncio.timeout(10):
+        return await streams[0].readuntil(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ReceiverLimits(strangers_per_address=2),
+        ReceiverLimits(strangers=2),
+        ReceiverLimits(connections_per_address_s=0.01, rate_window_s=300.0),
+    ],
+    ids=["address", "all", "pace"],
+)
+async def test_idle_strangers_leave_room_for_those_that_are_known(
+    tmp_path: Path, limits: ReceiverLimits, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        assert (await centre.client.put(segment())).status == 201
+        async with connected(centre, 2) as ((_, _), known_soon):
+            assert await is_refused(centre)
+            assert (await centre.client.put(segment())).status == 200, "it is connected"
+            if 2 in (limits.strangers_per_address, limits.strangers):
+                assert b" 404 " in await ask(known_soon, known(centre, OTHER))
+                assert not await is_refused(centre), "who is known is no stranger any more"
+    assert {record.getMessage() for record in caplog.records} == {"refused"}
+
+
+@pytest.mark.parametrize("said", [b"", b"PUT /v1", HEAD.encode()], ids=["none", "line", "lines"])
+async def test_a_stranger_has_little_time_for_its_first_request(
+    tmp_path: Path, said: bytes
+) -> None:
+    limits = ReceiverLimits(first_request_s=0.3)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        async with connected(centre) as ((reader, writer),):
+            writer.write(said)
+            assert await to_end(reader) == b""
+            assert (await centre.client.put(segment())).status == 201
+        assert (await centre.client.put(segment())).status == 200, "for its first one alone"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"{HEAD}\r\n", b"401"),
+        (f"{HEAD}Authorization: Bearer nobody's\r\n\r\n", b"401"),
+        ("GET / HTTP/1.1\r\nHost: centre\r\n\r\n", b"404"),
+        ("DELETE /v1/segments/a/b/c/d HTTP/1.1\r\nHost: centre\r\n\r\n", b"405"),
+        (f"{HEAD}Expect: wonders\r\n\r\n", b"417"),
+        ("OPTIONS * HTTP/1.1\r\nHost: centre\r\n\r\n", b"404"),
+    ],
+)
+async def test_a_stranger_is_answered_once(tmp_path: Path, head: str, status: bytes) -> None:
+    """Also one that sends a hundred requests at once."""
+    async with (
+        running_centre(tmp_path / "fleet") as centre,
+        connected(centre) as ((reader, writer),),
+    ):
+        writer.write(head.encode() * 100)
+        answer = await to_end(reader)
+    assert answer.split(b" ")[1] == status
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nConnection: close\r\n" in answer
+    assert b"\r\nServer: fieldpost\r\n" in answer
+
+
+async def test_a_gateway_is_answered_as_often_as_it_asks(tmp_path: Path) -> None:
+    async with running_centre(tmp_path / "fleet") as centre, connected(centre) as (streams,):
+        others = known(centre).replace(f"/{GATEWAY}/", f"/{OTHER}/")
+        for _ in range(2):
+            assert b" 404 " in await ask(streams, known(centre))
+            assert b" 403 " in await ask(streams, others)
+        assert b" 401 " in await ask(streams, f"{HEAD}\r\n")
+        assert await to_end(streams[0]) == b"", "until it is known no more"
+
+
+async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_ends(
+    tmp_path: Path,
+) -> None:
+    limits = ReceiverLimits(connections_per_gateway=2)
+    async with (
+        running_centre(tmp_path / "fleet", limits) as centre,
+        connected(centre, 4) as (first, second, third, other),
+    ):
+        for streams in (first, second, first):
+            assert b" 404 " in await ask(streams, known(centre))
+        assert b" 404 " in await ask(other, known(centre, OTHER))
+        assert b" 404 " in await ask(third, known(centre))
+        assert await to_end(second[0]) == b""
+        for streams in (first, third):
+            assert b" 404 " in await ask(streams, known(centre))
+        assert b" 404 " in await ask(other, known(centre, OTHER))
+
+
+async def test_a_body_that_trickles_is_given_up_and_gone_on_with(tmp_path: Path) -> None:
+    limits = ReceiverLimits(
+        linger_s=0.1, buffer_bytes=1, body_pace_s=0.2, body_bytes_per_s=10**9, stall_s=30.0
+    )
+    data = segment(text="x" * 1_000)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        reader, writer = await begun(centre, data[:10], data)
+        answering = asyncio.ensure_future(to_end(reader))
+        sent = 10
+        async with asyncio.timeout(10):
+            while not answering.done():
+                await centre.client.head()  # which takes its time
+                if sent < len(data) - 1 and not writer.is_closing():
+                    writer.write(data[sent : sent + 1])
+                    sent += 1
+        assert b" 408 " in answering.result()
+        await close(writer)
+        await until_open(centre, 0)
+        there = int((await centre.client.head(data=data)).headers["x-fieldpost-offset"])
+        assert 10 <= there < len(data)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x16\x03\x01" * 100,
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 1_000 + b"\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"b" * 10_000 + b"\r\n\r\n",
+        b"GET /" + b"b" * 10_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA\0: b\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: centre\r\n\r\n",
+        b"GET //%ff%00\\ HTTP/1.1\r\nHost: \xff\xff\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        + b"x" * 9,
+        b"CONNECT centre:443 HTTP/1.1\r\nHost: centre\r\n\r\nmore",
+        b"GET / HTTP/1.1\nA: b\n\n",
+    ],
+)
+async def test_odd_heads_are_refusals_and_no_errors(
+    tmp_path: Path, head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    async with running_centre(tmp_path / "fleet") as centre:
+        async with connected(centre) as ((reader, writer),):
+            writer.write(head)
+            answer = await to_end(reader)
+        assert (await centre.client.put(segment())).status == 201
+    assert answer.split(b" ")[1] in {b"400", b"404"}
+    told = {(record.getMessage(), record.levelno) for record in caplog.records}
+    assert told <= {("refused", logging.INFO)}
+
+
+async def test_callers_cannot_fill_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fieldpost.fleet")
+    limits = ReceiverLimits(log_lines_per_s=0.01, rate_window_s=300.0, requests_per_s=1_000.0)
+    async with running_centre(tmp_path / "fleet", limits) as centre:
+        for _ in range(20):
+            async with connected(centre) as ((reader, writer),):
+                writer.write(b"GET / HTTP/9.9\r\n\r\n")
+                await to_end(reader)
+            await centre.client.put(segment(), Authorization="")
+            await centre.client.put(b"no segment")
+    assert len(caplog.records) == 9
+
+
+async def test_a_contradiction_is_a_warning_that_names_the_segment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_centre(tmp_path / "fleet") as centre:
+        await centre.client.put(segment())
+        assert (await centre.client.put(segment(text="other"))).status == 409
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    facts = record.facts  # type: ignore[attr-defined]
+    assert (facts["reason"], facts["gateway"]) == ("conflict", GATEWAY)
+    assert (facts["lane"], facts["numbers"]) == ("logs", "1-3")
