@@ -28,7 +28,7 @@ from edge.net.clock import Clock, Machine
 from edge.net.listener import Listener
 from edge.net.tally import Tally
 from edge.rules import levels
-from edge.store import database, due, events, service
+from edge.store import database, due, events, service, standing
 from edge.store.commit import Bounds, Store
 from edge.upkeep import Beats
 from edge.upstream import Facts, StoreBacklog
@@ -146,14 +146,9 @@ class App:
         store.on_broken = self._fail
 
         embedded = settings.component is None
-        domain = settings.gateway.domain
+        domain, uplink = settings.gateway.domain, settings.uplink
         router = Router(
-            domain,
-            limits,
-            settings.xmpp,
-            settings.pubsub,
-            accounts=embedded,
-            topics=settings.uplink.topics,
+            domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
         if settings.log.notify:
             store.at_end = notices.teller(router.house, settings.log)
@@ -164,7 +159,6 @@ class App:
         alarm = _due_alarm(store, clock, router)
         stack.callback(alarm.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
-
         tally = Tally()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
@@ -332,6 +326,7 @@ class App:
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
     events.set_urgent(tx, levels.at_least(settings.uplink.urgent_level))
     events.append(tx, events.SYSTEM, timekeeping.event(start, settings.uplink.heartbeat))
+    standing.tell_migrated(tx)
     service.save(tx, start.saved)
     service.keep(tx, run)
     due.arm(tx, settings.limits)

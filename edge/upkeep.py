@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.admin import pki
 from edge.errors import SetupError, StoreError
-from edge.store import certificates, events, meta, queue_depths, refusals, service, wear
+from edge.store import (
+    certificates,
+    events,
+    folded,
+    meta,
+    queue_depths,
+    refusals,
+    service,
+    space,
+    standing,
+    wear,
+)
 from edge.store.certificates import DAY_MS
 from edge.store.events import NewEvent
 
@@ -75,7 +86,8 @@ class Beats(NamedTuple):
 async def record(beats: Beats, event: NewEvent) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 
-    With the closing event, also what is still counted of refusals is told. Raises `StoreError`.
+    With the closing event, also what is still counted of refusals and of what happens often is
+    told; with a heartbeat, the latter where the database has room. Raises `StoreError`.
     """
     store, tally, run, limits, meter = beats
     counts, sources, written = tally.take(), tally.take_sources(), meter.look()
@@ -84,13 +96,17 @@ async def record(beats: Beats, event: NewEvent) -> None:
     def unit(tx: Transaction) -> None:
         for (source, rule), times in sources.items():
             refusals.refuse(tx, source, rule, _figure(limits, rule), window, most, times)
-        if event.name == STOP:
+        stops = event.name == STOP
+        if stops:
             refusals.close_all(tx)
+        standing.tell_room(tx, limits)
+        if stops or space.lacks(tx, 0, limits) is None:
+            folded.tell(tx, everything=stops)
         for rule, times in counts.items():
             refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
             events.append(tx, events.SYSTEM, refused)
         events.append(tx, events.SYSTEM, event)
-        service.keep(tx, run, clean=event.name == STOP)
+        service.keep(tx, run, clean=stops)
         wear.add(tx, written, limits.database_bytes)
 
     try:

@@ -1,17 +1,19 @@
 """A session's life as units of work: it enters, is detached and resumed, confirms, and leaves.
 
 What a feature does then stands in its `Feature` (`leaves`, `settled`, `lost`); what becomes of
-stanzas that nobody confirmed and that are nowhere stored is `returned`'s. Sockets are not known
+stanzas that nobody confirmed and that are nowhere stored is `returned`'s. That sessions of the
+gateway's own accounts began and ended is counted, for the event log (`store.folded`): a resumption
+is neither, and what ends since the gateway does is told by its closing event. Sockets are not known
 here. Source: XEP-0198, sections 4 and 5; RFC 6120, section 7.7.2.2.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from edge.handlers import crowded, returned
-from edge.store import sessions, under_way
+from edge.store import folded, sessions, under_way
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from edge.handlers.router import Router
     from edge.rules.access import Sender
     from edge.store.database import Receipt, Transaction
+
+
+UNKNOWN: Final = "unknown"
+"""Why a session ended that nobody told the reason of."""
 
 
 class Lifecycle:
@@ -33,6 +39,7 @@ class Lifecycle:
         self._gone = [turn for feature in router.features for turn in feature.gone]
         self._stops = [turn for feature in router.features for turn in feature.stops]
         self._resumes = [turn for feature in router.features for turn in feature.resumes]
+        self._stopping = False
         self._settled: dict[str, Confirm] = {}
         self._lost: dict[str, Confirm] = {}
         for feature in router.features:
@@ -42,6 +49,7 @@ class Lifecycle:
     def stop(self) -> None:
         """From now on, sessions end since the gateway does: what they have stays theirs."""
         self._gone = self._stops
+        self._stopping = True
 
     def enter(
         self,
@@ -58,8 +66,10 @@ class Lifecycle:
         """
         replaced = sessions.holder(tx, full)
         if replaced is not None:
-            self._end(tx, replaced)
+            self._end(tx, replaced, "replaced")
         sessions.bind(tx, generation, account, bare, full, grant)
+        if self._house.accounts:
+            folded.note(tx, "session", "began", bare)
         self._turn(tx, generation, self._enters)
         return replaced
 
@@ -90,24 +100,26 @@ class Lifecycle:
         rows = [r for r in receipts if under_way.end(tx, r, generation)]
         self._tell(self._settled, tx, sender, rows)
 
-    def leave(self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes]) -> None:
+    def leave(
+        self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes], why: str = UNKNOWN
+    ) -> None:
         """End a session; what its peer never got goes back where it came from.
 
         `unconfirmed` are the stanzas that have no row, in order; those that units before in this
-        transaction have for it come behind them.
+        transaction have for it come behind them. `why` it ended is a word for the event log.
         """
-        rows = self._go(tx, generation)
+        rows = self._go(tx, generation, why)
         rest = [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
         self.give_back(tx, [*unconfirmed, *rest])
         self._tell(self._lost, tx, None, rows)
 
-    def part(self, tx: Transaction, generation: int) -> list[bytes]:
+    def part(self, tx: Transaction, generation: int, why: str = UNKNOWN) -> list[bytes]:
         """End a session, and give back only what is a row.
 
         Returns the stanzas without a row that units before in this transaction have for it: they
         are not handed over, and go back behind those that were.
         """
-        self._end(tx, generation)
+        self._end(tx, generation, why)
         return [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
 
     def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
@@ -124,16 +136,18 @@ class Lifecycle:
         for stanza in stanzas:
             returned.refuse(tx, stanza)
 
-    def _end(self, tx: Transaction, generation: int) -> None:
-        self._tell(self._lost, tx, None, self._go(tx, generation))
+    def _end(self, tx: Transaction, generation: int, why: str) -> None:
+        self._tell(self._lost, tx, None, self._go(tx, generation, why))
 
-    def _go(self, tx: Transaction, generation: int) -> list[tuple[str, int]]:
+    def _go(self, tx: Transaction, generation: int, why: str) -> list[tuple[str, int]]:
         """End a session; returns the rows that it had and never confirmed."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for leave in (*self._gone, *self._leaves):
                 leave(self._house, tx, sender)
             sessions.end(tx, generation)
+            if self._house.accounts and not self._stopping:
+                folded.note(tx, "session", "ended", sender.bare, tags={"reason": why})
         return under_way.take_back(tx, generation)
 
     def _tell(

@@ -151,10 +151,10 @@ class Connection(Channel):
         """Send a stream error and close."""
         self._items.clear()
         self._unread = b""
-        if self._securing:  # nothing can be said
-            self._close()
-        else:
-            self._perform(self._negotiation.fail(error))
+        if self._session is not None:
+            self._session.because(error.condition)
+        # in a handshake, nothing can be said
+        self._perform([actions.Close()] if self._securing else self._negotiation.fail(error))
 
     def dismiss(self, condition: str, text: str) -> None:
         """End, without the session: it goes on with another connection."""
@@ -230,7 +230,7 @@ class Connection(Channel):
             self._login.heard()
         if isinstance(item, StreamError):
             self._shared.tally.add(item.condition, source=self.who())
-            self._perform(self._negotiation.fail(item))
+            self.fail(item)
         else:
             self._perform(self._negotiation.receive(item, more=self.more))
 
@@ -309,8 +309,7 @@ class Connection(Channel):
         try:
             session.manage(item)
         except StreamError as error:
-            self._shared.tally.add(error.condition, source=self.who())
-            self.fail(error)
+            self._negotiated(error)
 
     def _secured(self, fingerprint: bytes | None) -> None:
         wanted: list[Action] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from edge.net.sending import Sending
+    from edge.net.session import Session
     from edge.net.shared import Shared
     from edge.store.database import Transaction
 
@@ -36,7 +36,7 @@ class Leaving:
         session: whose `late` are stanzas that were sent to it since it is over.
     """
 
-    def __init__(self, shared: Shared, session: Sending) -> None:
+    def __init__(self, shared: Shared, session: Session) -> None:
         self._shared = shared
         self._session = session
         self._stanzas = session.unconfirmed()
@@ -46,6 +46,7 @@ class Leaving:
         self._waits = False  # for the timer, or for somebody to send something
         self._gone = False  # it has left, and has something to give back
         self._late = session.late
+        self._why = session.why
         session.on_late = self._try
 
     def begin(self) -> None:
@@ -54,7 +55,7 @@ class Leaving:
         self._waits = False
 
         def unit(tx: Transaction) -> int:
-            life.leave(tx, generation, [*self._stanzas, *late])
+            life.leave(tx, generation, [*self._stanzas, *late], self._why)
             return len(late)
 
         def answer(outcome: int | StoreError) -> None:
@@ -82,7 +83,7 @@ class Leaving:
             self._late.clear()
             then()
 
-        self._shared.store.submit(lambda tx: life.part(tx, generation), answer)
+        self._shared.store.submit(lambda tx: life.part(tx, generation, self._why), answer)
 
     def _wait(self) -> None:
         """Try again after a while; where that was often enough, or too much waits, give up."""
@@ -106,7 +107,7 @@ class Leaving:
         self._stanzas = []
 
         def unit(tx: Transaction) -> None:
-            rest = life.part(tx, generation)
+            rest = life.part(tx, generation, self._why)
             life.refuse(tx, [*stanzas, *rest])
 
         def answer(outcome: Any) -> None:

@@ -175,6 +175,7 @@ class Registry:
         """End the one that has waited longest; false if none waits."""
         for session in self._detached.values():
             if session not in stay and (of is None or session.generation in of):
+                session.because("evicted")
                 session.end("resource-constraint")
                 return True
         return False

@@ -41,7 +41,7 @@ class Session(Sending):
     """A session; `in_flight` stanzas of it, of `in_flight_bytes`, wait for their commit."""
 
     __slots__ = (
-        "_resume_time", "_successor", "_timer", "in_flight", "in_flight_bytes", "slow",
+        "_resume_time", "_successor", "_timer", "_why", "in_flight", "in_flight_bytes", "slow",
         "source", "token",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Session(Sending):
         self.slow = False  # a stanza's work is dear: none is taken until it is done
         self.token = ""  # by which it can be resumed
         self._resume_time = 0.0
+        self._why = ""  # it ends
         self._timer: asyncio.TimerHandle | None = None
         self._successor: tuple[Connection, int, Callable[[bool], None]] | None = None
 
@@ -219,6 +220,7 @@ class Session(Sending):
     def lost(self) -> None:
         """Wait to be resumed, or end: the connection was lost."""
         if not self.token:
+            self.because("lost")
             self.finish()
             return
         self._wait()
@@ -227,7 +229,11 @@ class Session(Sending):
     def _wait(self) -> None:
         self.connection = None
         self._shared.registry.detached(self)
-        self._timer = self._shared.loop.call_later(self._resume_time, self.finish)
+        self._timer = self._shared.loop.call_later(self._resume_time, self._not_resumed)
+
+    def _not_resumed(self) -> None:
+        self.because("not-resumed")
+        self.finish()
 
     def _detach(self) -> None:
         """Have the store know that it waits; where that fails, it passes for connected."""
@@ -278,12 +284,14 @@ class Session(Sending):
             self.acknowledged(self.management, h)
         except StreamError as error:
             connection.fail(error)
+            self.because(error.condition)
             self.finish()
             return
         then(True)
 
     def end(self, condition: str, text: str = "") -> None:
         """End with a stream error, if there is a connection to tell it on."""
+        self.because(condition)
         if self.connection is not None:
             self.connection.end(condition, text)
         self.finish()
@@ -293,7 +301,17 @@ class Session(Sending):
         if self.over:
             self.on_late()
         else:
+            self.because("replaced")
             self.end("conflict", "replaced by a new session")
+
+    def because(self, why: str) -> None:
+        """Note why it is about to end, for the event log, if that is not known yet."""
+        self._why = self._why or why
+
+    @property
+    def why(self) -> str:
+        """Why it is over: its peer closed the stream, if it was nothing else."""
+        return self._why or "closed"
 
     def finish(self) -> None:
         """Be over: what the peer has not got goes back where it came from."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.rules.space import WAL_SHARE
+from edge.store.meta import MIGRATED
 from edge.store.temporary import TABLES
 
 if TYPE_CHECKING:
@@ -40,6 +41,12 @@ _SETTINGS: Final = (
     "PRAGMA cache_size = -4096",  # KiB
     "PRAGMA journal_size_limit = 4194304",  # bytes that a WAL file keeps after a checkpoint
 )
+
+_NOTE_MIGRATED: Final = """
+INSERT INTO meta (key, value) VALUES ('{key}', {version})
+ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE value = 0;
+"""
+"""Notes which version there was, until a start tells it."""
 
 _BROKEN: Final = (
     sqlite3.SQLITE_IOERR,
@@ -257,10 +264,11 @@ def migrate(connection: sqlite3.Connection) -> None:
             f"the database is of version {version} and this fieldpost knows {steps[-1][0]}:"
             " install the newer fieldpost again"
         )
+    noted = _NOTE_MIGRATED.format(key=MIGRATED, version=version) if version else ""
     for number, sql in steps:
         if number > version:
             connection.executescript(
-                f"BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {number}; COMMIT;"
+                f"BEGIN IMMEDIATE; {sql}; {noted} PRAGMA user_version = {number}; COMMIT;"
             )
 
 

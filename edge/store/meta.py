@@ -13,6 +13,9 @@ EPOCH: Final = "epoch"
 SERVICE: Final = "service"
 """Service seconds, as last saved."""
 
+MIGRATED: Final = "migrated_from"
+"""The version of the schema before it was brought up to date, until that is told; then 0."""
+
 DECOY: Final = "decoy"
 """The secret from which salts for unknown names are made."""
 

@@ -62,6 +62,11 @@ def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
     return None
 
 
+def lacks(tx: Transaction, size: int, limits: Limits) -> Over | None:
+    """Tell the same without taking any room: what a look at it needs."""
+    return space.over(size, measured(tx), _bounds(limits))
+
+
 def _bounds(limits: Limits) -> Bounds:
     return Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
 

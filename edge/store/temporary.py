@@ -57,6 +57,21 @@ CREATE TEMPORARY TABLE notices (
     since REAL NOT NULL, -- service seconds: when the present minute began
     events INTEGER NOT NULL -- told in it
 ) STRICT;
+CREATE TEMPORARY TABLE folded (
+    kind TEXT NOT NULL, -- of the event that tells it
+    name TEXT NOT NULL,
+    source TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    tags TEXT NOT NULL, -- a JSON object
+    count INTEGER NOT NULL, -- how often since it was told last
+    last REAL NOT NULL, -- service seconds
+    due REAL NOT NULL, -- service seconds from which on it may be told
+    PRIMARY KEY (kind, name, source, topic, tags)
+) STRICT;
+CREATE TEMPORARY TABLE fullness (
+    one INTEGER PRIMARY KEY CHECK (one = 1), -- the database has no room for new messages
+    since REAL NOT NULL -- service seconds
+) STRICT;
 CREATE TEMPORARY TABLE commands (
     number INTEGER PRIMARY KEY, -- rises: the lowest was begun first
     id TEXT NOT NULL UNIQUE, -- what both sides call it (XEP-0050: the session's)

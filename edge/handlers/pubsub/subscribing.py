@@ -22,7 +22,7 @@ from edge.handlers.pubsub.requests import answering
 from edge.handlers.queues import line
 from edge.handlers.queues.giving import pump
 from edge.rules.queue import Choice, Loss
-from edge.store import queue_gates, queues, sessions, subscriptions
+from edge.store import folded, queue_gates, queues, sessions, subscriptions
 from edge.wire import pubsub, serialize
 from edge.wire.namespaces import PUBSUB, clark
 
@@ -208,7 +208,9 @@ def _add(
     target, queue = request.target, wanted.queue
     if target.share is not None and queue is None:
         policy = (new.policy or Choice.LEAST_LOADED).value
-        queue = queues.add_share(tx, target.share.name, target.share.filter.text, policy)
+        name, filter = target.share.name, target.share.filter.text
+        queue = queues.add_share(tx, name, filter, policy)
+        folded.note(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
         sender.account,

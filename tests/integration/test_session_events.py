@@ -1,0 +1,131 @@
+"""The event log tells that sessions began and ended, and why: real clients and a real gateway."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.xmpp import SM, Client
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "asker", "crowd", "stays")
+PING = "<ping xmlns='urn:xmpp:ping'/>"
+
+
+async def known(port: int, user: str) -> Client:
+    """Connect and log in, without TLS."""
+    client = await Client.connect(port)
+    await client.element()
+    assert await client.authenticate("SCRAM-SHA-256", user, PASSWORD) == "success"
+    return client
+
+
+async def bound(port: int, user: str, resource: str = "fw") -> Client:
+    """Connect, log in and bind, without TLS."""
+    client = await known(port, user)
+    await client.bind(resource)
+    return client
+
+
+async def test_sessions_are_told_with_the_reason_of_their_end(tmp_path: Path) -> None:
+    options = {"require_tls": False, "sessions_per_account": 2}
+    gateway = Gateway(tmp_path / "gateway", *NAMES, **options)
+    with gateway.run() as process:
+        port = port_of(process)
+        await closes(port)
+        await comes_back(port)
+        await sleeps(port)
+        await is_replaced(port)
+        await makes_room(port)
+        async with await bound(port, "stays"):
+            assert process.terminate() == 0
+    found = [event for event in gateway.events("system") if event["kind"] == "session"]
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for event in found:
+        source = event["source"].partition("@")[0]
+        counted[source, event["name"], event["tags"].get("reason", "")] += int(event["value"])
+        assert event["level"] == "Informational"
+        assert int(event["tags"]["ago_s"]) >= 0
+    assert counted == {
+        ("closer", "began", ""): 2,
+        ("closer", "ended", "closed"): 2,
+        ("loser", "began", ""): 1,
+        ("loser", "ended", "lost"): 1,
+        ("wrong", "began", ""): 1,
+        ("wrong", "ended", "undefined-condition"): 1,
+        ("resumer", "began", ""): 1,
+        ("resumer", "ended", "closed"): 1,
+        ("sleeper", "began", ""): 1,
+        ("sleeper", "ended", "not-resumed"): 1,
+        ("asker", "began", ""): 1,
+        ("asker", "ended", "closed"): 1,
+        ("twice", "began", ""): 2,
+        ("twice", "ended", "replaced"): 1,
+        ("twice", "ended", "closed"): 1,
+        ("crowd", "began", ""): 3,
+        ("crowd", "ended", "evicted"): 1,
+        ("crowd", "ended", "closed"): 2,
+        ("stays", "began", ""): 1,
+    }
+
+
+async def closes(port: int) -> None:
+    """End streams by their closing tag, by a lost connection, and by a fault."""
+    for _ in range(2):
+        async with await bound(port, "closer") as client:
+            client.send("</stream:stream>")
+            assert await client.closed() is None
+    async with await bound(port, "loser") as client:
+        client.cut()
+    async with await bound(port, "wrong") as client:
+        await client.enable()
+        client.send("<a xmlns='urn:xmpp:sm:3' h='7'/>")
+        assert await client.closed() == "undefined-condition"
+
+
+async def comes_back(port: int) -> None:
+    """Resume a session twice, and close it."""
+    client = await bound(port, "resumer")
+    token = await client.enable()
+    for _ in range(2):
+        client.cut()
+        client = await known(port, "resumer")
+        assert (await client.resume(token, 0)).tag == f"{SM}resumed"
+    async with client:
+        client.send("</stream:stream>")
+        assert await client.closed() is None
+
+
+async def sleeps(port: int) -> None:
+    """Leave a session until the time in which it may be resumed is over: who asked it something
+    is told so then."""
+    client = await bound(port, "sleeper")
+    await client.enable(max_=1)
+    client.cut()
+    async with await bound(port, "asker") as asker:
+        answer = await asker.iq("get", PING, "sleeper@gw.example/fw")
+        assert answer.get("type") == "error"
+        asker.send("</stream:stream>")
+        assert await asker.closed() is None
+
+
+async def is_replaced(port: int) -> None:
+    """Bind a full JID again."""
+    async with await bound(port, "twice") as first, await bound(port, "twice") as second:
+        assert await first.closed() == "conflict"
+        second.send("</stream:stream>")
+        assert await second.closed() is None
+
+
+async def makes_room(port: int) -> None:
+    """Bind one session more than an account may have, while one waits to be resumed."""
+    waiting = await bound(port, "crowd", "a")
+    await waiting.enable()
+    waiting.cut()
+    async with await bound(port, "crowd", "b") as one, await bound(port, "crowd", "c") as other:
+        for client in (one, other):
+            client.send("</stream:stream>")
+            assert await client.closed() is None

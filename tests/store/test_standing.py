@@ -1,0 +1,150 @@
+"""What the store tells of itself: a schema that was brought up to date, and want of room."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge import upkeep
+from edge.flash import meter
+from edge.limits import Limits
+from edge.net.tally import Tally
+from edge.options import Flash
+from edge.rules.clock import Run
+from edge.rules.quota import Over
+from edge.store import database, events, folded, space, standing
+from edge.store.events import NewEvent
+from edge.store.standing import ROOM
+from tests.helpers.store import Clock, Gateway, new_database, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from edge.store.database import Transaction
+    from edge.store.events import Row
+
+OVER = Over("database_bytes", 7)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One without devices."""
+    made = Gateway(new_database(tmp_path))
+    yield made
+    made.close()
+
+
+def test_a_new_database_was_never_migrated(gateway: Gateway) -> None:
+    gateway.tx(standing.tell_migrated)
+    assert gateway.events() == []
+
+
+def test_a_migration_is_told_once_whoever_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = new_database(tmp_path)
+    steps = database.migrations()
+    newest = steps[-1][0]
+    for more in (1, 2):  # two upgrades, and no start between them
+        steps.append((newest + more, f"CREATE TABLE more{more} (x)"))
+        monkeypatch.setattr(database, "migrations", lambda: steps)
+        database.connect(path).close()
+    gateway = Gateway(path)
+    for _ in range(2):
+        gateway.tx(standing.tell_migrated)
+    (event,) = gateway.events("system")
+    assert (event.kind, event.name, event.level) == ("store", "migrated", "Notice")
+    assert (event.value, event.tags) == (newest + 2.0, {"from": str(newest)})
+    gateway.close()
+    steps.append((newest + 3, "CREATE TABLE more3 (x)"))
+    gateway = Gateway(path)
+    gateway.tx(standing.tell_migrated)
+    assert gateway.events("system")[-1].tags == {"from": str(newest + 2)}
+    gateway.close()
+
+
+def test_a_migration_that_fails_is_not_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = new_database(tmp_path)
+    steps = database.migrations()
+    monkeypatch.setattr(database, "migrations", lambda: [*steps, (steps[-1][0] + 1, "CREATE x")])
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with pytest.raises(sqlite3.OperationalError):
+            database.migrate(connection)
+        connection.execute("ROLLBACK")
+        found = connection.execute("SELECT count(*) FROM meta WHERE key = 'migrated_from'")
+        assert found.fetchone() == (0,)
+
+
+def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = 2 * ROOM
+    asked: list[int] = []
+
+    def lacks(_tx: Transaction, size: int, _limits: Limits) -> Over | None:
+        asked.append(size)
+        return OVER if size > left else None
+
+    monkeypatch.setattr(space, "lacks", lacks)
+
+    def look() -> list[Row]:
+        before = len(gateway.events("system"))
+        gateway.tx(lambda tx: standing.tell_room(tx, Limits()))
+        gateway.clock.service += 60
+        return gateway.events("system")[before:]
+
+    assert look() == []
+    left = -1
+    (full,) = look()
+    assert (full.kind, full.name, full.level) == ("store", "full", "Warning")
+    assert full.tags == {"rule": "database_bytes", "limit": "7"}
+    assert look() == []
+    left = ROOM - 1
+    assert look() == [], "a little room at the bound is not told"
+    left = ROOM
+    (room,) = look()
+    assert (room.kind, room.name, room.level) == ("store", "room", "Notice")
+    assert (room.value, room.unit) == (180.0, "s")
+    assert look() == []
+    assert asked == [0, 0, ROOM, ROOM, ROOM, 0]
+
+
+def test_what_the_store_lacks_is_what_it_refuses(gateway: Gateway) -> None:
+    tight = Limits(database_bytes=8 * 1024 * 1024, database_reserve=1024 * 1024)
+
+    def unit(tx: Transaction) -> None:
+        assert space.lacks(tx, 0, Limits()) is None
+        assert space.lacks(tx, 2**30, tight) == Over("database_bytes", tight.database_bytes)
+        assert space.refuses(tx, 2**30, tight) == Over("database_bytes", tight.database_bytes)
+
+    gateway.tx(unit)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_a_heartbeat_tells_what_happened_often_where_there_is_room_and_a_stop_always(
+    tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if full:
+        monkeypatch.setattr(space, "lacks", lambda *_: OVER)
+    async with opened(new_database(tmp_path), Clock()) as store:
+        run = Run("boot-1", 0.0)
+        beats = upkeep.Beats(store, Tally(), run, Limits(), await meter(store, Flash()))
+
+        async def told(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
+            await store.run(work)
+            await upkeep.record(beats, NewEvent("system", name=name))
+            rows = await store.run(lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20))
+            return [row.name for row in rows]
+
+        def began(tx: Transaction) -> None:
+            folded.note(tx, "session", "began", "a@gw.example")
+
+        beaten = await told("heartbeat", began)
+        assert beaten == (["full", "heartbeat"] if full else ["began", "heartbeat"])
+        assert (await told(upkeep.STOP, began))[2:] == ["began", "stop"]

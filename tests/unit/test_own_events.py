@@ -1,0 +1,118 @@
+"""What the gateway tells of sessions and shares: counted as it happens, and told later."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from edge.handlers.lifecycle import UNKNOWN
+from edge.store import folded
+from tests.helpers.people import PUMP, VALVE, VALVE_BARE
+from tests.helpers.shares import POOL, join, leave
+from tests.helpers.store import Gateway, new_database
+from tests.helpers.subscribing import create
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PUMP_BARE = PUMP.partition("/")[0]
+Told = tuple[str, str | None, str | None, float | None, str]
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """One with devices, and none of them there."""
+    made = Gateway(new_database(tmp_path))
+    for name in ("pump1", "valve"):
+        made.add(name)
+    yield made
+    made.close()
+
+
+def tell(gateway: Gateway) -> list[Told]:
+    """Have told what was counted: kind, name, source, how often, and why."""
+    before = len(gateway.events("system"))
+    gateway.tx(lambda tx: folded.tell(tx, everything=True))
+    return [
+        (row.kind, row.name, row.source, row.value, row.tags.get("reason", ""))
+        for row in gateway.events("system")[before:]
+    ]
+
+
+def test_a_session_begins_and_ends(gateway: Gateway) -> None:
+    generation = gateway.bind(PUMP)
+    gateway.tx(lambda tx: gateway.lifecycle.detach(tx, generation))
+    gateway.tx(lambda tx: gateway.lifecycle.resume(tx, generation))
+    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "lost"))
+    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "closed"))  # it is over
+    assert tell(gateway) == [
+        ("session", "began", PUMP_BARE, 1.0, ""),
+        ("session", "ended", PUMP_BARE, 1.0, "lost"),
+    ]
+
+
+def test_a_session_that_nobody_says_the_reason_of(gateway: Gateway) -> None:
+    generation = gateway.bind(PUMP)
+    gateway.tx(lambda tx: gateway.lifecycle.part(tx, generation))
+    assert tell(gateway)[1] == ("session", "ended", PUMP_BARE, 1.0, UNKNOWN)
+
+
+def test_the_one_that_is_replaced_ended_and_another_began(gateway: Gateway) -> None:
+    gateway.bind(PUMP)
+    gateway.bind(PUMP)
+    assert tell(gateway) == [
+        ("session", "began", PUMP_BARE, 2.0, ""),
+        ("session", "ended", PUMP_BARE, 1.0, "replaced"),
+    ]
+
+
+def test_what_ends_since_the_gateway_stops_is_not_told(gateway: Gateway) -> None:
+    gateway.bind(PUMP)
+    gateway.lifecycle.stop()
+    gateway.leave(PUMP)
+    assert [told[1] for told in tell(gateway)] == ["began"]
+
+
+def test_sessions_of_another_server_are_not_the_gateways(tmp_path: Path) -> None:
+    component = Gateway(new_database(tmp_path), accounts=False)
+    component.bind("pump1@users.example/fw")
+    component.leave("pump1@users.example/fw")
+    assert tell(component) == []
+    component.close()
+
+
+WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
+
+
+def test_what_a_session_does_is_counted_without_a_row_on_the_disk(gateway: Gateway) -> None:
+    """So a log-in costs no commit, and needs no room."""
+
+    def judge(action: int, _table: object, _column: object, where: object, _by: object) -> int:
+        return sqlite3.SQLITE_DENY if action in WRITES and where == "main" else sqlite3.SQLITE_OK
+
+    gateway.connection.set_authorizer(judge)
+    generation = gateway.bind(PUMP)
+    gateway.tx(lambda tx: gateway.lifecycle.leave(tx, generation, (), "lost"))
+    gateway.connection.set_authorizer(None)
+    assert [told[1] for told in tell(gateway)] == ["began", "ended"]
+
+
+def test_a_share_is_made_by_its_first_member(gateway: Gateway) -> None:
+    create(gateway, PUMP, "t", access_model="open")
+    tell(gateway)
+    for full in (PUMP, VALVE):
+        join(gateway, full)
+    for full in (PUMP, VALVE):
+        leave(gateway, full)
+    join(gateway, VALVE)
+    found = [told for told in tell(gateway) if told[0] != "session"]
+    assert [told[:4] for told in found] == [
+        ("share", "made", PUMP_BARE, 1.0),
+        ("share", "made", VALVE_BARE, 1.0),
+    ]
+    event = gateway.events("system", "made")[0]
+    assert f"$share:{event.tags['share']}:{event.topic}" == POOL
+    assert len(gateway.events("system", "share_ended")) == 1
