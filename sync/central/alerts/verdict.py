@@ -5,17 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
+from sync.central import remedies
+
 Kind = Literal["silent", "queue_stuck", "refusals", "sensor_silent", "ingest_behind"]
 
 REMEDIES: Final[dict[Kind, str]] = {
-    "silent": "See whether it has power and a link. At the gateway, `fieldpost status` and "
-    "`fieldpost uplink status` say whether it runs and why it does not send.",
-    "queue_stuck": "`fieldpost queue show` at the gateway says why each item waits and who its "
-    "members are: see whether the workers run, and start one.",
-    "refusals": "See what that device sends: too much, too large, or what it may not. If it is "
-    "right, raise the limit; `fieldpost status` at the gateway says how each is used.",
-    "sensor_silent": "See whether the device has power and reaches its gateway: with "
-    "`journalctl -u fieldpost` there, whether it logs in and is refused.",
+    "silent": remedies.SILENT,
+    "queue_stuck": remedies.QUEUE_STUCK,
+    "refusals": remedies.REFUSALS,
+    "sensor_silent": remedies.SENSOR_SILENT,
     "ingest_behind": "See whether `fieldpost-fleet ingest --continuous` runs at the centre, and "
     "why not: until it does, gateways that are gone are the only other thing told.",
 }

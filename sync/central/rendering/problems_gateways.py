@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sync.central import remedies
 from sync.central.rendering.problem import Kind, Problem, Weight
 from sync.central.rendering.words import (
     count,
@@ -43,9 +44,7 @@ def of_availability(rows: Rows) -> Iterator[Problem]:
                 "silent",
                 f"Nothing arrived since {moment(row['last_arrival'])} UTC, and it did not say that "
                 "it would stop.",
-                "See whether it has power and a link. At the gateway, `fieldpost status` and "
-                "`fieldpost uplink status` say whether it runs and why it does not send. What it "
-                "holds comes when it is back.",
+                remedies.SILENT,
             )
         if row["state"] == "unknown":
             yield of_gateway(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sync.central import remedies
 from sync.central.rendering.problem import Problem
 from sync.central.rendering.words import (
     ABSENT,
@@ -40,8 +41,7 @@ def of_queues(rows: Rows) -> Iterator[Problem]:
                 where,
                 f"No delivery since {moment(row['since'])} UTC; {plural(row['depth'], 'item')} "
                 f"there, {plural(row['members'] or 0, 'member')}.",
-                "`fieldpost queue show` at the gateway says why each item waits and who its "
-                "members are: see whether the workers run, and start one.",
+                remedies.QUEUE_STUCK,
             )
         if row["dead"]:
             yield Problem(
@@ -90,8 +90,7 @@ def of_refusals(rows: Rows) -> Iterator[Problem]:
             gateway or "",
             where,
             f"{what}.",
-            "See what that device sends: too much, too large, or what it may not. If it is right, "
-            "raise the limit; `fieldpost status` at the gateway says how each is used.",
+            remedies.REFUSALS,
         )
 
 
@@ -106,8 +105,7 @@ def of_sensors(rows: Rows) -> Iterator[Problem]:
                 _sensor(row),
                 f"Last reading {moment(row['last'])} UTC, silent for {duration(row['silence_s'])}; "
                 f"every {duration(row['interval_s'])} is usual.",
-                "See whether the device has power and reaches its gateway: with "
-                "`journalctl -u fieldpost` there, whether it logs in and is refused.",
+                remedies.SENSOR_SILENT,
             )
 
 
