@@ -1,27 +1,22 @@
-"""The two commands as a user runs them, and what a driver leaves that is killed with `kill -9`."""
+"""The two commands as a user runs them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 
-from sync.central.ingest import STEPS, run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.tables import read_events
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -31,26 +26,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 LIMIT_S = 180
-KILLS = 50
 
 FAST = {"JDK_JAVA_OPTIONS": FAST_JVM}
-
-DIES = """
-import os, signal, sys
-from pathlib import Path
-from sync.central.folders import FleetFolder
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.session import spark_session
-
-def die(step):
-    if step == sys.argv[2]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-fleet = FleetFolder(Path(sys.argv[1]))
-with spark_session("dies") as spark:
-    run_ingest(spark, fleet, LocalCommits(fleet.tables), die, batch_files=2)
-"""
 
 
 class Command(Protocol):
@@ -176,62 +153,3 @@ def test_a_failure_inside_spark_is_one_line_and_its_trace_is_in_the_log(
 def test_wrong_usage_is_status_2() -> None:
     assert fleet_command("report", "--dir", "x").returncode == 2
     assert fleet_command("ingest", "--dir", "x", "--batch-files", "0").returncode == 2
-
-
-@pytest.mark.long
-def test_a_driver_that_is_killed_at_any_step_loses_and_doubles_nothing(
-    spark: SparkSession, fleet: FleetFolder, scale: Callable[[int, int], int]
-) -> None:
-    lane = Lane()
-    chosen = ["events", "committed"]
-    steps = [*chosen, *(step for step in STEPS if step not in chosen)]
-    steps = steps[: scale(1, len(steps))]
-    for step in steps:
-        for _ in range(3):
-            land(fleet, lane.seal(some_events(4)))
-        died = subprocess.run(
-            [sys.executable, "-c", DIES, str(fleet.root), step],
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-            env=os.environ | FAST | {"TMPDIR": str(fleet.root.parent)},
-        )
-        assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
-
-    commits = LocalCommits(fleet.tables)
-    run_ingest(spark, fleet, commits)
-    events = read_events(spark, fleet.tables, commits.manifests())
-    seqs = sorted(row["seq"] for row in events.select("seq").collect())
-    assert seqs == list(range(1, 12 * len(steps) + 1))
-    assert waiting(fleet) == set()
-    assert list(commits.unfiled()) == []
-
-
-@pytest.mark.long
-def test_kills_at_random_moments_lose_and_double_nothing(
-    spark: SparkSession, fleet: FleetFolder
-) -> None:
-    chance = random.Random(20)
-    lane = Lane()
-    killed = 0
-    for _ in range(KILLS):
-        for _ in range(2):
-            land(fleet, lane.seal(some_events(4)))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | FAST | {"TMPDIR": str(fleet.root.parent)},
-        )
-        try:
-            process.wait(timeout=chance.uniform(4, 16))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=LIMIT_S)
-            killed += 1
-    assert killed >= KILLS // 4
-    assert as_a_process("ingest", "--dir", str(fleet.root)).returncode == 0
-    events = read_events(spark, fleet.tables, LocalCommits(fleet.tables).manifests())
-    seqs = sorted(row["seq"] for row in events.select("seq").collect())
-    assert seqs == list(range(1, KILLS * 2 * 4 + 1))
-    assert waiting(fleet) == set()

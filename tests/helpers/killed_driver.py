@@ -1,0 +1,57 @@
+"""An ingest as a process of its own, to be killed: it says each step, and can kill itself at one.
+
+`python -m tests.helpers.killed_driver FLEET [STEP NUMBER]`: with a step it dies by SIGKILL when it
+takes that one for the NUMBERth time. Each line on standard output is a step that was taken; `over`
+is the last one, when nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from sync.central.folders import FleetFolder
+from sync.central.ingest import run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.session import spark_session
+from tests.helpers.jvm import FAST_JVM
+
+BATCH_FILES = 5
+"""So few that a driver has some batches to do, and dies in one of them."""
+
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+def say(word: str) -> None:
+    """Tell a step."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Ingest all that waits."""
+    fleet = FleetFolder(Path(sys.argv[1]))
+    dies_at, left = (sys.argv[2], int(sys.argv[3])) if sys.argv[2:] else ("", 0)
+
+    def step(taken: str) -> None:
+        nonlocal left
+        say(taken)
+        left -= taken == dies_at
+        if taken == dies_at and left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with spark_session("dies", extra=SETTINGS, options=FAST_JVM) as spark:
+        run_ingest(spark, fleet, LocalCommits(fleet.tables), step, batch_files=BATCH_FILES)
+        say("over")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""The ingest's driver, killed by SIGKILL while a batch is under way: the tables equal the truth.
+
+It dies at every step from inside, and at any moment from outside, alone or with its JVM. Links are
+bad and clocks wrong meanwhile, and the stream's checkpoint is lost now and then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from sync.central.ingest import STEPS, run_ingest
+from sync.central.manifest import LocalCommits
+from sync.central.tables import read_events, read_segments
+from tests.helpers.fleet_tables import waiting
+from tests.helpers.rough_landing import RoughLanding, Row, lose_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+LIMIT_S = 300.0
+"""Seconds for which a driver may live: a loaded machine takes a minute to start a JVM."""
+
+BEFORE = 12
+"""Steps after which a driver is killed from outside, at most; and the most ms that it goes on."""
+ON_MS = 1_500
+
+CHOSEN = ("committed", "events")
+"""Steps at which a driver dies first: what was written and does not count, or does and is there."""
+
+LOST = 0.15
+"""How often a checkpoint is lost, of all kills."""
+
+
+IDLE = ("filed", "over")
+"""What a driver says when it has nothing left to do: a kill after that strikes no work."""
+
+
+class End(NamedTuple):
+    """How a driver ended: its status, and the steps that it said it took."""
+
+    status: int
+    steps: list[str]
+    inside: bool
+
+    @property
+    def struck(self) -> bool:
+        """Tell whether it was killed while it was at work: by itself at a step, or by us after its
+        first step and before its last."""
+        at_work = self.inside or (bool(self.steps) and self.steps[-1] not in IDLE)
+        return self.status == -signal.SIGKILL and at_work
+
+
+class Drivers:
+    """Starts drivers one after another, and kills them; leaves none behind."""
+
+    def __init__(self, fleet: FleetFolder) -> None:
+        self._fleet = fleet
+        self._orphans: list[int] = []
+
+    def dies_at(self, step: str, number: int) -> End:
+        """Let a driver die at the step that it takes for that time."""
+        process = self._start(step, str(number))
+        with self._buried(process, with_jvm=False):
+            steps = self._read(process, lambda taken: taken.count(step) == number)
+            return End(process.wait(LIMIT_S), steps, inside=steps.count(step) == number)
+
+    def killed_after(self, steps: int, on_ms: int, *, with_jvm: bool) -> End:
+        """Kill a driver so many ms after so many steps, alone or with its JVM."""
+        process = self._start()
+        with self._buried(process, with_jvm=with_jvm):
+            taken = self._read(process, lambda taken: len(taken) == steps)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(on_ms / 1000)
+            if with_jvm:
+                _kill_group(process.pid)
+            process.kill()
+            status = process.wait(LIMIT_S)
+            return End(status, taken + _rest(process), inside=False)
+
+    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.helpers.killed_driver", str(self._fleet.root), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+            env=os.environ | {"TMPDIR": str(self._fleet.root.parent)},
+        )
+
+    def _read(
+        self, process: subprocess.Popen[bytes], enough: Callable[[list[str]], bool]
+    ) -> list[str]:
+        """Read which steps a driver takes, until it is enough or it ends."""
+        assert process.stdout is not None
+        taken: list[str] = []
+        while not enough(taken) and (line := process.stdout.readline()):
+            taken.append(line.decode().strip())
+            self.bury()
+        return taken
+
+    @contextlib.contextmanager
+    def _buried(self, process: subprocess.Popen[bytes], *, with_jvm: bool) -> Iterator[None]:
+        """End a driver whatever happens; a JVM that outlives it is left until the next is there."""
+        late = threading.Timer(LIMIT_S, _kill_group, [process.pid])
+        late.start()
+        try:
+            yield
+        finally:
+            late.cancel()
+            process.kill()
+            process.wait()
+            self._orphans.append(process.pid)
+            if with_jvm:
+                self.bury()
+
+    def bury(self) -> None:
+        """End what drivers left: the next one is at work by now."""
+        while self._orphans:
+            _kill_group(self._orphans.pop())
+
+
+def _kill_group(number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(number, signal.SIGKILL)
+
+
+def _rest(process: subprocess.Popen[bytes]) -> list[str]:
+    """Give the steps that were told before the end and not read yet; a JVM may hold the pipe."""
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    told = process.stdout.read() or b""
+    process.stdout.close()
+    return told.decode().split()
+
+
+def kill_one(drivers: Drivers, dice: Random, number: int) -> End:
+    """Let one driver die: at each step once from inside, then here and there."""
+    steps = [*CHOSEN, *(step for step in STEPS if step not in CHOSEN)]
+    inside, of = divmod(number, 2)
+    if of == 0:
+        step = steps[inside] if inside < len(steps) else dice.choice(STEPS)
+        last = step in ("ended", "filed")
+        return drivers.dies_at(step, 1 if last else dice.randint(1, 2))
+    on_ms = dice.randrange(ON_MS)
+    return drivers.killed_after(dice.randint(1, BEFORE), on_ms, with_jvm=dice.random() < 0.5)
+
+
+def check(spark: SparkSession, fleet: FleetFolder, landing: RoughLanding) -> None:
+    """Compare the tables with the truth: each event once, and nothing else."""
+    commits = LocalCommits(fleet.tables)
+    manifests = commits.manifests()
+    events = read_events(spark, fleet.tables, manifests).toArrow().to_pylist()
+    found = Counter(
+        Row(
+            **{name: row[name] for name in Row._fields if name not in ("time", "tags")},
+            time=round(row["time"].timestamp() * 1000),
+            tags=tuple(sorted(row["tags"] or ())),
+        )
+        for row in events
+    )
+    assert found == landing.rows()
+    segments = read_segments(spark, fleet.tables, manifests).toArrow().to_pylist()
+    fates: dict[str, Counter[str]] = {fate: Counter() for fate in ("accepted", "duplicate", "bad")}
+    for row in segments:
+        fates[row["fate"]][row["digest"] or row["sha256"]] += 1
+    assert fates["accepted"] == landing.digests()
+    assert set(fates["bad"]) == landing.cut
+    assert set(fates["duplicate"]) <= set(fates["accepted"])
+    assert waiting(fleet) == set()
+    assert list(commits.unfiled()) == []
+    kept = {path.read_bytes()[-32:].hex() for path in fleet.archive.rglob("*.seg")}
+    assert kept == set(landing.digests())
+
+
+def test_kills_amid_batches_lose_and_double_nothing(
+    spark: SparkSession,
+    fleet: FleetFolder,
+    scale: Callable[[int, int], int],
+    seed: int,
+) -> None:
+    dice = Random(seed)
+    drivers, landing = Drivers(fleet), RoughLanding(fleet, dice)
+    kills, struck, ends = scale(2, 50), 0, Counter[str]()
+    try:
+        for _ in count():
+            landing.fill()
+            landing.fill()
+            end = kill_one(drivers, dice, struck)
+            assert end.struck or end.status in (0, -signal.SIGKILL), end
+            struck += end.struck
+            ends[f"{'at' if end.inside else 'after'} {end.steps[-1]}"] += end.struck
+            if struck == kills:
+                break
+            if dice.random() < LOST:
+                lose_checkpoint(fleet, whole=dice.random() < 0.5)
+    finally:
+        drivers.bury()
+    assert ends.total() == kills, ends
+    landing.fill(all_of_it=True)
+    run_ingest(spark, fleet, LocalCommits(fleet.tables))
+    check(spark, fleet, landing)
