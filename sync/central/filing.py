@@ -93,11 +93,15 @@ def _move(segments: Storage, file: Read) -> None:
 
 
 def _targets(file: Read) -> Iterator[str]:
-    """Give the places for a file, best first: a name in the quarantine tells its content too."""
+    """Give the places for a file, best first: a name in the quarantine tells its content too.
+
+    That of a file that lay aside does already.
+    """
     relative = _relative(file)
+    told = f".{file.sha256[:_TOLD]}"
     if file.fate in _KEPT:
         yield f"{ARCHIVE}/{relative}"
-    name = f"{relative.stem}.{file.sha256[:_TOLD]}{relative.suffix}"
+    name = f"{relative.stem.removesuffix(told)}{told}{relative.suffix}"
     yield f"{QUARANTINE}/{relative.with_name(name)}"
 
 

@@ -101,9 +101,9 @@ class Quarantine:
         look = self.look(held)
         if held.reason == FORK:
             msg = (
-                f"a fork is not taken: it {held.detail or 'contradicts what was taken'}. Find which"
-                " of two gateways, or cards, has that name, and begin a new epoch there; then drop"
-                " this file"
+                f"a fork is not taken: it {held.detail or 'contradicts what was taken'}. Find the"
+                " copy of that gateway, or card, and enrol it under a name of its own; then drop"
+                f" this file. {self._went_on(look)}"
             )
             raise FleetError(msg)
         if look.identity is None:
@@ -116,6 +116,17 @@ class Quarantine:
             msg = "a segment of that name was taken, or waits, already; drop this file"
             raise FleetError(msg)
         return target
+
+    def _went_on(self, look: Look) -> str:
+        """Tell what the gateway of a fork does now: nobody has to begin an epoch for it."""
+        if look.identity is not None:
+            gateway, epoch = look.identity.gateway, look.identity.epoch
+            folders = (f"{place}/{gateway}" for place in (LANDING, ARCHIVE))
+            there = {each for folder in folders for each in self._places.segments.folders(folder)}
+            newest = max(there, default=epoch)
+            if newest > epoch:
+                return f"It began {newest} since, a new epoch: what it counts now is taken"
+        return "A gateway that is contradicted needs no new epoch of you: it begins one by itself"
 
     def _held(
         self, path: str, size: int, modified: float, told: dict[str, tuple[str, str]]

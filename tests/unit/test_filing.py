@@ -55,6 +55,17 @@ def test_what_was_refused_goes_to_the_quarantine_under_a_name_that_tells_its_byt
     assert not (fleet.archive / NAME).exists()
 
 
+def test_what_lay_aside_tells_its_bytes_once(fleet: FleetFolder) -> None:
+    """The receiver has named it so already."""
+    told = hashlib.sha256(b"other").hexdigest()[:16]
+    aside = f"aside/gw.example/E/logs/1-4.{told}.seg"
+    put(fleet.root / aside, b"other")
+    file_away(LocalStorage(fleet.root), [read(aside, "fork", b"other")])
+    [kept] = fleet.quarantine.rglob("*.seg")
+    assert kept.name == f"1-4.{told}.seg"
+    assert not waiting(LocalStorage(fleet.root))
+
+
 def test_a_move_that_was_cut_off_between_link_and_unlink_is_ended(fleet: FleetFolder) -> None:
     put(fleet.landing / NAME, b"one")
     (fleet.archive / NAME).parent.mkdir(parents=True)

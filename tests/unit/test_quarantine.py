@@ -15,6 +15,7 @@ from sync.central.cli import cli
 from sync.central.folders import segment_path
 from sync.central.manifest import LocalCommits, Manifest
 from sync.central.peek import look_at
+from sync.central.quarantine import Quarantine
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
 
 if TYPE_CHECKING:
@@ -100,6 +101,25 @@ def test_what_may_not_be_readmitted_stays_and_says_why(fleet: FleetFolder) -> No
     assert "was taken, or waits, already" in done.stderr
     assert quarantine(fleet, "readmit").exit_code == 2
     assert "nothing to re-admit" in quarantine(fleet, "readmit", "--reason", "days").stdout
+
+
+@pytest.mark.parametrize("place", ["landing", "archive"])
+def test_of_a_fork_it_is_said_whether_its_gateway_counts_in_a_new_epoch(
+    fleet: FleetFolder, place: str
+) -> None:
+    identity, data = Lane().seal(some_events(3))
+    name = f"gw.example/1-3.{sha256(data).hexdigest()[:16]}.seg"
+    path = put(fleet.quarantine / name, data)
+    quarantined = Quarantine(fleet)
+    [held] = quarantined.held()
+    fork = held._replace(reason="fork", detail="overlaps 1-3")
+    later = f"{identity.epoch[:-1]}Z"
+    for epoch, word in ((identity.epoch, "begins one by itself"), (later, f"began {later} since")):
+        put(fleet.root / place / segment_path(identity._replace(epoch=epoch)), b"x")
+        [], [text] = quarantined.readmit([fork])
+        assert "a fork is not taken: it overlaps 1-3" in text
+        assert word in text
+    assert path.exists()
 
 
 def test_nothing_is_readmitted_beside_an_ingest_or_after_one_that_was_cut_off(

@@ -52,6 +52,17 @@ def test_what_is_wrong_in_a_lane_is_told_with_what_to_do(
     assert told.remedy
 
 
+def test_of_a_fork_it_is_told_whether_a_new_epoch_began() -> None:
+    lanes = [LANE | {"epoch": epoch, "forks": 1} for epoch in ("01A", "01B")]
+    [first, last] = problems(whole(completeness=lanes))
+    assert first.where == "gw.example, logs, epoch 01A"
+    assert "has begun a new epoch since" in first.remedy
+    assert "new epoch" not in last.remedy
+    other = LANE | {"gateway": "other.example", "epoch": "01C"}
+    [last] = problems(whole(completeness=[lanes[1], other]))
+    assert "new epoch" not in last.remedy
+
+
 def test_an_epoch_that_was_torn_is_told_of_once() -> None:
     lanes = [LANE | {"state": "torn"}, LANE | {"state": "torn", "lane": "system"}]
     [told] = problems(whole(completeness=lanes))

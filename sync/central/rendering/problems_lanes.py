@@ -65,15 +65,27 @@ _LANES: Final = {
 }
 
 
+_WENT_ON: Final = (
+    "It has begun a new epoch since: what it counts now is taken, and nothing has to be done there "
+    "for that. "
+)
+"""What is said of a fork where it is so, before what to do."""
+
+
 def of_completeness(rows: Rows) -> Iterator[Problem]:
     """Tell what is not zero in a lane, and, once for each epoch, that it was torn."""
     torn = set()
+    newest: dict[str, str] = {}
+    for row in rows:
+        newest[row["gateway"]] = max(row["epoch"], newest.get(row["gateway"], ""))
     for row in rows:
         where = f"{row['gateway']}, {row['lane']}, epoch {row['epoch']}"
         for name, rule in _LANES.items():
             if row[name]:
                 what = rule.what.format(count(row[name]))
-                yield Problem(rule.weight, rule.kind, row["gateway"], where, what, rule.remedy)
+                went_on = name == "forks" and row["epoch"] < newest[row["gateway"]]
+                remedy = f"{_WENT_ON if went_on else ''}{rule.remedy}"
+                yield Problem(rule.weight, rule.kind, row["gateway"], where, what, remedy)
         epoch = (row["gateway"], row["epoch"])
         if row["state"] == "torn" and epoch not in torn:
             torn.add(epoch)
