@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,7 @@ from sync.central.rendering.layout import LAYOUTS
 from sync.central.rendering.page import breakable, coded, fleet_page, gateway_pages, write_report
 from sync.central.rendering.sections import FLEET_ROWS, of_fleet
 from sync.central.rendering.summary import totals
+from sync.central.reports.figures import finite
 from sync.central.reports.gather import Findings
 from tests.helpers.pages import Page, checked
 from tests.helpers.sample_findings import sample
@@ -284,6 +287,14 @@ def test_problems_say_in_json_of_which_kind_and_gateway_they_are() -> None:
     [told] = report_document(whole(completeness=[LANE | {"unexplained": 7}]))["problems"]
     assert list(told) == ["weight", "kind", "gateway", "where", "what", "remedy"]
     assert (told["kind"], told["gateway"]) == ("unexplained", "gw.example")
+
+
+def test_a_figure_that_is_none_is_the_largest_or_nothing() -> None:
+    row = {"gateway": "gw", "high": math.inf, "low": -math.inf, "mean": math.nan, "at": 1.0}
+    [told] = finite(Findings(as_of=NOON, sensor_series=[row])).sensor_series
+    most = sys.float_info.max
+    assert told == {"gateway": "gw", "high": most, "low": -most, "mean": None, "at": 1.0}
+    assert finite(whole()) == whole()
 
 
 def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:

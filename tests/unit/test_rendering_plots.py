@@ -201,3 +201,32 @@ def test_a_legend_begins_at_the_left() -> None:
     places = re.findall(r'<text[^>]*?(?:translate\(|x=")([\d.]+)[^>]*>p50</text>', svg)
     assert [float(place) < 60 for place in places] == [True]
     assert shortened("a-gateway-with-a-long-name.example") in svg
+
+
+@pytest.mark.parametrize(
+    ("moments", "days"),
+    [
+        ((-62_135_596_800, -62_135_596_800), "0*1-01-01[^<]*, UTC"),
+        ((253_402_300_799, 253_402_300_799), "[^>]*9999-12-31, UTC"),
+        ((-62_135_596_800, 253_402_300_799), "0*1-01-01 to 9999-12-31, UTC"),
+    ],
+    ids=["first year", "last year", "all years"],
+)
+def test_any_time_that_a_gateway_tells_can_be_drawn(
+    moments: tuple[float, float], days: str
+) -> None:
+    offsets = [{"gateway": "gw", "at": at, "skew_s": 3e11} for at in moments]
+    drawn = series.offset_plot(offsets)
+    assert re.search(rf">{days}<", drawn)
+    assert len(re.findall("<text", drawn)) < 30
+    stretch = {"gateway": "gw", "begin": moments[0], "end": moments[1], "state": "running"}
+    assert re.search("-[0-9]{2}, UTC<", running_plot([stretch], moments[1]))
+    assert series.depth_plot(
+        [{"gateway": "gw", "queue": "q", "at": at, "depth": 1e12} for at in moments], NOW
+    )
+
+
+def test_a_sensor_that_tells_the_largest_numbers_is_drawn_in_its_place() -> None:
+    rows = [{"at": at, "mean": value} for at, value in enumerate((-1.7e308, 0.0, 1.7e308))]
+    drawn = series.sparkline(rows, "small-1", "a sensor")
+    assert '<path d="M0.00,38.00 50.00,20.00 100.00,2.00"/>' in drawn

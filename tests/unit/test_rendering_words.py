@@ -47,6 +47,7 @@ BEGIN = NOON.timestamp()
         (words.decimal(None), "–"),  # noqa: RUF001
         (words.decimal(0.12345), "0.123"),
         (words.decimal(12_345.6), "12\u2009345"),
+        (words.decimal(-1.7e308), "-1.7e+308"),
         (words.ppm(None), "–"),  # noqa: RUF001
         (words.ppm(-3.25), "-3.2 ppm"),
         (words.signed(None), "–"),  # noqa: RUF001

@@ -71,6 +71,10 @@ _VARIABLES: Final = {
 SERIES: Final = ((FIRST, "-", "o"), (SECOND, "--", "s"), (THIRD, ":", "^"), (WRONG, "-.", "D"))
 """Colour, line and mark of each series of a plot: any one of them tells the series apart."""
 
+_FIRST_S: Final = -62_135_596_800
+_LAST_S: Final = 253_402_300_799
+"""Seconds since 1970: the years 1 to 9999, which have a date. A gateway may tell any of them."""
+
 _LEAST_S: Final = 6
 """Seconds that an axis of time spans at least: its ticks are whole seconds then."""
 
@@ -176,10 +180,14 @@ def figures(axis: Axis) -> None:
 def times(axes: Axes, ticks: int = 4) -> None:
     """Label the axis with `ticks` times, at most, and tell its days in full below."""
     axes.margins(x=0.01)
-    left, right = (at * 86_400 for at in axes.get_xlim())
+    left, right = (min(max(at * 86_400, _FIRST_S), _LAST_S) for at in axes.get_xlim())
     right = max(right, left + _LEAST_S)
+    left = min(left, _LAST_S - _LEAST_S)
+    right = min(right, _LAST_S)
     axes.set_xlim(place(left), place(right))
     step = next((step for step in _STEPS_S if (right - left) / step < ticks), _STEPS_S[-1])
+    while (right - left) / step >= ticks:
+        step *= 2
     marked = [at * step for at in range(ceil(left / step), floor(right / step) + 1)]
     first, last = (datetime.fromtimestamp(at, UTC).date().isoformat() for at in (left, right))
     form = "%H:%M:%S" if step < 60 else "%H:%M"

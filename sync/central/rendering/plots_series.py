@@ -135,7 +135,9 @@ def sparkline(series: Rows, name: str, title: str) -> str:
 
     def points(values: Sequence[float]) -> list[str]:
         across = ((row["at"] - begin) / ((end - begin) or 1) * 100 for row in told)
-        up = ((value - bottom) / (top - bottom) if top > bottom else 0.5 for value in values)
+        # Halved first: from the lowest to the highest may be more than the largest float.
+        span = top / 2 - bottom / 2
+        up = ((value / 2 - bottom / 2) / span if span > 0 else 0.5 for value in values)
         return [f"{x:.2f},{38 - 36 * y:.2f}" for x, y in zip(across, up, strict=True)]
 
     band = " ".join([*points(high), *reversed(points(low))])

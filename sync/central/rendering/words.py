@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from sync.words import noun
 
 ABSENT = "–"  # noqa: RUF001
+UNCOUNTED = 1e15
+"""From here on floats leave whole numbers out."""
+
 _THIN_SPACE = "\u2009"
 
 
@@ -104,10 +107,10 @@ def yes_no(value: object) -> str:
 
 
 def decimal(value: float | None) -> str:
-    """Write a number that is not whole, to three figures."""
+    """Write a number that is not whole, to three figures; one that nobody counts by its power."""
     if value is None:
         return ABSENT
-    return f"{value:.3g}" if abs(value) < 1000 else count(value)
+    return count(value) if 1_000 <= abs(value) < UNCOUNTED else f"{value:.3g}"
 
 
 def ppm(value: float | None) -> str:
