@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+ANSI: Final = "spark.sql.ansi.enabled"
+"""Whether a number that is too large is an error to Spark, which it is by default."""
+
 DRIVER_MEMORY: Final = "1g"
 """Heap of the driver: 2,000 segments of a usual size and the sort buffers of a report fit in."""
 
@@ -231,6 +234,21 @@ def spark_told(log: Path | None) -> Iterator[None]:
             raise FleetError(f"{error}{_where(log)}") from error
 
 
+@contextlib.contextmanager
+def lenient(spark: SparkSession) -> Iterator[None]:
+    """Let no number that is too large end what is computed in the block.
+
+    A gateway may tell any numbers: what is reckoned of its own goes wrong then, and the rest of the
+    fleet is told of all the same.
+    """
+    before = spark.conf.get(ANSI) or "true"
+    spark.conf.set(ANSI, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(ANSI, before)
+
+
 def _trace(error: BaseException, log: Path | None) -> None:
     """Write the error's trace to the log, after what the JVM wrote; without one, on stderr."""
     text = "".join(traceback.format_exception(error))
@@ -270,7 +288,10 @@ def reason_of(error: BaseException) -> str:
     An error from the JVM is asked for its innermost cause; the rest of its trace is for the log.
     """
     java = getattr(error, "java_exception", None)
-    text = str(error)
+    try:
+        text = str(error)
+    except AssertionError:  # Spark asks its session for the text, and that may be over
+        text = str(getattr(error, "_desc", ""))
     if java is not None:
         while java.getCause() is not None:
             java = java.getCause()

@@ -52,6 +52,22 @@ def test_a_reason_is_one_line_that_says_something() -> None:
     assert len(reason_of(ValueError("x" * 1000))) == 300
 
 
+class Late(Exception):
+    """An error that Spark raised, once its session is over."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__()
+        self._desc = told
+
+    def __str__(self) -> str:
+        raise AssertionError
+
+
+def test_a_reason_is_told_though_the_session_is_over() -> None:
+    assert reason_of(Late("[CAST_OVERFLOW] too large\nmore")) == "[CAST_OVERFLOW] too large"
+    assert reason_of(Late("")) == "Late"
+
+
 def test_the_innermost_cause_in_java_is_the_reason() -> None:
     disk = JavaCause("java.io.IOException: No space left on device\n\tat x")
     error = FromJava(JavaCause("SparkException: Job aborted", disk))

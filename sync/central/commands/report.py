@@ -153,10 +153,11 @@ def command(
 
 def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
     from sync.central.manifest import LocalCommits
+    from sync.central.reports.figures import finite
     from sync.central.reports.gather import gather, summaries_of
     from sync.central.reports.given import Given
     from sync.central.reports.past import at
-    from sync.central.session import spark_session, spark_told
+    from sync.central.session import lenient, spark_session, spark_told
     from sync.central.summaries import summarise
     from sync.central.tables import read_segments
 
@@ -165,13 +166,14 @@ def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
     tables = fleet.tables.resolve()
     manifests = LocalCommits(tables).manifests()
     log = None if verbose else tables / "report.log"
-    with spark_told(log), spark_session("fieldpost-report") as spark:
+    with spark_told(log), spark_session("fieldpost-report") as spark, lenient(spark):
         kept = summarise(spark, tables, manifests, summaries_of())
         segments = read_segments(spark, tables, manifests)
         moment = asked.as_of or datetime.now(UTC)
         if asked.as_of is not None:
             kept, segments = at(kept, segments, moment)
-        return gather(Given(kept, segments, moment, asked.since, asked.gateways, asked.cap))
+        given = Given(kept, segments, moment, asked.since, asked.gateways, asked.cap)
+        return finite(gather(given))
 
 
 def _lines(totals: dict[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from sync.central.reports.columns import number
 from sync.central.reports.common import conform
 from sync.central.reports.given import Report
 from sync.central.summaries import Summary
@@ -39,7 +40,9 @@ def summary(events: DataFrame) -> DataFrame:
     """Give a row of `SCHEMA` and `day` for each gateway, kind and name of a day."""
     system = events.where((F.col("lane") == "system") & F.col("kind").isin("message", "limit"))
     told = system.where(F.col("name") != REPEATED)
-    each = F.when(F.col("kind") == "limit", F.coalesce("value", F.lit(1.0))).otherwise(1.0)
+    each = F.when(F.col("kind") == "limit", F.coalesce(number(F.col("value")), F.lit(1))).otherwise(
+        1
+    )
     return _sums(told.withColumn("times", each), "day", first="time", last="time")
 
 

@@ -153,7 +153,9 @@ def _usual(days: DataFrame) -> DataFrame:
     order = Window.partitionBy(*SENSOR).orderBy("first")
     between = days.withColumn("gap", F.col("first.at") - F.lag("last.at").over(order))
     night = F.struct(
-        _step().alias("step"), F.lit(1).alias("intervals"), F.col("gap").alias("total_s")
+        _step().alias("step"),
+        F.lit(1).cast("long").alias("intervals"),
+        F.col("gap").alias("total_s"),
     )
     each = between.select(*SENSOR, F.explode(F.array_append("buckets", night)).alias("of"))
     known = each.where(F.col("of.step").isNotNull())

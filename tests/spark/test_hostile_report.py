@@ -1,0 +1,79 @@
+"""A gateway that tells nonsense: the report is made, and right of all others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sync.format import Dropped, Event
+from tests.helpers.fleet_command import fleet_command
+from tests.helpers.fleet_tables import LATER_EPOCH, NOON, Lane, land, some_events
+from tests.helpers.small_ingest import SmallIngest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from sync.central.folders import FleetFolder
+
+pytestmark = pytest.mark.spark
+
+LIAR, MOST, FIGURE = "liar.example", 2**63 - 1, 1.7e308
+
+
+def nonsense() -> Iterator[Event]:
+    """Tell everything that is read by its name, with figures that are beyond all."""
+    kinds = {
+        "system": ("heartbeat", "start", "clock_stepped", "clock_synchronised", "{"),
+        "queue": ("depth", "dead", "lock_timeout", "{"),
+        "message": ("repeated", "dead", "{"),
+        "limit": ("rate", "{"),
+        "uplink": ("evicted", "{"),
+        "reading": ("{",),
+    }
+    tags = dict.fromkeys(("delivered", "delayed", "members", "dead", "oldest", "cap"), "9" * 30)
+    for kind, names in kinds.items():
+        for name in names:
+            for value in (FIGURE, FIGURE, -FIGURE, -FIGURE):
+                yield Event(
+                    *(1, NOON, True, kind, "p@liar.example/x", "jobs", name, value, "{", "Error"),
+                    qos=2,
+                    latency_ms=MOST,
+                    tags=tags,
+                )
+
+
+@pytest.mark.long
+def test_a_gateway_that_tells_nonsense_keeps_nobody_from_the_report(
+    spark: SparkSession, fleet: FleetFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def session(_: str) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr("sync.central.session.spark_session", session)
+    land(fleet, Lane().seal(some_events(10)), at=NOON / 1000 + 60)
+    for name in ("system", "readings"):
+        lane = Lane(LIAR, name)
+        land(fleet, lane.seal(list(nonsense())), at=NOON / 1000 + 60)
+        last = Lane(LIAR, name, LATER_EPOCH, MOST - 10)
+        gone = (Dropped(1, MOST, "backlog"), Dropped(2, MOST, "backlog"))
+        ends = [Event(1, at, True, "system", name="stop") for at in (-62_135_596_800_000, NOON)]
+        land(fleet, last.seal(ends * 5, gone), at=NOON / 1000 + 61)
+    SmallIngest(fleet).run()
+
+    out = tmp_path / "out"
+    made = fleet_command("report", "--dir", str(fleet.root), "--out", str(out))
+    assert made.returncode == 0
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+    tables = json.loads((out / "report.json").read_text())["tables"]
+    [lane_told] = [row for row in tables["completeness"] if row["gateway"] != LIAR]
+    assert (lane_told["received"], lane_told["unexplained"]) == (10, 0)
+    assert LIAR in {row["gateway"] for row in tables["completeness"]}
+    assert "Infinity" not in (out / "report.json").read_text()
+    assert "NaN" not in (out / "report.json").read_text()
