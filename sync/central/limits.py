@@ -71,9 +71,10 @@ class ReceiverLimits:
     stall_s: float = 30.0
     """Seconds without a byte of the body: a mobile link's pauses are shorter."""
 
-    body_bytes_per_s: int = 256
-    """Bytes a second below which a body is given up, taken over `body_pace_s`: a fortieth of the
-    slowest link in use. What came stays, and is gone on with."""
+    body_bytes_per_s: int = 128
+    """Bytes a second below which a body is given up, taken over `body_pace_s`: a gateway gives up
+    sooner itself, so that no body ends here that would have come. What came stays, and is gone on
+    with."""
 
     body_pace_s: float = 60.0
     """Seconds over which a body's pace is taken: a link's bad minute is no reason, but two are."""

@@ -51,6 +51,7 @@ class Certificate:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake costs us more than the client
         try:
             context.load_cert_chain(self._chain.certificate, self._chain.key)
         except ssl.SSLError as error:

@@ -14,6 +14,7 @@ import pytest
 from sync.central.errors import FleetError
 from sync.central.pki import Authority
 from sync.central.repeating import repeated
+from sync.central.tls import Certificate, own_chain
 from tests.helpers.fleet import (
     HOST,
     Centre,
@@ -60,6 +61,13 @@ async def test_old_tls_is_refused(centre: Centre) -> None:
         context.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.raises((ssl.SSLError, ConnectionResetError)):
         await asyncio.open_connection(*centre.client.address, ssl=context)
+
+
+async def test_no_handshake_follows_the_first(centre: Centre) -> None:
+    """A client of TLS 1.2 could else ask for one after another on a connection."""
+    folder = centre.folder
+    shown = Certificate(own_chain(folder), folder.pki / "ca.pem").context
+    assert shown.options & ssl.OP_NO_RENEGOTIATION
 
 
 async def test_a_new_certificate_is_shown_without_a_restart(
