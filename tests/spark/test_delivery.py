@@ -62,6 +62,7 @@ def test_what_was_offered_again_is_counted_by_source(spark: SparkSession) -> Non
         told_of,
         told_of | {"time": at(90_000), "value": 4.0},
         told_of | {"source": "fan@gw", "value": None},
+        *(told_of | {"source": "liar@gw", "value": value} for value in (1.7e308, 1.7e308, -5.0)),
         told_of | {"name": "dead"},
         told_of | {"lane": "logs"},
     ]
@@ -72,6 +73,7 @@ def test_what_was_offered_again_is_counted_by_source(spark: SparkSession) -> Non
     assert report.schema.simpleString() == duplicates.SCHEMA.simpleString()
     assert told(report, *duplicates.SCHEMA.fieldNames()) == [
         ("gw", "offers", "fan@gw", 1, 0, 0),
+        ("gw", "offers", "liar@gw", 3, 0, 0),
         ("gw", "offers", "pump@gw", 7, 0, 90_000),
         ("gw", "segments", "logs", 2, 5, 90_001),
     ]
@@ -89,6 +91,7 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
         limit | {"value": 40.0, "time": at(1)},
         limit | {"value": 2.0, "time": at(86_400)},
         limit | {"gateway": "other"},
+        *(limit | {"gateway": "liar", "value": value} for value in (1.7e308, 1.7e308, -5.0)),
         event(lane="system", kind="system", name="dead"),
         event(kind="limit", name="rate", value=5.0),
     ]
@@ -99,6 +102,7 @@ def test_notices_count_messages_and_the_values_of_refusals(spark: SparkSession) 
         ("gw", "limit", "rate", 42, 1, 86_400),
         ("gw", "message", "dead", 2, 2, 5),
         ("gw", "message", "expired", 1, 0, 0),
+        ("liar", "limit", "rate", 3, 0, 0),
         ("other", "limit", "rate", 1, 0, 0),
     ]
 

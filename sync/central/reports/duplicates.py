@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from sync.central.reports.columns import number
 from sync.central.reports.common import conform
 from sync.central.reports.given import Given, Report
 from sync.central.reports.notices import REPEATED
@@ -44,7 +45,7 @@ def offers(events: DataFrame) -> DataFrame:
     told = events.where(
         (F.col("lane") == "system") & (F.col("kind") == "message") & (F.col("name") == REPEATED)
     )
-    rows = told.withColumn("times", F.coalesce("value", F.lit(1.0)))
+    rows = told.withColumn("times", F.coalesce(number(F.col("value")), F.lit(1)))
     return rows.groupBy("day", "gateway", "source").agg(*_sums("time", "time"))
 
 
