@@ -42,7 +42,8 @@ class Room:
     def require(self, size: int) -> None:
         """Raise OSError with ENOSPC or EDQUOT unless `size` bytes more find room."""
         if self.free() - size < self._reserve:
-            raise OSError(errno.ENOSPC, "the disk's reserve would be used", str(self._landing))
+            text = f"the disk is full but for its reserve of {self._reserve} bytes: make room"
+            raise OSError(errno.ENOSPC, text, str(self._landing))
         if self._most is not None and self._landed + self._coming + size > self._most:
             raise OSError(errno.EDQUOT, "the landing is full: ingest it", str(self._landing))
 

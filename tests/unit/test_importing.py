@@ -190,6 +190,7 @@ def test_a_full_disk_ends_it_and_it_goes_on_later(
         patched.setattr(os, "fsync", failing)
         done = run(folder, stick)
     assert (done.exit_code, done.stderr) == (1, f"Error: {os.strerror(errno.ENOSPC)}\n")
+    assert done.stdout.startswith("new "), "what was taken is counted all the same"
     assert 0 < len(landed(folder)) < 3
     assert not list(folder.incoming.rglob("*.part"))
     assert run(folder, stick).exit_code == 0

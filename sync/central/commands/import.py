@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,14 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
     fleet.require()
     importer = _importer(fleet, anyone=anyone)
     counts: Counter[Fate] = Counter()
-    for path in paths:
-        for each in segments_below(path):
+    try:
+        for each in chain.from_iterable(map(segments_below, paths)):
             taken = importer.take(each)
             counts[taken.fate] += 1
             if taken.text:
                 tell(_json_line(taken) if as_json else _line(taken), err=not as_json)
-    click.echo(_summary({fate.value: counts[fate] for fate in Fate}, as_json=as_json))
+    finally:  # what is taken stays taken, also where the disk is full
+        click.echo(_summary({fate.value: counts[fate] for fate in Fate}, as_json=as_json))
     if counts[Fate.BAD]:
         raise click.exceptions.Exit(1)
 
