@@ -118,7 +118,9 @@ def said(body: bytes) -> dict[str, Any]:
 
 def quoted(text: Any) -> str:
     """Make a stranger's words fit for one line of a notice."""
-    return printable(text)[:_MAX_TEXT] if isinstance(text, str) else "no reason given"
+    if not isinstance(text, str):
+        return "no reason given"
+    return printable(" ".join(text.split()))[:_MAX_TEXT]
 
 
 def parse_retry_after(value: str | None, date: str | None) -> float | None:

@@ -277,7 +277,7 @@ def _meaning(error: Stanza) -> str:
     """Say what a stream error means (RFC 6120, section 4.9)."""
     conditions = [child.name.partition("}")[2] for child in error.children if child.name != _TEXT]
     condition = conditions[0] if conditions else "undefined-condition"
-    text = printable(error.tree().findtext(_TEXT) or "")
+    text = printable(" ".join((error.tree().findtext(_TEXT) or "").split()))
     meaning = _REFUSED.get(condition, f"the server ended the stream: {condition}")
     return f"{meaning} ({text[:REASON]})" if text else meaning
 
