@@ -147,11 +147,10 @@ def _read_about(archive: zipfile.ZipFile) -> About:
         told = json.loads(archive.read(ABOUT))
         if told.pop("backup") != FORMAT:
             raise SetupError(f"the backup is of another version than {FORMAT}: use its fieldpost")
-        about = About(**told)
-        texts = isinstance(about.gateway, str) and isinstance(about.epoch, str)
-        if not texts or type(about.made) is not int or not 0 <= about.made <= LAST:
+        texts = isinstance(told["gateway"], str) and isinstance(told["epoch"], str)
+        if not texts or type(told["made"]) is not int or not 0 <= told["made"] <= LAST:
             raise ValueError(ABOUT)
-        return about
+        return About(**told)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise SetupError(f"it is no backup of a gateway: {ABOUT} is missing or wrong") from error
 
