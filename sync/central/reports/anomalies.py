@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -69,8 +70,8 @@ WINDOW_D: Final = 28
 def anomalies(hours: DataFrame) -> DataFrame:
     """Give the rows of `SCHEMA`, flat and anomalous ones first; `ROWS` at most."""
     of = (*SENSOR, "unit")
-    latest = hours.agg(F.max("day").alias("latest"))
-    recent = hours.crossJoin(latest).where(F.col("day") > F.date_sub("latest", WINDOW_D))
+    latest = F.lit(hours.agg(F.max("day")).collect()[0][0])
+    recent = hours.where(F.col("day") > F.date_sub(latest, WINDOW_D))
     known = recent.groupBy(*of).agg(
         (F.min("low") == F.max("high")).alias("constant"), F.count(F.lit(1)).alias("hours")
     )
@@ -104,7 +105,7 @@ def _flat(hours: DataFrame) -> DataFrame:
     day_hour = F.pmod(F.floor(F.col("at") / 3_600) - F.floor(F.col("since") / 3_600), F.lit(24))
     outside = (F.col("at") + 3_600 <= F.col("since")) | (F.col("at") > F.col("until"))
     same = day_hour * 3_600 <= F.col("until") - F.col("since")
-    compared = lines.join(others, on=[*of], how="inner").where(outside & same)
+    compared = gathered(lines.join(others, on=[*of], how="inner")).where(outside & same)
     judged = compared.groupBy(*of, "since", "until", "readings", "value").agg(
         F.count("varied").alias("compared"), F.count_if("varied").alias("varied")
     )

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from sync.central.partitions import gathered
 from sync.central.reports import lanes, signs
 from sync.central.reports.common import conform, exact_percentile, seconds
 from sync.central.reports.given import Given, Report
@@ -77,7 +78,7 @@ def availability(
     """
     running = _running(times)
     reachable = _reachable(segments, as_of, since)
-    rows = reachable.join(_lives(life, since), on="gateway", how="full_outer")
+    rows = gathered(reachable.join(_lives(life, since), on="gateway", how="full_outer"))
     rows = rows.join(running, on="gateway", how="left")
     quiet = F.lit(as_of.timestamp()) - seconds("last_arrival") > F.col("silent_after_s")
     state = (

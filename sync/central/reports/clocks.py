@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -150,7 +151,8 @@ def clocks(days: DataFrame, segments: DataFrame) -> DataFrame:
         seconds("sealed_at").alias("wall"),
         seconds("arrived").alias("came"),
     )
-    rows = sent.select("gateway").distinct().join(_told(days), on="gateway", how="outer")
+    sending = sent.select("gateway").distinct()
+    rows = gathered(sending.join(_told(days), on="gateway", how="full_outer"))
     for part in (_skew(sent), _drift(sent), _gain(sent)):
         rows = rows.join(part, on="gateway", how="left")
     counted = rows.fillna(0, subset=["steps", "odd_steps", "step_sum_s", "unsynchronised_s"])
@@ -235,7 +237,7 @@ def _gain(sent: DataFrame) -> DataFrame:
     earlier = hours.select(
         "gateway", "boot", (F.col("hour") + APART_H).alias("hour"), F.col("it").alias("was")
     )
-    pairs = hours.join(earlier, on=["gateway", "boot", "hour"], how="inner")
+    pairs = gathered(hours.join(earlier, on=["gateway", "boot", "hour"], how="inner"))
     slope = (F.col("it.ahead") - F.col("was.ahead")) / (F.col("it.came") - F.col("was.came"))
     known = pairs.groupBy("gateway").agg(F.median(slope).alias("slope"), F.count(slope).alias("of"))
     enough = known.where(F.col("of") >= SLOPES)

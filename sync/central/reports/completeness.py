@@ -14,6 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from sync.central.partitions import union
 from sync.central.reports import lanes
 from sync.central.reports.columns import number
 from sync.central.reports.common import LANE, NO_DIGEST, conform
@@ -118,7 +119,7 @@ def completeness(numbers: DataFrame, told: DataFrame, segments: DataFrame) -> Da
 def _known(numbers: DataFrame, gone: DataFrame, segments: DataFrame) -> DataFrame:
     """Name every lane that anything is known of."""
     told = segments.where(F.col("gateway").isNotNull()).select(*LANE)
-    return told.union(numbers.select(*LANE)).union(gone.select(*LANE)).distinct()
+    return union(told, numbers.select(*LANE), gone.select(*LANE)).distinct()
 
 
 def _received(came: DataFrame) -> DataFrame:
@@ -163,7 +164,7 @@ def _dropped(told: DataFrame, segments: DataFrame) -> DataFrame:
     accepted = segments.where(F.col("fate") == "accepted")
     ranges = accepted.select(*LANE, F.explode("dropped").alias("range"))
     headers = ranges.select(*LANE, "range.first_seq", "range.last_seq")
-    return lanes.merged(headers.union(told.select(*LANE, "first_seq", "last_seq")))
+    return lanes.merged(union(headers, told.select(*LANE, "first_seq", "last_seq")))
 
 
 def _declared(came: DataFrame, gone: DataFrame) -> DataFrame:
@@ -172,7 +173,7 @@ def _declared(came: DataFrame, gone: DataFrame) -> DataFrame:
     The ranges of `came` do not overlap, nor do those of `gone`; so a number is in both if a range
     of one begins there while one of the other has not ended. One pass over their ends tells.
     """
-    steps = _ends(came, "came").union(_ends(gone, "gone"))
+    steps = union(_ends(came, "came"), _ends(gone, "gone"))
     order = Window.partitionBy(*LANE).orderBy("at")
     sums = steps.groupBy(*LANE, "at").agg(F.sum("came").alias("came"), F.sum("gone").alias("gone"))
     inside = (F.sum("gone").over(order) > 0) & (F.sum("came").over(order) == 0)

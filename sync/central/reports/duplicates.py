@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from sync.central.partitions import union
 from sync.central.reports.columns import number
 from sync.central.reports.common import conform
 from sync.central.reports.given import Given, Report
@@ -60,8 +61,9 @@ def duplicates(daily: DataFrame, segments: DataFrame, since: date | None = None)
     rows = again.withColumns({"source": F.col("lane"), "times": F.lit(1)})
     of_segments = rows.groupBy("gateway", "source").agg(*_sums("arrived", "arrived"))
     of_offers = daily.groupBy("gateway", "source").agg(*_sums("since", "until"))
-    both = of_offers.withColumn("what", F.lit("offers")).unionByName(
-        of_segments.withColumn("what", F.lit("segments"))
+    both = union(
+        of_offers.withColumn("what", F.lit("offers")),
+        of_segments.withColumn("what", F.lit("segments")),
     )
     return conform(both, SCHEMA).orderBy("gateway", "what", "source")
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from sync.central.partitions import in_place
 from sync.central.reports import (
     anomalies,
     availability,
@@ -127,7 +128,7 @@ def summaries_of(reports: Iterable[Report] = REPORTS) -> list[Summary]:
 def gather(given: Given, reports: Iterable[Report] = REPORTS) -> Findings:
     """Run `reports` over what is given: `given.kept` has all of `summaries_of(reports)`."""
     daily = given.daily(volume.DAILY)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with in_place(given.kept.spark), ThreadPoolExecutor(AT_ONCE) as pool:
         when = pool.submit(volume.shown, daily, given.as_of.timestamp())
         tables = [table for each in reports for table in (each, *DRAWN.get(each.name, ()))]
         made = {each.name: pool.submit(_rows, each, given) for each in tables}

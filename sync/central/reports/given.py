@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import date, datetime
@@ -33,19 +35,19 @@ class Given(NamedTuple):
 
     def daily(self, summary: Summary) -> DataFrame:
         """Give the rows of the days that are asked for; they have `summary.schema` and `day`."""
-        return self._of_gateways(self.kept.rows(summary, self.since))
+        return self._of_gateways(gathered(self.kept.rows(summary, self.since)))
 
     def whole(self, summary: Summary) -> DataFrame:
         """Give the rows of all days: for what must be counted from its beginning."""
-        return self._of_gateways(self.kept.rows(summary))
+        return self._of_gateways(gathered(self.kept.rows(summary)))
 
     def segments(self) -> DataFrame:
         """Give the rows of `sync.central.tables.SEGMENTS` of these gateways, of all time."""
         if self.gateways is None:
-            return self.ledger
+            return gathered(self.ledger)
         place = F.split_part("path", F.lit("/"), F.lit(2))
         of = F.coalesce("gateway", place)  # a bad segment names no gateway, but its path does
-        return self.ledger.where(of.isin(*self.gateways))
+        return gathered(self.ledger).where(of.isin(*self.gateways))
 
     def _of_gateways(self, rows: DataFrame) -> DataFrame:
         if self.gateways is None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import NUMBER, REAL, TEXT, TIME, columns, number, tag
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -152,7 +153,8 @@ def _shipped(sent: DataFrame) -> DataFrame:
     sizes = sent.groupBy("gateway", day).agg(F.sum("size").alias("size"))
     place = F.struct("epoch", "service_seconds", "disk_used", "sealed_at")
     last = sent.groupBy("gateway").agg(F.max(place)["disk_used"].alias("disk_used"))
-    return _whole_days(sizes, "size", "shipped_day").join(last, on="gateway", how="inner")
+    shipped = _whole_days(sizes, "size", "shipped_day")
+    return gathered(shipped.join(last, on="gateway", how="inner"))
 
 
 def _told(days: DataFrame) -> DataFrame:
@@ -166,7 +168,7 @@ def _told(days: DataFrame) -> DataFrame:
         F.max_by("cap", F.when(F.col("cap").isNotNull(), F.col("day"))).alias("told_cap"),
     )
     events = _whole_days(by_day, "events", "events_day").drop("days")
-    return events.join(told, on="gateway", how="inner")
+    return gathered(events.join(told, on="gateway", how="inner"))
 
 
 def _trend(sent: DataFrame) -> DataFrame:
@@ -185,13 +187,15 @@ def _trend(sent: DataFrame) -> DataFrame:
         F.max("disk_used").alias("used")
     )
     later = points.select("gateway", F.col("point").alias("to"), F.col("used").alias("then"))
-    pairs = points.join(later, on="gateway", how="inner").where(F.col("to") > F.col("point"))
+    pairs = gathered(points.join(later, on="gateway", how="inner"))
+    pairs = pairs.where(F.col("to") > F.col("point"))
     apart = (F.col("to") - F.col("point")) * (POINT_S / _DAY_S)
     slopes = pairs.groupBy("gateway").agg(
         F.array_sort(F.collect_list((F.col("then") - F.col("used")) / apart)).alias("slopes")
     )
     known = points.groupBy("gateway").agg(F.count(F.lit(1)).alias("points"))
-    of = slopes.join(known.where(F.col("points") >= POINTS), on="gateway", how="inner")
+    enough = known.where(F.col("points") >= POINTS)
+    of = gathered(slopes.join(enough, on="gateway", how="inner"))
     pairs_of, n = F.size("slopes"), F.col("points")
     width = F.sqrt(n * (n - 1) * (2 * n + 5) / 18) * Z
     return of.select(

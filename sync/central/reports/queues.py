@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number, tag
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -174,7 +175,8 @@ def queues(runs: DataFrame, done: DataFrame) -> DataFrame:
         *(F.max_by(name, place).alias(name) for name in _MOMENT),
         *(F.sum(name).alias(name) for name in _SUMS),
     )
-    rows = told.join(stuck, on=[*of_queue], how="left").join(people, on=[*of_queue], how="outer")
+    rows = told.join(stuck, on=[*of_queue], how="left")
+    rows = gathered(rows.join(people, on=[*of_queue], how="full_outer"))
     state = (
         F.when(F.col("last_told").isNull(), "unknown")
         .when(F.col("now.stuck"), "stuck")

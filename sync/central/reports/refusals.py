@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns, number
 from sync.central.reports.common import conform
 from sync.central.reports.given import Report
@@ -70,10 +71,10 @@ def refusals(days: DataFrame, as_of: datetime) -> DataFrame:
     """Give the rows of `SCHEMA`, surges and then those with most first; `ROWS` at most."""
     of = ("who", "rule")
     told = days.where(F.col("rule").isNotNull()).withColumn("who", F.coalesce("source", F.lit("")))
-    rows = _gateways(told).join(_counts(told, as_of), on=[*of], how="inner")
+    rows = gathered(_gateways(told).join(_counts(told, as_of), on=[*of], how="inner"))
     recent = as_of.date() - timedelta(days=1)
     before = days.where(F.col("day") < F.lit(recent))
-    known = rows.crossJoin(before.agg(F.countDistinct("day").alias("known")))
+    known = rows.crossJoin(F.broadcast(before.agg(F.countDistinct("day").alias("known"))))
     usual = known.withColumn("usual", _median()).withColumn("source", F.nullif("who", F.lit("")))
     surge = (F.col("latest") >= SURGE_LEAST) & (F.col("latest") > SURGE * F.col("usual"))
     judged = conform(usual.withColumn("surge", F.coalesce(surge, F.lit(0).cast("boolean"))), SCHEMA)

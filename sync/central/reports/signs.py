@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sync.central.partitions import union
 from sync.central.reports import lanes
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Given, Report
@@ -143,7 +144,7 @@ def spans(life: DataFrame, numbers: DataFrame) -> DataFrame:
         F.lit("running").alias("state"),
         F.lit(None).cast("string").alias("ended"),
     )
-    return conform(between.unionByName(ran), SPANS)
+    return conform(union(between, ran), SPANS)
 
 
 def _with_whole_since(life: DataFrame, numbers: DataFrame) -> DataFrame:
@@ -152,7 +153,7 @@ def _with_whole_since(life: DataFrame, numbers: DataFrame) -> DataFrame:
     began = came.select("gateway", "epoch", "first_seq", F.col("first_seq").alias("came"))
     order = Window.partitionBy("gateway", "epoch").orderBy("first_seq", F.col("came").isNull())
     since = F.last("came", ignorenulls=True).over(order)
-    both = life.unionByName(began, allowMissingColumns=True).withColumn("whole_since", since)
+    both = union(life, began).withColumn("whole_since", since)
     return both.where(F.col("came").isNull())
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from sync.central.partitions import gathered
 from sync.central.reports.columns import FLAG, NUMBER, REAL, TEXT, TIME, columns
 from sync.central.reports.common import conform, seconds
 from sync.central.reports.given import Report
@@ -182,8 +183,8 @@ def _compared(ran: DataFrame, rows: DataFrame) -> DataFrame:
         F.col("errors").alias("old"),
         F.col("days").alias("old_days"),
     )
-    both = new.join(rows.select("version", "before"), on="version", how="inner")
-    both = both.join(old, on=["gateway", "before"], how="inner")
+    both = gathered(new.join(rows.select("version", "before"), on="version", how="inner"))
+    both = gathered(both.join(old, on=["gateway", "before"], how="inner"))
     known = both.where((F.col("new_days") > 0) & (F.col("old_days") > 0))
     higher = F.col("new") / F.col("new_days") > F.col("old") / F.col("old_days")
     return known.groupBy("version").agg(

@@ -64,7 +64,7 @@ def counts(events: DataFrame) -> DataFrame:
     spread = events.groupBy("day", "gateway").agg((F.max(at) - F.min(at)).alias("span"))
     steps = spread.select("day", "gateway", _step(F.col("span")).alias("step_s"))
     timed = events.select("day", "gateway", "lane", "kind", at.alias("at"))
-    timed = timed.join(F.broadcast(steps), on=["day", "gateway"], how="inner")
+    timed = timed.join(steps, on=["day", "gateway"], how="inner")
     begin = (F.floor(F.col("at") / F.col("step_s")) * F.col("step_s")).alias("begin")
     rows = timed.groupBy("day", "gateway", "lane", "kind", begin, "step_s")
     return rows.agg(F.count(F.lit(1)).alias("events"))

@@ -10,6 +10,8 @@ counts; two at once do the same work twice and agree. Judges nothing.
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sync.central.partitions import in_place, nothing, size_of
 from sync.central.reports.common import conform
 from sync.central.storage import LocalStorage
 from sync.central.summaries.index import FOLDER, Key, clear, put, read_index
@@ -24,7 +27,7 @@ from sync.central.summaries.sources import sources
 from sync.central.tables import DAY, escape_glob, read_event_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +37,12 @@ if TYPE_CHECKING:
     from sync.central.summaries.index import Index
     from sync.central.summaries.sources import Source
     from sync.central.summaries.summary import Summary
+
+AT_ONCE: Final = 4
+"""Summaries that are computed at once: most are small, and much of what they take is planning."""
+
+PART: Final = 4 * 1024 * 1024
+"""Bytes of files whose events make one partition, some hundred thousand events."""
 
 _OF: Final = "of"
 """What the rows' files are divided by: the day again, which stays a column of the rows too."""
@@ -66,7 +75,7 @@ class Kept:
         by_day = self._files[summary.name]
         chosen = [path for day, paths in by_day.items() if day >= first for path in paths]
         if not chosen:
-            return self.spark.createDataFrame([], schema)
+            return nothing(self.spark, schema)
         paths = [escape_glob(self.tables.uri(path)) for path in chosen]
         return self.spark.read.schema(schema).parquet(*paths)
 
@@ -101,7 +110,8 @@ def summarise(
         files = sorted(
             {path for keys in stale.values() for paths in keys.values() for path in paths}
         )
-        _compute(storage, summaries, stale, read_event_files(spark, storage, files))
+        with in_place(spark):
+            _compute(storage, summaries, stale, read_event_files(spark, storage, files))
         index = read_index(storage)
         clear(storage, [key for keys in wanted.values() for key in keys])
     found = {name: _found(keys, index) for name, keys in wanted.items()}
@@ -134,6 +144,19 @@ def _found(wanted: Iterable[Key], index: Index) -> dict[str, tuple[str, ...]]:
     return found
 
 
+@contextmanager
+def _divided(events: DataFrame, parts: int) -> Iterator[DataFrame]:
+    """Read the events once for all summaries: those of a day and a gateway together, in order."""
+    divided = events.repartition(parts, DAY.name, "gateway") if parts > 1 else events.coalesce(1)
+    divided = divided.sortWithinPartitions(DAY.name, "gateway", "epoch", "lane", "seq")
+    divided.persist()
+    try:
+        divided.count()
+        yield divided
+    finally:
+        divided.unpersist()
+
+
 def _compute(
     tables: Storage,
     summaries: Iterable[Summary],
@@ -141,22 +164,33 @@ def _compute(
     events: DataFrame,
 ) -> None:
     """Compute and write what is stale of all summaries, and have it count."""
-    attempt = secrets.token_hex(8)
-    written: dict[Key, list[File]] = {}
-    for summary in summaries:
+    attempt, parts = secrets.token_hex(8), -(-size_of(events) // PART)
+    touched = {key.day for keys in stale.values() for key in keys}
+
+    def write(summary: Summary) -> dict[Key, list[File]]:
         keys = {key.day: key for key in stale[summary.name]}
-        if keys:
-            written |= {key: [] for key in keys.values()}
-            chosen = events.where(F.col(DAY.name).cast("string").isin(*keys))
-            for file in _write(tables, f"{FOLDER}/{attempt}/{summary.name}", summary, chosen):
-                day = file.path.split("/")[-2].removeprefix(f"{_OF}=")
-                written[keys[day]].append(file)
-    put(tables, attempt, written)
+        of_days = F.col(DAY.name).cast("string").isin(*keys)
+        chosen = divided.where(of_days) if keys.keys() < touched else divided
+        rows = _rows(summary, chosen)
+        if parts > 1:
+            rows = rows.repartition(_OF)  # for one file of a day
+        written: dict[Key, list[File]] = {key: [] for key in keys.values()}
+        for file in _write(tables, f"{FOLDER}/{attempt}/{summary.name}", rows):
+            day = file.path.split("/")[-2].removeprefix(f"{_OF}=")
+            written[keys[day]].append(file)
+        return written
+
+    with _divided(events, parts) as divided, ThreadPoolExecutor(AT_ONCE) as pool:
+        made = pool.map(write, (each for each in summaries if stale[each.name]))
+        put(tables, attempt, {key: files for each in made for key, files in each.items()})
 
 
-def _write(tables: Storage, folder: str, summary: Summary, events: DataFrame) -> Iterable[File]:
-    """Compute the rows of these events and write them, divided by day."""
+def _rows(summary: Summary, events: DataFrame) -> DataFrame:
+    """Compute the rows of these events, with what their files are divided by."""
     rows = conform(summary.compute(events), StructType([*summary.schema.fields, DAY]))
-    divided = rows.withColumn(_OF, F.col(DAY.name).cast("string")).repartition(_OF)
-    divided.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
+    return rows.withColumn(_OF, F.col(DAY.name).cast("string"))
+
+
+def _write(tables: Storage, folder: str, rows: DataFrame) -> Iterable[File]:
+    rows.write.partitionBy(_OF).mode("errorifexists").parquet(tables.uri(folder))
     return tables.files(folder, ".parquet")

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from sync.central import partitions
+from sync.central.manifest import Manifest
+from sync.central.partitions import gathered, in_place, nothing, size_of, union
+from sync.central.reports import anomalies, availability, completeness, refusals, sensors, signs
+from sync.central.reports.given import Given
+from sync.central.storage import LocalStorage
+from sync.central.summaries import kept, summarise
+from sync.central.summaries.index import FOLDER
+from sync.central.tables import EVENTS, SEGMENTS, Attempt, read_segments
+from tests.helpers.small_tables import START, at, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sync.central.summaries import Kept
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = StructType([StructField("gateway", StringType()), StructField("n", LongType())])
+REPORTS = (signs, availability, completeness, refusals, sensors, anomalies)
+DAILY = {each.name: each for report in REPORTS for each in report.REPORT.summaries}
+GATEWAYS, DAYS, READINGS = 4, 2, 3
+
+
+def stored(spark: SparkSession, folder: Path, *numbers: int) -> DataFrame:
+    """Give rows that are in two files."""
+    rows = [{"gateway": "gw", "n": number} for number in numbers]
+    table(spark, SCHEMA, rows).repartition(2).write.parquet(str(folder))
+    return spark.read.schema(SCHEMA).parquet(str(folder))
+
+
+def numbers(rows: DataFrame) -> list[int]:
+    return sorted(row["n"] for row in rows.collect())
+
+
+def partitions_of(rows: DataFrame) -> int:
+    return rows.rdd.getNumPartitions()
+
+
+def test_what_is_small_is_in_one_partition(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "SMALL", 8_000)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "500")
+    try:
+        few, more = stored(spark, tmp_path / "a", 1, 2), stored(spark, tmp_path / "b", 3, 4)
+        size = sum(file.stat().st_size for file in (tmp_path / "a").glob("*.parquet"))
+        assert size_of(few) == size
+        assert partitions_of(few) > partitions_of(gathered(few)) == 1
+        both = union(gathered(few), gathered(more.drop("n")))
+        assert (partitions_of(both), sum(row["n"] is None for row in both.collect())) == (1, 2)
+        none = union(nothing(spark, SCHEMA), few)
+        assert (partitions_of(none), numbers(none)) == (1, [1, 2])
+        assert nothing(spark, SCHEMA).schema == SCHEMA
+
+        # what is larger is left as it lies, and so is a union that gets too large
+        monkeypatch.setattr(partitions, "SMALL", size)
+        assert partitions_of(gathered(few)) == 1
+        assert partitions_of(union(gathered(few), gathered(more))) > 1
+        monkeypatch.setattr(partitions, "SMALL", size - 1)
+        assert partitions_of(gathered(few)) == partitions_of(few)
+        assert numbers(gathered(few)) == [1, 2]
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_settings_are_put_back_whatever_happens(spark: SparkSession) -> None:
+    name = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(name)
+    within = []
+    with contextlib.suppress(ZeroDivisionError), in_place(spark):
+        within.append(spark.conf.get(name))
+        raise ZeroDivisionError
+    assert within == ["-1"] != [before]
+    assert spark.conf.get(name) == before
+
+
+def batch(spark: SparkSession, tables: Path) -> Manifest:
+    """Write two days of a few gateways: a heartbeat and readings every hour, and their segments."""
+    place = [(f"gw{gateway}", day) for gateway in range(GATEWAYS) for day in range(DAYS)]
+    events: list[dict[str, Any]] = []
+    segments: list[dict[str, Any]] = []
+    for gateway, day in place:
+        of = {"gateway": gateway, "epoch": "1", "clock": True, "level": "Informational"}
+        for number in range(1, READINGS + 1):
+            seq, when = day * READINGS + number, at(day * 86_400 + number * 3_600)
+            told = of | {"seq": seq, "time": when, "arrived": when + timedelta(seconds=number)}
+            sign = {"lane": "system", "kind": "system", "name": "heartbeat", "value": 60.0}
+            reading = {"lane": "readings", "kind": "reading", "topic": "t", "value": float(seq)}
+            events += [told | sign, told | reading]
+        ends = {"first_seq": day * READINGS + 1, "last_seq": (day + 1) * READINGS}
+        sealed = {"arrived": at(day * 86_400), "sealed_at": at(day * 86_400), "size": 100}
+        head = {"fate": "accepted", "digest": f"{day}", "previous": f"{day - 1}", "dropped": []}
+        row = {"gateway": gateway, "epoch": "1", **ends, **sealed, **head}
+        segments += [row | {"lane": lane} for lane in ("system", "readings")]
+    attempt = Attempt(LocalStorage(tables), "data/q/0/attempt")
+    return Manifest(
+        *("q", 0, "attempt", ""),
+        attempt.write_segments(table(spark, SEGMENTS, segments)),
+        attempt.write_events(table(spark, EVENTS, events).repartition(3)),
+    )
+
+
+def stages(spark: SparkSession) -> int:
+    """Count the stages of all jobs so far that belong to no group."""
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
+    return sum(len(job.stageIds) for job in jobs if job is not None)
+
+
+def rows_of(made: Kept) -> dict[str, list[str]]:
+    return {name: sorted(map(str, made.rows(each).collect())) for name, each in DAILY.items()}
+
+
+def test_a_report_of_small_tables_needs_no_shuffle(spark: SparkSession, tmp_path: Path) -> None:
+    manifest = batch(spark, tmp_path)
+    made = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
+    given = Given(made, read_segments(spark, tmp_path, [manifest]), START)
+    needed = {}
+    with in_place(spark):
+        for each in REPORTS:
+            before = stages(spark)
+            rows = each.REPORT.make(given).collect()
+            needed[each.REPORT.name] = stages(spark) - before
+            assert rows or each is refusals
+    # two look at a number that is of all rows, for which they need a stage more
+    two = ("refusals", "anomalies")
+    assert needed == {each.REPORT.name: 2 if each.REPORT.name in two else 1 for each in REPORTS}
+
+
+def test_many_events_are_divided_and_make_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = batch(spark, tmp_path)
+    whole = rows_of(summarise(spark, tmp_path, [manifest], list(DAILY.values())))
+    assert len(whole["lanes"]) == GATEWAYS * DAYS * 2
+    before = set((tmp_path / FOLDER).rglob("*.parquet"))
+    for summary in (tmp_path / FOLDER).rglob("kept.json"):
+        summary.unlink()
+    monkeypatch.setattr(kept, "PART", 1_000)
+    divided = summarise(spark, tmp_path, [manifest], list(DAILY.values()))
+    assert rows_of(divided) == whole
+    made = set((tmp_path / FOLDER).rglob("*.parquet")) - before
+    places = [path.parent for path in made]
+    assert len(places) == len(set(places)) == len(before)
