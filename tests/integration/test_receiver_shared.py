@@ -73,6 +73,7 @@ async def test_a_receiver_that_stops_leaves_no_body_on_its_way_and_one_that_is_k
         receivers[1].kill9()
         for writer in writers:
             writer.transport.abort()
+        await asyncio.gather(*(each.wait_closed() for each in writers), return_exceptions=True)
         assert await asyncio.to_thread(receivers[0].terminate) == 0
         assert len(on_their_way(folder.root)) == 1
 
