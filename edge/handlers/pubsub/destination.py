@@ -58,7 +58,9 @@ def read(house: House, body: bytes, node: str) -> Contents:
     if found.item is None:
         return found
     report = reported.read(house, node, found.item.payload)
-    return report if report.unreadable else found._replace(events=report.events)
+    if report.unreadable:
+        return report
+    return found._replace(events=report.events) if report.events else found
 
 
 def _item(body: bytes) -> Contents:
@@ -144,6 +146,8 @@ class Node:
 
 
 def _new(message: Message, contents: Contents, item: Published) -> NewItem:
+    if not contents.events:
+        return NewItem(item.id, item.payload)
     report = Report(contents.events, message.qos, message.since)
     return NewItem(item.id, item.payload, report)
 

@@ -58,7 +58,9 @@ def publish(house: House, stanza: Stanza) -> Work:
     """Publish an item, and tell its ItemID; raises `StanzaError`."""
     asked = _read(stanza.children[0])
     contents = reported.read(house, asked.node, asked.item.body)
-    published = asked.item._replace(report=Report(contents.events))
+    published = asked.item
+    if contents.events:
+        published = published._replace(report=Report(contents.events))
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         node = publishing.target(house, tx, sender, asked.node, asked.wanted)
