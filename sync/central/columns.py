@@ -2,7 +2,7 @@
 
 Only what is written as our own encoder writes it is read here; all else, and whatever may be wrong,
 is left to `sync.format`'s own readers, which say what is wrong. So a segment is refused, or read as
-the same rows, by both alike.
+the same rows, by both alike; but for text that is too much to have in memory row by row.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from cbor2 import CBORTag
 
-from sync.format import decode_columns
+from sync.format import SegmentError, decode_columns
 from sync.format.decode import READERS
 from sync.format.limits import MAX_DECIMALS, MAX_TAG_COLUMNS, MAX_TAGS, MAX_TIME, MIN_TIME
 from sync.format.text_columns import read_entries
 from sync.format.typed import FLOATS, INTEGERS, UNSIGNED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sync.format import SegmentHeader
 
@@ -30,6 +31,10 @@ TIME: Final = pa.timestamp("us", tz="UTC")
 
 TAGS: Final = pa.map_(pa.string(), pa.string())
 """The tags of an event."""
+
+MAX_TEXT: Final = 32 * 1024 * 1024
+"""Bytes of text that all rows of a column may have together, or all their tags: a worker's memory.
+A segment can say a long text once for 65,536 rows. A gateway seals at 4 MiB of characters."""
 
 _DTYPES: Final = {
     64: "<u1", 69: "<u2", 70: "<u4", 72: "<i1", 77: "<i2", 78: "<i4", 79: "<i8",
@@ -48,7 +53,8 @@ def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
     Times are of `TIME`, tags of `TAGS`. Raises `SegmentError`, as `sync.format.decode` does.
     """
     header, columns = decode_columns(data, _READERS)
-    return header, {**columns, "seq": pa.array(np.arange(header.first_seq, header.last_seq + 1))}
+    numbers = np.arange(header.count) + header.first_seq  # a range to 2**63 would be of floats
+    return header, {**columns, "seq": pa.array(numbers)}
 
 
 def days_of(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -119,7 +125,7 @@ def _flags(item: Any, rows: int) -> pa.Array:
 def _kinds(item: Any, rows: int) -> pa.Array:
     found = _strings(item, rows)
     if found is None or found.null_count:
-        return pa.array(READERS["kind"](item, rows), pa.string())
+        return _made(READERS["kind"](item, rows))
     return found
 
 
@@ -127,7 +133,23 @@ def _texts(item: Any, rows: int) -> pa.Array:
     if item is None:
         return _nulls(pa.string(), rows)
     found = _strings(item, rows)
-    return pa.array(READERS["text"](item, rows), pa.string()) if found is None else found
+    return _made(READERS["text"](item, rows)) if found is None else found
+
+
+def _made(texts: Sequence[str | None]) -> pa.Array:
+    _require_room_for([text for text in texts if text])
+    return pa.array(texts, pa.string())
+
+
+def _require_room_for(texts: Sequence[str]) -> None:
+    _require_room(sum(map(len, texts)))  # many references to one long text: too long to encode all
+    _require_room(sum(len(text.encode()) for text in texts))
+
+
+def _require_room(size: int) -> None:
+    """Refuse text before it is made: beyond 2 GiB Arrow has no array for it, and memory no room."""
+    if size > MAX_TEXT:
+        raise SegmentError("column", f"more than {MAX_TEXT} bytes of text in all rows")
 
 
 def _strings(item: Any, rows: int) -> pa.Array | None:
@@ -139,16 +161,20 @@ def _strings(item: Any, rows: int) -> pa.Array | None:
         return None
     count = int(present.sum())
     if item.keys() <= {"present", "text"} and type(item.get("text")) is str:
+        _require_room(len(item["text"].encode()) * count)
         return _spread(_repeated(item["text"], pa.string(), count), present)
-    entries = read_entries(item, count)
-    if "index" not in item:
-        if len(entries) != count:
+    entries = pa.array(read_entries(item, count), pa.string())
+    sizes = pc.binary_length(entries).to_numpy()
+    if "index" in item:
+        index = _numbers(item["index"], UNSIGNED, count)
+        if index is None or int(index.max(initial=0)) >= len(entries):
             return None
-        return _spread(pa.array(entries, pa.string()), present)
-    index = _numbers(item["index"], UNSIGNED, count)
-    if index is None or (count and int(index.max()) >= len(entries)):
+        _require_room(int(sizes[index].sum()))
+        return _spread(entries.take(pa.array(index)), present)
+    if len(entries) != count:
         return None
-    return _spread(pa.array(entries, pa.string()).take(pa.array(index)), present)
+    _require_room(int(sizes.sum()))
+    return _spread(entries, present)
 
 
 _TEXT_KEYS: Final = frozenset({"present", "text", "width", "lengths", "index"})
@@ -211,12 +237,34 @@ def _tags(item: Any, rows: int) -> pa.Array:
     if type(item) is dict and item.keys() == {"columns"} and type(item["columns"]) is dict:
         keys = list(item["columns"])
         if 0 < len(keys) <= MAX_TAG_COLUMNS:
-            found = [_strings(column, rows) for column in item["columns"].values()]
-            columns = [column for column in found if column is not None]
-            total = sum(rows - column.null_count for column in columns)
-            if len(columns) == len(keys) and total <= MAX_TAGS:
+            columns = _tag_columns(item["columns"], rows)
+            if len(columns) == len(keys):
                 return _map(keys, columns, rows)
-    return pa.array([list(tags.items()) for tags in READERS["tags"](item, rows)], TAGS)
+    return _made_tags(READERS["tags"](item, rows))
+
+
+def _tag_columns(items: Mapping[str, Any], rows: int) -> list[pa.Array]:
+    """Read columns of tags up to the first that is not as our encoder writes it, or is too much."""
+    columns: list[pa.Array] = []
+    total = size = 0
+    for key, item in items.items():
+        column = _strings(item, rows)
+        if column is None:
+            break
+        count = rows - column.null_count
+        total += count
+        if total > MAX_TAGS:
+            break
+        size += len(key.encode()) * count + (pc.sum(pc.binary_length(column)).as_py() or 0)
+        _require_room(size)
+        columns.append(column)
+    return columns
+
+
+def _made_tags(tags: Sequence[Mapping[str, str]]) -> pa.Array:
+    pairs = [list(each.items()) for each in tags]
+    _require_room_for([text for row in pairs for pair in row for text in pair])
+    return pa.array(pairs, TAGS)
 
 
 @lru_cache(maxsize=64)

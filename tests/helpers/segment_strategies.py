@@ -47,7 +47,7 @@ row = st.fixed_dictionaries(
 @st.composite
 def segments(draw: st.DrawFn) -> tuple[SegmentHeader, list[Event]]:
     rows: list[dict[str, Any]] = draw(st.lists(row, min_size=1, max_size=40))
-    first = draw(st.one_of(st.integers(1, 100), st.just(2**63 - 1 - len(rows))))
+    first = draw(st.one_of(st.integers(1, 100), st.just(2**63 - len(rows))))
     events = [Event(seq=first + place, **made) for place, made in enumerate(rows)]
     dropped = draw(st.lists(st.integers(1, 2**63 - 1), max_size=3))
     made = header(

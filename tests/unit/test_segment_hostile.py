@@ -341,6 +341,8 @@ BAD_COLUMNS: list[tuple[str, Any]] = [
     ("source", {**TEXT, "present": b"\x80"}),
     ("source", {**TEXT, "present": b"\xe0"}),
     ("source", {**TEXT, "present": True}),
+    ("source", {"text": "", "lengths": u8(), "index": u8(), "present": b"\x00"}),
+    ("tags", {"columns": {"": {"text": "", "width": 1, "index": u8(), "present": b"\x00"}}}),
     ("value", {}),
     ("value", {"floats": u8(1, 2)}),
     ("value", {"floats": CBORTag(86, bytes(8))}),
