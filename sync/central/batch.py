@@ -53,7 +53,7 @@ class Batches:
         self._commits = commits
         self._on_step = on_step
         self._empty_told = False
-        self._manifests: list[Manifest] | None = None
+        self._segments: list[str] | None = None
 
     def take(self, files: DataFrame, query: str, number: int) -> Manifest:
         """Put the batch `number` of `query` into the tables. Raises FleetError when it is there."""
@@ -73,7 +73,7 @@ class Batches:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         manifest = Manifest(query, number, token, now, segments, by_day, _counts(found))
         self._commits.commit(manifest)
-        self._committed().append(manifest)
+        self._ledger().extend(segments)
         self._on_step("committed")
         return manifest
 
@@ -123,20 +123,20 @@ class Batches:
 
     def _known(self, claims: Sequence[Claim]) -> list[Claim]:
         """Look up in the ledger what these claims can meet."""
-        manifests = self._committed()
-        if not manifests or not claims:
+        files = self._ledger()
+        if not files or not claims:
             return []
-        segments = tables.read_segments(self._spark, self._places.tables, manifests)
+        segments = tables.read_segment_files(self._spark, self._places.tables, files)
         ledger = segments.where(F.col("fate") == tables.ACCEPTED)
         schema = StructType([tables.SEGMENTS[name] for name in CLAIM])
         offered = self._spark.createDataFrame(claims, schema)
         return [Claim(*row) for row in neighbours(ledger, offered).collect()]
 
-    def _committed(self) -> list[Manifest]:
-        """List all that is committed: read once, as nobody else commits while the lease is held."""
-        if self._manifests is None:
-            self._manifests = list(self._commits.manifests())
-        return self._manifests
+    def _ledger(self) -> list[str]:
+        """Name the ledger's files: read once, as nobody else commits while the lease is held."""
+        if self._segments is None:
+            self._segments = list(self._commits.segments())
+        return self._segments
 
     def _put_events(
         self,

@@ -62,12 +62,15 @@ class Compaction:
         self._commits = commits
         self._on_step = on_step
         self._target = target
+        self._number = 0
 
     def run(self, chosen: Callable[[str], bool], *, segments: bool = True) -> Compacted:
         """Compact the days (`YYYY-MM-DD`) that are `chosen`, and the table of segments.
 
         Raises FleetError when rows would change, OSError when the storage refuses.
         """
+        # the number first: what another commits after this look has it, and then nothing is changed
+        self._number = self._commits.next_upkeep()
         manifests = self._commits.manifests()
         sizes = require_files(self._tables, manifests)
         found = live(manifests)
@@ -115,11 +118,12 @@ class Compaction:
         return len(written)
 
     def _begin(self) -> _Step:
-        return _Step(self._tables, self._commits.next_upkeep(), secrets.token_hex(8))
+        return _Step(self._tables, self._number, secrets.token_hex(8))
 
     def _commit(self, manifest: Manifest) -> None:
         self._on_step("written")
         self._commits.commit(manifest)
+        self._number += 1
         self._on_step("committed")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Counts
 from sync.central.places import ASIDE, CHECKPOINTS, LANDING, Places
 from sync.central.session import BATCH_FILES, reason_of
+from sync.central.sweep import GRACE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
 LANDING_RETENTION: Final = "30d"
 """How much older than the newest a file in the landing may be for the stream to see it. It bounds
 what the checkpoint remembers; what is older is noticed, and read by a new query."""
+
+GATHERED_AFTER: Final = 64
+"""Manifests that are files of their own before they are gathered into one: whoever reads them all
+reads hardly more, and the one, a few megabytes for a year, is written some times a day."""
+
+SWEPT_AT_ONCE: Final = 1_000
+"""Files of gathered manifests that an ingest removes before it goes on with what waits."""
 
 START_TIMEOUT_S: Final = 60.0
 """Seconds until a query that was started has told its id: it knows it before its first batch."""
@@ -205,6 +214,8 @@ class _Run:
             clear_attempts(self._places.tables, manifest)
             self._commits.filed(manifest)
         self._watch.on_step("filed")
+        if self._commits.gather(GATHERED_AFTER):
+            self._commits.sweep(time.time() - GRACE_S, SWEPT_AT_ONCE)
 
 
 def _files(spark: SparkSession, segments: Storage, batch_files: int) -> DataFrame:

@@ -1,23 +1,38 @@
 """What is in the tables: one manifest for each batch, committed whole or not at all.
 
 A file of the tables that no manifest names does not exist for a reader, nor does one that a later
-manifest replaces: `live` says which are left. `Commits` keeps the manifests in a `Storage`. Neither
-reads nor writes the tables' own files: those go through Spark.
+manifest replaces: `live` says which are left. `Commits` keeps the manifests in a `Storage`: those
+that came lately each in a file, all before them in one (`sync.central.gathered`). Neither reads nor
+writes the tables' own files: those go through Spark.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from sync.central.errors import FleetError
+from sync.central.errors import FleetError, LeaseError
+from sync.central.gathered import (
+    FILED,
+    GATHERED,
+    MANIFEST,
+    MANIFESTS,
+    Gatherings,
+    Loose,
+    key_of,
+    list_loose,
+    path_of,
+    remove_gathered,
+    segments_left,
+)
 from sync.central.storage import LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -29,11 +44,11 @@ VERSION: Final = 1
 UPKEEP: Final = "upkeep"
 """What compaction and retention commit under, for a query's id. Their numbers have no gap."""
 
-MANIFESTS: Final = "manifests"
-"""The folder of manifests below the tables' folder; in it is one for each query."""
+LOOKS: Final = 4
+"""Looks at manifests that are gathered meanwhile, which happens once in many batches."""
 
-_MANIFEST: Final = ".json"
-_FILED: Final = ".filed"
+_T = TypeVar("_T")
+_ODD: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +99,19 @@ class Live:
 
 
 def live(manifests: Iterable[Manifest]) -> Live:
-    """Tell which files these manifests leave in the tables."""
-    known = list(manifests)
-    gone = {path for each in known for path in each.replaces}
+    """Tell which files these manifests leave in the tables; keeps none of the manifests."""
+    gone: set[str] = set()
+    segments: list[str] = []
     days: dict[str, list[str]] = {}
-    for each in known:
+    for each in manifests:
+        gone.update(each.replaces)
+        segments += each.segments
         for day, paths in each.events.items():
-            days.setdefault(day, []).extend(path for path in paths if path not in gone)
+            days.setdefault(day, []).extend(paths)
+    left = {day: tuple(path for path in days[day] if path not in gone) for day in sorted(days)}
     return Live(
-        {day: tuple(days[day]) for day in sorted(days) if days[day]},
-        tuple(path for each in known for path in each.segments if path not in gone),
+        {day: paths for day, paths in left.items() if paths},
+        tuple(path for path in segments if path not in gone),
     )
 
 
@@ -109,11 +127,14 @@ def retired(manifests: Iterable[Manifest]) -> dict[str, int]:
 class Commits:
     """Manifests in a storage: `manifests/QUERY/BATCH.json`, at most one for each (query, batch).
 
-    A manifest appears whole, and once; before that, the files that it names are made durable.
+    A manifest appears whole, and once; before that, the files that it names are made durable. Once
+    it is gathered the gathering is what counts, and its own file goes later. So who finds a file
+    gone, or a newer gathering at the end than at the beginning, looks once more.
     """
 
     def __init__(self, tables: Storage) -> None:
         self._tables = tables
+        self._gatherings = Gatherings(tables)
 
     def lease(self) -> AbstractContextManager[None]:
         """Be the one driver for the length of the block; LeaseError when there is another."""
@@ -121,7 +142,9 @@ class Commits:
 
     def committed(self, query: str, batch: int) -> bool:
         """Tell whether this batch of this query is in the tables."""
-        return self._tables.exists(_path(query, batch, _MANIFEST))
+        if self._tables.exists(path_of(query, batch, MANIFEST)):
+            return True
+        return self._steadily(lambda number: (query, batch) in self._gatherings.keys(number))
 
     def commit(self, manifest: Manifest) -> None:
         """Put the batch into the tables, durably and at once, with the files that it names.
@@ -131,65 +154,168 @@ class Commits:
         """
         self._tables.make_durable([*manifest.segments, *itertools.chain(*manifest.events.values())])
         self._tables.keep_lease()
+        self._require_new(manifest)
         try:
-            path = _path(manifest.query, manifest.batch, _MANIFEST)
+            path = path_of(manifest.query, manifest.batch, MANIFEST)
             self._tables.create(path, _encode(manifest))
         except FileExistsError:
-            msg = f"batch {manifest.batch} of query {manifest.query} is committed already"
-            raise FleetError(msg) from None
+            raise _committed_already(manifest) from None
+        # who slept here for a day may have met another's commit that was gathered since
+        self._require_new(manifest)
 
     def manifests(self) -> Sequence[Manifest]:
         """List all that is committed, in the order of (query, batch).
 
         Raises FleetError for one that cannot be read.
         """
-        return [self._read(path) for path in self._listed()[0]]
+        return self.over(lambda found: sorted(found, key=lambda each: (each.query, each.batch)))
 
-    def read(self, query: str, batch: int) -> Manifest:
-        """Read the manifest of one batch. Raises FleetError, or OSError when there is none."""
-        return self._read(PurePosixPath(_path(query, batch, _MANIFEST)))
+    def over(self, take: Callable[[Iterator[Manifest]], _T]) -> _T:
+        """Give what `take` makes of all that is committed, one by one, in any order.
+
+        It is called once more when manifests were gathered meanwhile. Raises as `manifests` does.
+        """
+        return self._steadily(lambda number: take(self._all(number)))
+
+    def segments(self) -> Sequence[str]:
+        """Name the files of the table `segments`, as `live` does; raises as `manifests` does.
+
+        What was gathered is read when it was gathered anew, and not each time.
+        """
+        return self._steadily(self._segments)
+
+    def after(self, followed: Mapping[str, int]) -> Iterator[Manifest]:
+        """Give the batches beyond those that were `followed`, by query; each query's in order.
+
+        Upkeep is left out. Raises as `manifests` does; OSError when one is lost.
+        """
+        # in this order: what is listed no more by then has been gathered
+        queries = {*self._tables.folders(MANIFESTS)}
+        queries |= {*self._steadily(self._gatherings.keys).runs}
+        for query in sorted(queries - {UPKEEP, GATHERED}):
+            number = followed.get(query, -1) + 1
+            waiting: dict[int, Manifest] = {}
+            while self.committed(query, number):
+                waiting = waiting if number in waiting else self._from(query, number)
+                yield waiting.pop(number)
+                number += 1
 
     def unfiled(self) -> Sequence[Manifest]:
         """List the batches whose segments were not all moved out of the landing yet."""
-        manifests, filed = self._listed()
-        waiting = [path for path in manifests if path.with_suffix(_FILED).as_posix() not in filed]
-        return [self._read(path) for path in waiting if path.parent.name != UPKEEP]
+        return self._steadily(lambda at: [*map(self._read, self._loose(at).unfiled(UPKEEP))])
 
     def filed(self, manifest: Manifest) -> None:
         """Note that the segments of this manifest have left the landing."""
         try:
-            self._tables.create(_path(manifest.query, manifest.batch, _FILED), b"")
+            self._tables.create(path_of(manifest.query, manifest.batch, FILED), b"")
         except FileExistsError:
             return
 
     def next_upkeep(self) -> int:
         """Number the next step of upkeep. Call it under the lease."""
-        taken = [int(path.stem) for path in self._listed()[0] if path.parent.name == UPKEEP]
-        return max(taken, default=-1) + 1
+        return self._steadily(self._last_upkeep) + 1
 
-    def _listed(self) -> tuple[list[PurePosixPath], set[str]]:
-        """List manifests in order, and what is marked as filed.
+    def gather(self, least: int = 1) -> int:
+        """Put all manifests into one file, if `least` of them are in none yet; gives how many are.
 
-        A listing is no snapshot: it may show a step of upkeep and not the one before, which it
-        builds upon. As their numbers have no gap, those before the last are there.
+        Does nothing while a batch is unfiled. Call it under the lease. Raises FleetError when it is
+        lost, or a manifest cannot be read; OSError when the storage refuses.
         """
-        names = {file.path for file in self._tables.files(MANIFESTS)}
-        found = {PurePosixPath(name) for name in names if name.endswith(_MANIFEST)}
-        found = {path for path in found if path.stem.isdecimal()}
-        steps = [int(path.stem) for path in found if path.parent.name == UPKEEP]
-        found |= {
-            PurePosixPath(_path(UPKEEP, number, _MANIFEST))
-            for number in range(max(steps, default=-1))
-        }
-        ordered = sorted(found, key=lambda path: (path.parent.name, int(path.stem)))
-        return ordered, {name for name in names if name.endswith(_FILED)}
+        number = self._gatherings.latest()
+        loose = self._loose(number)
+        if len(loose.manifests) < max(least, 1) or loose.unfiled(UPKEEP):
+            return 0
+        added = [asdict(self._read(path)) for path in loose.manifests]
+        self._tables.keep_lease()
+        try:
+            self._gatherings.add(number, added)
+        except FileExistsError:
+            msg = "another ingest has gathered the manifests, and so has the lease"
+            raise LeaseError(msg) from None
+        return len(added)
+
+    def sweep(self, before: float, most: int | None = None) -> int:
+        """Remove files of what was gathered `before` (seconds since 1970); gives how many.
+
+        No more than `most`, if given. Call it under the lease; may be cut off anywhere.
+        """
+        return remove_gathered(self._tables, self._gatherings, before, most)
+
+    def _steadily(self, look: Callable[[int], _T]) -> _T:
+        """Look at manifests by the gathering that counts, until that was the same at the end.
+
+        What it has not is in files of their own then, as nothing goes before a newer one has it.
+        """
+        missing: FileNotFoundError | None = None
+        for _ in range(LOOKS):
+            number = self._gatherings.latest()
+            try:
+                found = look(number)
+            except FileNotFoundError as error:
+                missing = error
+                continue
+            if self._gatherings.latest() == number:
+                return found
+        if missing is not None:
+            raise missing
+        msg = f"manifests in {self._tables.uri(MANIFESTS)} were gathered at each look; try again"
+        raise FleetError(msg)
+
+    def _loose(self, number: int) -> Loose:
+        return list_loose(self._tables, self._gatherings.keys(number), UPKEEP)
+
+    def _all(self, number: int) -> Iterator[Manifest]:
+        yield from map(self._made, self._gatherings.documents(number))
+        yield from map(self._read, self._loose(number).manifests)
+
+    def _segments(self, number: int) -> list[str]:
+        before, gone_before = self._gatherings.segments(number)
+        loose = (asdict(self._read(path)) for path in self._loose(number).manifests)
+        new, gone = segments_left(loose)
+        gone |= gone_before
+        return [path for path in (*before, *new) if path not in gone]
+
+    def _from(self, query: str, first: int) -> dict[int, Manifest]:
+        """Give a batch that is committed; if it is gathered, with those of its query after it."""
+
+        def look(number: int) -> dict[int, Manifest]:
+            if (query, first) not in self._gatherings.keys(number):
+                return {first: self._read(PurePosixPath(path_of(query, first, MANIFEST)))}
+            found = self._gatherings.documents(number)
+            chosen = (each for each in found if each["query"] == query and each["batch"] >= first)
+            return {each["batch"]: self._made(each) for each in chosen}
+
+        return self._steadily(look)
+
+    def _last_upkeep(self, number: int) -> int:
+        loose = [path for path in self._loose(number).manifests if path.parent.name == UPKEEP]
+        gathered = self._gatherings.keys(number).last(UPKEEP)
+        return max([gathered, *(key_of(path)[1] for path in loose)])
+
+    def _require_new(self, manifest: Manifest) -> None:
+        """Raise FleetError when a gathering has another attempt at the manifest's batch."""
+        query, batch = manifest.query, manifest.batch
+        gathered = self._steadily(lambda at: (query, batch) in self._gatherings.keys(at))
+        if gathered and self._from(query, batch)[batch].attempt != manifest.attempt:
+            raise _committed_already(manifest)
 
     def _read(self, path: PurePosixPath) -> Manifest:
         name = path.as_posix()
         try:
-            return _manifest(json.loads(self._tables.read(name)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            document = json.loads(self._tables.read(name))
+            if document.pop("version") != VERSION:
+                msg = "another version"
+                raise ValueError(msg)
+            return _manifest(document)
+        except _ODD as error:
             msg = f"{self._tables.uri(name)} is no manifest that this version can read: {error!r}"
+            raise FleetError(msg) from error
+
+    def _made(self, document: dict[str, Any]) -> Manifest:
+        try:
+            return _manifest(document)
+        except _ODD as error:
+            msg = f"a gathered manifest in {self._tables.uri()} cannot be read: {error!r}"
             raise FleetError(msg) from error
 
 
@@ -200,8 +326,8 @@ class LocalCommits(Commits):
         super().__init__(LocalStorage(tables))
 
 
-def _path(query: str, batch: int, suffix: str) -> str:
-    return f"{MANIFESTS}/{query}/{batch}{suffix}"
+def _committed_already(manifest: Manifest) -> FleetError:
+    return FleetError(f"batch {manifest.batch} of query {manifest.query} is committed already")
 
 
 def _encode(manifest: Manifest) -> bytes:
@@ -210,10 +336,11 @@ def _encode(manifest: Manifest) -> bytes:
 
 
 def _manifest(document: dict[str, Any]) -> Manifest:
-    if document.pop("version") != VERSION:
-        msg = "another version"
-        raise ValueError(msg)
-    document["events"] = {day: tuple(paths) for day, paths in document["events"].items()}
+    """Make a manifest of a map, which it changes. Raises what `_ODD` names."""
+    document["query"] = sys.intern(document["query"])
+    document["events"] = {
+        sys.intern(day): tuple(paths) for day, paths in document.get("events", {}).items()
+    }
     document["counts"] = Counts(**document["counts"])
     document["segments"] = tuple(document["segments"])
     document["replaces"] = tuple(document.get("replaces", ()))

@@ -70,11 +70,12 @@ def old_days(manifests: Sequence[Manifest], now: datetime, keep: int) -> Old:
 
 
 def retire(
-    spark: SparkSession, tables: Storage, commits: Commits, old: Old, now: datetime
+    spark: SparkSession, tables: Storage, commits: Commits, old: Old, now: datetime, number: int
 ) -> dict[str, int]:
     """Take these days out of the tables at once; gives the number of rows of each.
 
-    Their files go later (`sync.central.sweep`).
+    `number` is the step's, taken before `old` was looked for. The files go later
+    (`sync.central.sweep`).
     """
     if not old.days:
         return {}
@@ -83,7 +84,7 @@ def retire(
     gone = {row["day"]: row["count"] for row in counted}
     commits.commit(
         Manifest(
-            *(UPKEEP, commits.next_upkeep(), secrets.token_hex(8)),
+            *(UPKEEP, number, secrets.token_hex(8)),
             now.astimezone(UTC).isoformat(timespec="milliseconds"),
             (),
             kind="retired",

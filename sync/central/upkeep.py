@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from sync.central.compaction import Compacted, Compaction
 from sync.central.errors import LeaseError
 from sync.central.retention import old_archive, old_days, old_quarantine, retire
-from sync.central.sweep import Rubbish, find_rubbish, require_files, sweep
+from sync.central.sweep import GRACE_S, Rubbish, find_rubbish, require_files, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,11 +77,17 @@ def compact(
     segments: bool = True,
     wait_s: float = LEASE_WAIT_S,
 ) -> tuple[Compacted, Rubbish]:
-    """Compact the days that are `chosen`, and remove what was replaced long enough ago."""
+    """Compact the days that are `chosen`, and remove what was replaced long enough ago.
+
+    Manifests are gathered, and those that were gathered long enough ago go too.
+    """
     with leased(commits, wait_s):
         done = compaction.run(chosen, segments=segments)
-        rubbish = find_rubbish(places.tables, commits.manifests(), time.time())
+        now = time.time()
+        rubbish = find_rubbish(places.tables, commits.manifests(), now)
         sweep(places.tables, rubbish)
+        commits.gather()
+        commits.sweep(now - GRACE_S)
     return done, rubbish
 
 
@@ -104,6 +110,7 @@ def retain(
     """
     at = now.timestamp()
     with leased(commits, wait_s):
+        number = commits.next_upkeep()
         manifests = commits.manifests()
         require_files(places.tables, manifests)
         old = old_days(manifests, now, keep.events) if keep.events is not None else None
@@ -118,7 +125,7 @@ def retain(
             found.days.update(dict.fromkeys(old.days, 0))
         elif old and old.days:
             summarise(manifests)
-            found.days.update(retire(spark, places.tables, commits, old, now))
+            found.days.update(retire(spark, places.tables, commits, old, now, number))
         if not dry_run:
             for file in (*found.archive, *found.quarantine):
                 places.segments.remove(file.path)

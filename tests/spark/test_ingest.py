@@ -282,7 +282,7 @@ def test_batches_see_what_the_batches_before_them_took(
 
         return noted
 
-    monkeypatch.setattr(commits, "manifests", counted("manifests", commits.manifests))
+    monkeypatch.setattr(commits, "segments", counted("ledger", commits.segments))
     monkeypatch.setattr("sync.central.batch.waiting", counted("landing", filing.waiting))
     lane = Lane()
     for at in range(3):
@@ -292,7 +292,7 @@ def test_batches_see_what_the_batches_before_them_took(
     summary = run_ingest(spark, fleet, commits, batch_files=2)
     assert summary == Summary(3, Counts(segments=3, events=6, duplicates=1, quarantined=1))
     assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
-    assert sorted(looks) == ["landing", "manifests"], "or it grows with the square of what landed"
+    assert sorted(looks) == ["landing", "ledger"], "or it grows with the square of what landed"
 
 
 def test_many_small_segments_leave_a_file_for_each_core(

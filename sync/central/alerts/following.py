@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from sync.central.alerts.reading import read_events, read_segments
 from sync.central.alerts.seen import DAY_MS, Seen
-from sync.central.manifest import MANIFESTS, UPKEEP, live
+from sync.central.manifest import UPKEEP, live
 
 if TYPE_CHECKING:
-    from sync.central.manifest import Commits, Manifest
+    from collections.abc import Iterable, Iterator
+
+    from sync.central.manifest import Commits, Live, Manifest
     from sync.central.storage import LocalStorage
 
 HISTORY_DAYS: Final = 8
@@ -44,14 +46,10 @@ class Following:
 
     def learn(self, now: int) -> Seen:
         """Learn anew from the last `HISTORY_DAYS`."""
-        manifests = self._commits.manifests()
-        seen = Seen()
-        for each in manifests:
-            if each.query != UPKEEP:
-                seen.followed[each.query] = max(each.batch, seen.followed.get(each.query, -1))
+        found, followed = self._commits.over(_all)
+        seen = Seen(followed=followed)
         since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
         first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
-        found = live(manifests)
         read_segments(seen, map(self._path, found.segments), since)
         for day, files in found.events.items():
             if day >= first:
@@ -60,14 +58,10 @@ class Following:
 
     def _take_new(self, seen: Seen) -> bool:
         changed = False
-        for query in self._tables.folders(MANIFESTS):
-            if query == UPKEEP:
-                continue
-            number = seen.followed.get(query, -1) + 1
-            while self._commits.committed(query, number):
-                self._take(seen, self._commits.read(query, number))
-                seen.followed[query] = number
-                number, changed = number + 1, True
+        for manifest in self._commits.after(dict(seen.followed)):
+            self._take(seen, manifest)
+            seen.followed[manifest.query] = manifest.batch
+            changed = True
         return changed
 
     def _take(self, seen: Seen, manifest: Manifest) -> None:
@@ -77,3 +71,16 @@ class Following:
 
     def _path(self, name: str) -> Path:
         return Path(self._tables.uri(name))
+
+
+def _all(manifests: Iterable[Manifest]) -> tuple[Live, dict[str, int]]:
+    """Tell what is in the tables, and the last batch of each query; keeps no manifest."""
+    followed: dict[str, int] = {}
+
+    def noted() -> Iterator[Manifest]:
+        for each in manifests:
+            if each.query != UPKEEP:
+                followed[each.query] = max(each.batch, followed.get(each.query, -1))
+            yield each
+
+    return live(noted()), followed

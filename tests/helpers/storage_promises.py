@@ -1,0 +1,51 @@
+"""What every storage promises (`sync.central.storage.Storage`), asked of one that is empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sync.central.storage import Storage
+
+NOON_S = 1_763_726_400.0
+
+
+def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], None]) -> None:
+    """See that it does; `put` puts a file there by other means, with its time."""
+    assert (list(storage.files("none")), storage.folders("none")) == ([], [])
+    storage.create("a/b [1] 100%20 #ü/x.json", b"one")
+    with pytest.raises(FileExistsError):
+        storage.create("a/b [1] 100%20 #ü/x.json", b"two")
+    assert storage.read("a/b [1] 100%20 #ü/x.json") == b"one"
+    put("a/.hidden/y.json", b"", None)
+    put("a/_hidden.json", b"", None)
+    put("a/z.seg", b"12345", NOON_S)
+    [file] = storage.files("a", ".json")
+    assert (file.path, file.size) == ("a/b [1] 100%20 #ü/x.json", 3)
+    [file] = storage.files("a", ".seg")
+    assert (file.path, file.size, file.modified) == ("a/z.seg", 5, NOON_S)
+    assert storage.relative(storage.uri(file.path)) == "a/z.seg"
+    assert storage.folders("a") == [".hidden", "b [1] 100%20 #ü"]
+
+    assert storage.move("a/z.seg", "archive/a/z.seg")
+    put("a/z.seg", b"12345", None)
+    assert storage.move("a/z.seg", "archive/a/z.seg")
+    assert (storage.exists("a/z.seg"), storage.read("archive/a/z.seg")) == (False, b"12345")
+    put("a/z.seg", b"other", None)
+    assert not storage.move("a/z.seg", "archive/a/z.seg")
+    assert (storage.read("a/z.seg"), storage.read("archive/a/z.seg")) == (b"other", b"12345")
+    for call in (
+        storage.read,
+        lambda path: storage.move(path, "b"),
+        lambda path: storage.make_durable([path]),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call("none")
+    storage.make_durable(["a/z.seg"])
+    for path in ("a/z.seg", "a", "none"):
+        storage.remove(path)
+        assert not storage.exists(path)
