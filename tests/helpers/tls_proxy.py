@@ -26,21 +26,37 @@ async def tls_proxy(pki: Path, behind: tuple[str, int]) -> AsyncIterator[tuple[s
     context.load_verify_locations(pki / "ca.pem")
     context.verify_mode = ssl.CERT_OPTIONAL
 
+    serving: set[asyncio.Task[None]] = set()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
         inner_reader, inner = await asyncio.open_connection(*behind)
-        with contextlib.suppress(ConnectionError):
-            inner.write(_rewritten(await reader.readuntil(b"\r\n\r\n"), writer))
-            up = asyncio.create_task(_pump(reader, inner))
-            await _pump(inner_reader, writer)
-            up.cancel()
-            await asyncio.gather(up, return_exceptions=True)
-        for each in (inner, writer):
-            each.close()
+        up = None
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                inner.write(_rewritten(await reader.readuntil(b"\r\n\r\n"), writer))
+                up = asyncio.create_task(_pump(reader, inner))
+                await _pump(inner_reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        finally:
+            for each in (inner, writer):
+                each.transport.abort()
+            if up is not None:
+                up.cancel()
+                await asyncio.gather(up, return_exceptions=True)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     async with server:
         host, port = server.sockets[0].getsockname()[:2]
-        yield host, port
+        try:
+            yield host, port
+        finally:
+            for each in serving:
+                each.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
 
 def _rewritten(head: bytes, writer: asyncio.StreamWriter) -> bytes:
