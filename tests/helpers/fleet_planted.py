@@ -141,9 +141,9 @@ def _drift(case: Case) -> Span:
 
 
 def _refused(case: Case, *, fork: bool) -> Span:
-    under = "/".join(
-        ["landing", *(each for each in (case.entry["gateway"], *case.entry["place"].values()))]
-    )
+    place = case.entry["place"]
+    lane = (case.entry["gateway"], place["epoch"], place["lane"]) if fork else ()
+    under = "/".join(["landing", *lane])
     arrived = sorted(
         row["arrived"]
         for row in case.tables["quarantine"]
@@ -195,7 +195,8 @@ def _anomaly(case: Case) -> Span:
 
 def _refusals(case: Case) -> Span:
     rows = [row for row in case.tables["refusals"] if row["which"] == case.entry["gateway"]]
-    assert [(row["source"], row["rule"]) for row in rows] == [tuple(case.entry["place"].values())]
+    place = case.entry["place"]
+    assert [(row["source"], row["rule"]) for row in rows] == [(place["source"], place["rule"])]
     return _span(rows[0], "since", "until")
 
 
