@@ -150,24 +150,31 @@ class Batches:
         The parts hold the events of all that could be read. Where the ledger refused one of these
         the accepted ones are read once more.
         """
-        accepted = [(each.uri,) for each in found if each.fate == tables.ACCEPTED]
+        accepted = {each.uri: each.row["sha256"] for each in found if each.fate == tables.ACCEPTED}
         if not accepted:
             return {}
         if any(each.fate not in (tables.ACCEPTED, "bad") for each in found):
-            chosen = F.broadcast(self._spark.createDataFrame(accepted, "path string"))
-            taken = files.join(chosen, on="path", how="left_semi").mapInArrow(take, tables.TAKEN)
-        parts = taken.where(F.col("content").isNotNull()).select(*Part._fields)
-        by_day, events = attempt.put_events(self._each(parts))
-        if events != sum(each.events for each in found):
-            msg = f"{events} events were read where the segments have others: was one changed?"
-            raise FleetError(msg)
+            paths = self._spark.createDataFrame([(uri,) for uri in accepted], "path string")
+            chosen = files.join(F.broadcast(paths), on="path", how="left_semi")
+            taken = chosen.mapInArrow(take, tables.TAKEN)
+        read: dict[str, str] = {}
+        by_day, events = attempt.put_events(self._each(taken, read))
+        if not accepted.items() <= read.items() or events != sum(each.events for each in found):
+            raise FleetError("a segment was changed after it was judged: nothing of it counts")
         return by_day
 
-    def _each(self, parts: DataFrame) -> Iterator[Part]:
-        """Give the parts, those of one task at a time in memory; each renews the lease."""
-        for row in parts.toLocalIterator():
-            self._places.tables.keep_lease()
-            yield Part(*row)
+    def _each(self, taken: DataFrame, read: dict[str, str]) -> Iterator[Part]:
+        """Give the parts, those of one task at a time in memory; each renews the lease.
+
+        `read` gets the SHA-256 of each file that they were made of: what a task gives, it gives of
+        one reading, also where a cached one was lost and it was run again.
+        """
+        for row in taken.select("path", "sha256", *Part._fields).toLocalIterator():
+            if row["path"] is not None:
+                read[row["path"]] = row["sha256"]
+            else:
+                self._places.tables.keep_lease()
+                yield Part(*row[2:])
 
 
 class _Found(NamedTuple):
