@@ -138,8 +138,9 @@ class Gatherings:
             return
         try:
             lines = self._lines(number)
-            count = _header(lines)["manifests"]
-            yield from map(msgspec.json.decode, _whole(lines, count))
+            header = _header(lines)
+            self._known = (number, Keys(header["keys"]))
+            yield from map(msgspec.json.decode, _whole(lines, header["manifests"]))
         except _SPOILED as error:
             raise self._unreadable(number, error) from error
 

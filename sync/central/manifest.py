@@ -157,7 +157,7 @@ class Commits:
         self._require_new(manifest)
         try:
             path = path_of(manifest.query, manifest.batch, MANIFEST)
-            self._tables.create(path, _encode(manifest))
+            self._tables.create(path, encode(manifest))
         except FileExistsError:
             raise _committed_already(manifest) from None
         # who slept here for a day may have met another's commit that was gathered since
@@ -330,7 +330,8 @@ def _committed_already(manifest: Manifest) -> FleetError:
     return FleetError(f"batch {manifest.batch} of query {manifest.query} is committed already")
 
 
-def _encode(manifest: Manifest) -> bytes:
+def encode(manifest: Manifest) -> bytes:
+    """Write a manifest as it is in a file of its own."""
     text = json.dumps({"version": VERSION} | asdict(manifest), indent=1, sort_keys=True)
     return text.encode() + b"\n"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NOON_S = 1_763_726_400.0
 
 
-def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], None]) -> None:
+def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], object]) -> None:
     """See that it does; `put` puts a file there by other means, with its time."""
     assert (list(storage.files("none")), storage.folders("none")) == ([], [])
     storage.create("a/b [1] 100%20 #ü/x.json", b"one")

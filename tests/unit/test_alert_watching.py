@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sync.central.alerts import watching
-from sync.central.alerts.following import HISTORY_DAYS
+from sync.central.alerts.following import HISTORY_DAYS, Following
 from sync.central.alerts.keeping import LINES, QUEUE, VERSION, Keeping, Told
 from sync.central.alerts.lines import Lines
 from sync.central.alerts.silence import YOUNG_S
@@ -22,6 +22,7 @@ from sync.central.commands.alerts import look_once
 from sync.central.errors import FleetError
 from sync.central.gateways import Gateways
 from sync.central.manifest import UPKEEP, LocalCommits, Manifest
+from sync.central.storage import LocalStorage
 from sync.format import Event
 from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
@@ -175,6 +176,31 @@ def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(flee
     fleet.watch = fleet.start()
     assert fleet.look() == []
     assert fleet.watch.keeping.seen() == before
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_what_was_gathered_while_nobody_watched_is_taken_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, swept: bool
+) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    fleet.arrive(TWO)
+    fleet.ingest.run()
+    commits = LocalCommits(fleet.folder.tables)
+    for each in commits.unfiled():
+        commits.filed(each)
+    assert commits.gather() == fleet.ingest.batch
+    assert commits.sweep(1e12 if swept else 0) == (2 * fleet.ingest.batch if swept else 0)
+
+    monkeypatch.setattr(Following, "learn", lambda *_: pytest.fail("all was learnt anew"))
+    fleet.watch = fleet.start()
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    assert fleet.look() == []
+    monkeypatch.undo()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert seen.followed == {fleet.ingest.query: fleet.ingest.batch - 1}
+    assert Following(LocalStorage(fleet.folder.tables), commits).learn(0).followed == seen.followed
 
 
 def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None:
