@@ -20,7 +20,8 @@ from sync.central.places import Places
 from sync.central.storage import LocalStorage
 from sync.central.tables import read_events
 from sync.central.upkeep import compact
-from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
+from tests.helpers.storage_promises import keeps_promises
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,42 +66,10 @@ def either(request: pytest.FixtureRequest, storage: HadoopStorage, tmp_path: Pat
 
 def test_every_storage_keeps_the_same_promises(either: Storage, tmp_path: Path) -> None:
     root = tmp_path / "tables"
-    assert (list(either.files("none")), either.folders("none")) == ([], [])
-    either.create("a/b [1] 100%20 #ü/x.json", b"one")
-    with pytest.raises(FileExistsError):
-        either.create("a/b [1] 100%20 #ü/x.json", b"two")
-    assert either.read("a/b [1] 100%20 #ü/x.json") == b"one"
-    put(root / "a" / ".hidden" / "y.json", b"")
-    put(root / "a" / "_hidden.json", b"")
-    put(root / "a" / "z.seg", b"12345", at=NOON / 1000)
-    [file] = either.files("a", ".json")
-    assert (file.path, file.size) == ("a/b [1] 100%20 #ü/x.json", 3)
-    [file] = either.files("a", ".seg")
-    assert (file.path, file.size, file.modified) == ("a/z.seg", 5, NOON / 1000)
-    assert either.relative(either.uri(file.path)) == "a/z.seg"
+    keeps_promises(either, lambda path, data, at: put(root / path, data, at))
     assert either.relative(f"file:{root}/a/z.seg") == "a/z.seg"
     with pytest.raises(ValueError, match="subpath"):
         either.relative(f"file:{root}s/a/z.seg")
-    assert either.folders("a") == [".hidden", "b [1] 100%20 #ü"]
-
-    assert either.move("a/z.seg", "archive/a/z.seg")
-    put(root / "a" / "z.seg", b"12345")
-    assert either.move("a/z.seg", "archive/a/z.seg")
-    assert (either.exists("a/z.seg"), either.read("archive/a/z.seg")) == (False, b"12345")
-    put(root / "a" / "z.seg", b"other")
-    assert not either.move("a/z.seg", "archive/a/z.seg")
-    assert (either.read("a/z.seg"), either.read("archive/a/z.seg")) == (b"other", b"12345")
-    for call in (
-        either.read,
-        lambda path: either.move(path, "b"),
-        lambda p: either.make_durable([p]),
-    ):
-        with pytest.raises(FileNotFoundError):
-            call("none")
-    either.make_durable(["a/z.seg"])
-    for path in ("a/z.seg", "a", "none"):
-        either.remove(path)
-        assert not either.exists(path)
 
 
 def test_of_several_who_commit_a_batch_one_wins(storage: HadoopStorage) -> None:

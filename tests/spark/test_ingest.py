@@ -295,6 +295,26 @@ def test_batches_see_what_the_batches_before_them_took(
     assert sorted(looks) == ["landing", "ledger"], "or it grows with the square of what landed"
 
 
+def test_what_was_gathered_is_known_without_its_manifests_and_without_a_checkpoint(
+    spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sync.central.ingest.GATHERED_AFTER", 2)
+    monkeypatch.setattr("sync.central.ingest.GRACE_S", -3600)
+    lane = Lane()
+    for at in range(2):
+        land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
+    assert run_ingest(spark, fleet, LocalCommits(fleet.tables), batch_files=1).batches == 2
+    manifests = sorted(path.name for path in fleet.tables.glob("manifests/*/*.*"))
+    assert manifests == ["0.json", "0000000001.gz"]
+
+    shutil.rmtree(fleet.tables / "checkpoints")
+    put(fleet.landing / "copy" / "x.seg", Lane().seal(some_events(2))[1])
+    land(fleet, lane.seal(some_events(2)))
+    counts = run_ingest(spark, fleet, LocalCommits(fleet.tables)).counts
+    assert counts == Counts(segments=1, events=2, duplicates=1)
+    assert sorted(seq for _, _, seq in numbers(spark, fleet)) == list(range(1, 7))
+
+
 def test_many_small_segments_leave_a_file_for_each_core(
     spark: SparkSession, fleet: FleetFolder
 ) -> None:
