@@ -12,6 +12,7 @@ from operator import itemgetter
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -58,7 +59,8 @@ class Batches:
     def take(self, files: DataFrame, query: str, number: int) -> Manifest:
         """Put the batch `number` of `query` into the tables. Raises FleetError when it is there."""
         self._step("began")
-        taken = files.mapInArrow(take, tables.TAKEN).persist()
+        # On disk: parts in the heap's cache would leave no room for those on their way
+        taken = files.mapInArrow(take, tables.TAKEN).persist(StorageLevel.DISK_ONLY)
         try:
             found = self._judged(taken)
             self._step("judged")
@@ -169,12 +171,16 @@ class Batches:
         `read` gets the SHA-256 of each file that they were made of: what a task gives, it gives of
         one reading, also where a cached one was lost and it was run again.
         """
+        pieces: list[bytes] = []
         for row in taken.select("path", "sha256", *Part._fields).toLocalIterator():
             if row["path"] is not None:
                 read[row["path"]] = row["sha256"]
-            else:
+                continue
+            pieces.append(row["content"])
+            if row["events"] is not None:
                 self._places.tables.keep_lease()
-                yield Part(*row[2:])
+                yield Part(row["day"], row["events"], b"".join(pieces))
+                pieces = []
 
 
 class _Found(NamedTuple):

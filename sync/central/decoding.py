@@ -94,7 +94,11 @@ EXPLODED: Final = pa.schema(
 TAKEN: Final = pa.schema(
     [*INSPECTED, ("day", pa.string()), ("events", pa.int64()), ("content", pa.binary())]
 )
-"""A row for each file, in the columns of `INSPECTED`, or for each part, in those that are left."""
+"""A row for each file, in the columns of `INSPECTED`, or for each piece of a part, in what is left:
+a part's pieces follow one another, and the last one tells the number of events."""
+
+PIECE_BYTES: Final = 1024 * 1024
+"""Bytes of a piece of a part: Spark pickles rows for the driver, and copies each five times."""
 
 
 def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,8 +122,11 @@ def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _rows(parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
     for part in parts:
-        row = {"day": part.day, "events": part.events, "content": part.content}
-        yield pa.RecordBatch.from_pylist([row], schema=TAKEN)
+        for start in range(0, len(part.content), PIECE_BYTES):
+            piece = part.content[start : start + PIECE_BYTES]
+            last = start + PIECE_BYTES >= len(part.content)
+            row = {"day": part.day, "events": part.events if last else None, "content": piece}
+            yield pa.RecordBatch.from_pylist([row], schema=TAKEN)
 
 
 def _files(batch: pa.RecordBatch) -> Iterator[tuple[str, Any, int, bytes]]:

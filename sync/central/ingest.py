@@ -23,7 +23,7 @@ from sync.central.errors import FleetError
 from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Counts
 from sync.central.places import ASIDE, CHECKPOINTS, LANDING, Places
-from sync.central.session import BATCH_FILES, reason_of
+from sync.central.session import BATCH_FILES, reason_of, small_tasks
 from sync.central.sweep import GRACE_S
 
 if TYPE_CHECKING:
@@ -167,9 +167,10 @@ class _Run:
         stream = files.writeStream.foreachBatch(self._batch)
         stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         try:
-            query = stream.start()
-            self._query.set_result(str(query.id))
-            self._await(query)
+            with small_tasks(self._spark):
+                query = stream.start()
+                self._query.set_result(str(query.id))
+                self._await(query)
         except PySparkException as error:
             self._tell(error)
         self._watch.on_step("ended")

@@ -44,6 +44,10 @@ OPEN_COST: Final = 64 * 1024
 """Bytes that opening a file counts for where files are shared out to tasks: a segment of a usual
 size, or a few. By Spark's default, 4 MiB, a task takes 32 segments, and each leaves a file."""
 
+TASK_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of segments that one task of an ingest takes. The parts that it makes of them, about as
+large, are in the driver's heap together, in several copies, on their way to Python."""
+
 LISTING_TASKS: Final = 32
 """Tasks that look up the files of a batch: by Spark's default each file has one of its own, and a
 batch of 2,000 files took longer to begin than to read."""
@@ -241,12 +245,25 @@ def lenient(spark: SparkSession) -> Iterator[None]:
     A gateway may tell any numbers: what is reckoned of its own goes wrong then, and the rest of the
     fleet is told of all the same.
     """
-    before = spark.conf.get(ANSI) or "true"
-    spark.conf.set(ANSI, "false")
+    with _set(spark, ANSI, "false"):
+        yield
+
+
+@contextlib.contextmanager
+def small_tasks(spark: SparkSession) -> Iterator[None]:
+    """Let each task of what is begun in the block read at most `TASK_BYTES` of files."""
+    with _set(spark, "spark.sql.files.maxPartitionBytes", str(TASK_BYTES)):
+        yield
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
     try:
         yield
     finally:
-        spark.conf.set(ANSI, before)
+        spark.conf.set(name, before)
 
 
 def _trace(error: BaseException, log: Path | None) -> None:

@@ -116,7 +116,8 @@ TAKEN: Final = StructType(
         StructField("content", BinaryType()),
     ]
 )
-"""What the workers give (`sync.central.decoding.TAKEN`): files and, in the last columns, parts."""
+"""What the workers give (`sync.central.decoding.TAKEN`): files and, in the last columns, pieces of
+parts."""
 
 DAY: Final = StructField("day", DateType())
 """The event's day in UTC: what files of events are divided by, and readers get as a column."""

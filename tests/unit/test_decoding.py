@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sync.central import decoding
 from sync.central.decoding import EXPLODED, MAX_DAYS, TAKEN, take
 from sync.format import MAX_FILE, Dropped
 from tests.helpers.fleet_tables import NOON, Lane, some_events
@@ -121,3 +122,15 @@ def test_a_file_of_several_days_is_divided() -> None:
         "2025-11-22": [2, 3],
         "2025-11-23": [4, 5],
     }
+
+
+def test_a_part_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    contents = [Lane().seal(some_events(2, step_ms=DAY_MS))[1]]
+    whole = [row for row in taken(*contents) if row["content"]]
+    monkeypatch.setattr(decoding, "PIECE_BYTES", 1000)
+    pieces = [row for row in taken(*contents) if row["content"]]
+    for part in whole:
+        found = [row for row in pieces if row["day"] == part["day"]]
+        assert b"".join(row["content"] for row in found) == part["content"]
+        assert len(found) == -(-len(part["content"]) // 1000) > 1
+        assert [row["events"] for row in found] == [None] * (len(found) - 1) + [1]
