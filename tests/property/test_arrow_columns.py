@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 100
 
-SPOILT = (
+SPOILT: tuple[Any, ...] = (
     None,
     True,
     0,
