@@ -40,9 +40,10 @@ ARROW_RECORDS: Final = 64
 ARROW_BYTES: Final = "64m"
 """Bytes in one Arrow batch to a worker, whichever of the two bounds comes first."""
 
-OPEN_COST: Final = 64 * 1024
+OPEN_COST: Final = 8 * 1024
 """Bytes that opening a file counts for where files are shared out to tasks: a segment of a usual
-size, or a few. By Spark's default, 4 MiB, a task takes 32 segments, and each leaves a file."""
+size, or two. By Spark's default, 4 MiB, a task takes 8 segments, and each leaves a file; with this
+a batch of usual segments has one task for each core."""
 
 TASK_BYTES: Final = 32 * 1024 * 1024
 """Bytes of segments that one task of an ingest takes. The parts that it makes of them, about as
