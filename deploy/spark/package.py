@@ -1,7 +1,8 @@
 """Packs what Spark's driver and workers need of Fieldpost into one zip for `--py-files`.
 
-Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip with `sync/format` and `sync/central`:
-the same sources make the same bytes. What they import from elsewhere is not in it: see README.md.
+Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip with `sync/format`, `sync/central` and
+what is beside them: the same sources make the same bytes. What they import from elsewhere is not in
+it: see README.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def package(folder: Path) -> Path:
     """Write the zip into `folder`; gives its path."""
     sync = ROOT / "sync"
     files = [path for part in PARTS for path in (sync / part).rglob("*")]
-    chosen = sorted(path for path in [*files, sync / "__init__.py"] if path.suffix in SUFFIXES)
+    chosen = sorted(path for path in [*files, *sync.glob("*")] if path.suffix in SUFFIXES)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / NAME
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:

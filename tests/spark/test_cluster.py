@@ -47,7 +47,8 @@ def test_the_package_is_all_that_the_commands_need_of_fieldpost(
     package: Path, tmp_path: Path
 ) -> None:
     names = zipfile.ZipFile(package).namelist()
-    assert {name.split("/")[1] for name in names} == {"__init__.py", "central", "format"}
+    parts = {"__init__.py", "words.py", "central", "format"}
+    assert {name.split("/")[1] for name in names} == parts
     subprocess.run(
         [sys.executable, DEPLOY / "package.py", tmp_path / "again"], check=True, timeout=LIMIT_S
     )

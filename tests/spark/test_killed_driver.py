@@ -126,6 +126,8 @@ class Drivers:
             late.cancel()
             process.kill()
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
             self._orphans.append(process.pid)
             if with_jvm:
                 self.bury()
