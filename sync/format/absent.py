@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sync.format.errors import SegmentError
@@ -23,8 +24,9 @@ def split(rows: Sequence[Value | None]) -> tuple[dict[str, Any], Sequence[Value]
         return {}, cast("Sequence[Value]", rows)
     if absent == len(rows):
         return {}, ()
-    values = [row for row in rows if row is not None]
-    return {"present": pack_bits([row is not None for row in rows])}, values
+    present = [row is not None for row in rows]
+    values = cast("list[Value]", list(compress(rows, present)))
+    return {"present": pack_bits(present)}, values
 
 
 def fields(column: Any, allowed: Sequence[str]) -> dict[str, Any]:

@@ -26,11 +26,11 @@ def pack_tags(rows: Sequence[Mapping[str, str]]) -> dict[str, Any] | None:
 
     Raises `ValueError` for more than `MAX_TAGS` tags.
     """
+    if not any(rows):
+        return None
     if sum(map(len, rows)) > MAX_TAGS:
         raise ValueError(f"more than {MAX_TAGS} tags")
     keys = list(dict.fromkeys(chain.from_iterable(rows)))
-    if not keys:
-        return None
     first = keys[:MAX_TAG_COLUMNS]
     tagged = [(place, row) for place, row in enumerate(rows) if row]
     columns = {key: _column(tagged, key, len(rows)) for key in first}

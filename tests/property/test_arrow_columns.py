@@ -21,7 +21,7 @@ from tests.helpers.segment_strategies import segments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 100
+EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
 
 SPOILT: tuple[Any, ...] = (
     None,
