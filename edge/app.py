@@ -279,14 +279,13 @@ class App:
         return sealer
 
     def _facts(self, clock: Clock) -> Facts:
-        text = (self._folder / config.FILE_NAME).read_bytes()
         return Facts(
             self._folder,
             clock,
             boot=clock.run.boot,
             firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
             software=f"fieldpost {__version__}",
-            config_hash=hashlib.sha256(text).digest(),
+            config_hash=hashlib.sha256(config.read(self._folder)).digest(),
         )
 
     def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:

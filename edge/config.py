@@ -1,7 +1,6 @@
 """The configuration: TOML to frozen structs, checked once.
 
-The options themselves are declared in `edge.options`: `render` writes the annotated file of
-`fieldpost init` from the same declarations that `load` checks against.
+The options themselves are declared in `edge.options`; `edge.config_text` writes them.
 """
 
 from __future__ import annotations
@@ -11,20 +10,19 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from edge.errors import ConfigError
+from edge.files import read_regular
 from edge.limits import ASIDE_BYTES, Limits
 from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 from edge.rules.topic import BadFilter, parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from msgspec.structs import FieldInfo
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
@@ -98,7 +96,7 @@ def read(folder: Path) -> bytes:
     """Return the text of `folder/fieldpost.toml`; raises `ConfigError` where there is none."""
     path = folder / FILE_NAME
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist; `fieldpost init` makes it") from None
     except OSError as error:
@@ -188,8 +186,19 @@ def _check_uplink(config: Config) -> None:
         )
     if uplink.readings_share + uplink.logs_share >= 1:
         raise ConfigError("uplink.readings_share and uplink.logs_share leave nothing for the rest")
+
+
+def _check_web(config: Config) -> None:
     if config.web.listen:
         parse_address(config.web.listen, "web.listen: ")
+    for name in config.web.names:
+        try:
+            check_domain(name)
+        except ConfigError:
+            raise ConfigError(
+                f"web.names: {name!r} is not a host name in lower-case letters, digits, '-' and"
+                " '.', without a port"
+            ) from None
 
 
 def _check_filters(config: Config) -> None:
@@ -266,6 +275,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
     _check_fronts,
     _check_notify,
     _check_uplink,
+    _check_web,
     _check_filters,
     _check_room,
 )
@@ -293,55 +303,3 @@ def parse_addresses(texts: str | list[str], option: str = "") -> tuple[Address, 
     """Read an option that is an address, a list of them, or empty; raises `ConfigError`."""
     listed = [texts] if isinstance(texts, str) else texts
     return tuple(parse_address(text, option) for text in listed if text)
-
-
-def render(domain: str, *listen: str) -> str:
-    """Write out a configuration for `domain` with every option, its default and its reason.
-
-    With `listen`, direct TLS listens on the same hosts, on the next port (on any free one for 0).
-    """
-    given: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
-    if listen:
-        beside = [str(a._replace(port=_beside(a.port))) for a in map(parse_address, listen)]
-        given["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
-    return "\n".join(_section(name, kind, given.get(name, {})) for name, kind in SECTIONS.items())
-
-
-def _one_or_all(texts: list[str]) -> object:
-    return texts[0] if len(texts) == 1 else texts
-
-
-def _beside(port: int) -> int:
-    return port + 1 if 0 < port < LAST_PORT else 0
-
-
-def _section(name: str, kind: type[Struct], given: dict[str, object]) -> str:
-    doc = (kind.__doc__ or "").strip()
-    lines = [f"# {doc}", f"[{name}]"]
-    hints = get_type_hints(kind, include_extras=True)
-    for field in msgspec.structs.fields(kind):
-        meta = hints[field.name].__metadata__[0]
-        unit = f" ({meta.extra['unit']})" if meta.extra["unit"] else ""
-        lines.append(f"# {meta.description}{unit}")
-        value = given.get(field.name, default(field))
-        lines.append(f"{field.name} = {written(value)}")
-    return "\n".join(lines) + "\n"
-
-
-def default(field: FieldInfo) -> object:
-    """Return the default of an option; `NODEFAULT` where it has none."""
-    made = field.default_factory
-    return field.default if made is msgspec.NODEFAULT else made()
-
-
-def written(value: object) -> str:
-    """Write a value as TOML has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and value >= 10_000:
-        return f"{value:_}"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, list):
-        return "[" + ", ".join(map(written, value)) + "]"
-    return str(value)

@@ -251,3 +251,11 @@ class Web(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             ' this machine or a management network, as "127.0.0.1:9105". Empty: none.'
         ),
     ] = ""
+    names: Annotated[
+        list[str],
+        option(
+            "Names that it is asked for by, beside IP addresses, `localhost` and the machine's own"
+            ' name, as "gw1.site.example"; by any other it is not answered.',
+            max_length=16,
+        ),
+    ] = field(default_factory=list)

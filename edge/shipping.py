@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge import upkeep
 from edge.errors import ConfigError
+from edge.files import check_regular
 from edge.store.events import NewEvent
+from edge.words import fault
 from sync.format import Enrolment, EnrolmentError, read_enrolment
 from sync.uplink import (
     FolderTransport,
@@ -77,11 +79,14 @@ async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
 
 def _https(path: Path, settings: Config) -> tuple[Enrolment, HttpsTransport]:
     try:
+        check_regular(path)
         enrolment = read_enrolment(path)
         transport = HttpsTransport(enrolment, HttpsLimits(bandwidth=settings.uplink.bandwidth))
     except FileNotFoundError as error:
         raise ConfigError(f"uplink.enrolment: {error.filename} does not exist") from error
-    except (EnrolmentError, OSError) as error:
+    except OSError as error:
+        raise ConfigError(f"uplink.enrolment: {fault(error)}") from error
+    except EnrolmentError as error:
         raise ConfigError(f"uplink.enrolment: {error}") from error
     domain = settings.gateway.domain
     if enrolment.gateway != domain:

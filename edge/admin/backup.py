@@ -20,6 +20,7 @@ from edge import config
 from edge.admin import durable, moment, setup
 from edge.admin.durable import PRIVATE, PUBLIC
 from edge.errors import SetupError, StoreFull
+from edge.files import check_regular
 from edge.store import copying, database
 from edge.words import fault
 
@@ -82,6 +83,7 @@ def write(folder: Path, place: Path) -> About:
             archive.writestr(zipfile.ZipInfo(ABOUT), told)
             archive.write(copy, database.FILE_NAME)
             for path in sorted({*files, *_below(folder)}):
+                check_regular(path)
                 archive.write(path, str(path.relative_to(folder)))
         durable.put_new(made, place)
     return about

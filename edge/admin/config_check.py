@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 
-from edge import config
+from edge import config, config_text
 from edge.config import SECTIONS, Config
 from edge.errors import ConfigError
 
@@ -116,7 +116,7 @@ def _changed(sound: dict[str, dict[str, Any]], faults: list[Fault]) -> Iterator[
     for section, kind in SECTIONS.items():
         for field in msgspec.structs.fields(kind):
             option = f"{section}.{field.name}"
-            default = config.default(field)
+            default = config_text.default(field)
             value = sound.get(section, {}).get(field.name, default)
             if value == default or option in missing:
                 continue

@@ -11,6 +11,7 @@ import ssl
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.errors import SetupError
+from edge.files import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ class _Element(NamedTuple):
 def read(path: Path) -> Facts:
     """Read the first certificate of a PEM file; raises `SetupError` if there is none."""
     try:
-        text = path.read_text("ascii")
+        text = read_regular(path).decode("ascii")
         first = text[text.index("-----BEGIN CERTIFICATE") : text.index(_END) + len(_END)]
         return _facts(ssl.PEM_cert_to_DER_cert(first))
     except OSError as error:

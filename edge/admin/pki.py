@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge.admin import der, durable
 from edge.admin.durable import PRIVATE, PUBLIC, Content
 from edge.errors import SetupError
+from edge.files import read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -133,8 +134,8 @@ def load(folder: Path) -> Authority:
 
     paths = files(folder)
     try:
-        certificate = x509.load_pem_x509_certificate(paths.ca.read_bytes())
-        key = load_pem_private_key(paths.ca_key.read_bytes(), password=None)
+        certificate = x509.load_pem_x509_certificate(read_regular(paths.ca))
+        key = load_pem_private_key(read_regular(paths.ca_key), password=None)
     except OSError as error:
         raise SetupError(f"{error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):  # a key with a password is a TypeError

@@ -10,7 +10,7 @@ import secrets
 from contextlib import closing
 from pathlib import Path
 
-from edge import config
+from edge import config, config_text
 from edge.admin import certificates, durable, moment, pki
 from edge.errors import SetupError
 from edge.store import database, epochs, meta
@@ -22,7 +22,7 @@ def init(folder: Path, domain: str, *listen: str) -> None:
     `listen` are addresses, written into the configuration in place of its default.
     """
     config.check_domain(domain)
-    text = config.render(domain, *listen)
+    text = config_text.render(domain, *listen)
     config.parse(text.encode())
     folder = empty(folder)
     with durable.workshop(folder) as making:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edge import config as settings
 from edge.admin import config_check as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
+from edge.config_text import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,5 +58,5 @@ def _lines(found: Checked) -> Iterator[str]:
 
 
 def _line(each: Changed) -> str:
-    text = f"{each.option} = {settings.written(each.value)}"
-    return text if each.default is None else f"{text} (default: {settings.written(each.default)})"
+    text = f"{each.option} = {written(each.value)}"
+    return text if each.default is None else f"{text} (default: {written(each.default)})"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from edge.admin import pki
 from edge.errors import SetupError
+from edge.files import check_regular
 from edge.net.hello import ALPN
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _trust(context: ssl.SSLContext, path: Path) -> None:
 
 def _check_readable(path: Path) -> None:
     try:
+        check_regular(path)
         path.open("rb").close()
     except OSError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from error

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
+from edge.files import NotRegular, check_regular
 from edge.rules.space import WAL_SHARE
 from edge.store.meta import MIGRATED
 from edge.store.temporary import TABLES
@@ -205,6 +206,10 @@ def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqli
     """Open what `create` made, and nothing else: an empty file would be migrated as if it were."""
     if not path.exists():
         raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
+    try:
+        check_regular(path)  # SQLite would wait for a FIFO
+    except NotRegular as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from None
     if not os.access(path, os.R_OK):  # SQLite says no more than that it cannot
         raise SetupError(f"{path} cannot be read: {os.strerror(errno.EACCES)}")
     try:

@@ -20,6 +20,12 @@ END: Final = b"\r\n\r\n"
 _LINE: Final = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,255}) HTTP/1\.[01]")
 _FIELD: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\x80-\xff\t]*)")
 
+_SAID: Final = {
+    421: "this gateway does not know itself by that host name: ask for it by its IP address, or"
+    " add the name to `names` in [web] of fieldpost.toml",
+}
+"""What stands in place of a status's own name."""
+
 _ALWAYS: Final = {
     "Connection": "close",
     "Cache-Control": "no-store",
@@ -30,10 +36,11 @@ _ALWAYS: Final = {
 
 
 class Request(NamedTuple):
-    """What is asked for; `path` is without its query."""
+    """What is asked for; `path` is without its query, `host` empty unless there is just one."""
 
     method: str
     path: str
+    host: str
 
 
 class Answer(NamedTuple):
@@ -53,8 +60,9 @@ class Refused(Exception):
 
 
 def plain(status: int) -> Answer:
-    """Answer with a status and its name."""
-    return Answer(status, "text/plain; charset=utf-8", f"{HTTPStatus(status).phrase}\n".encode())
+    """Answer with a status and one line: its name, or what to do about it."""
+    text = _SAID.get(status, HTTPStatus(status).phrase)
+    return Answer(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 def parse(head: bytes) -> Request:
@@ -66,18 +74,20 @@ def parse(head: bytes) -> Request:
     method, target = found[1].decode(), found[2].decode()
     if method not in ("GET", "HEAD"):
         raise Refused(405)
-    for field in fields:
-        _check(field)
-    return Request(method, target.partition("?")[0])
+    hosts = [value for name, value in map(_field, fields) if name == b"host"]
+    host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
+    return Request(method, target.partition("?")[0], host)
 
 
-def _check(field: bytes) -> None:
+def _field(field: bytes) -> tuple[bytes, bytes]:
+    """Return the name, in lower case, and the value; raises `Refused` for what brings a body."""
     found = _FIELD.fullmatch(field)
     if found is None:
         raise Refused(400)
     name, value = found[1].lower(), found[2].strip()
     if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
         raise Refused(413)
+    return name, value
 
 
 def written(answer: Answer, *, head_only: bool = False) -> bytes:

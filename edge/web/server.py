@@ -29,10 +29,13 @@ five of them."""
 
 
 class Server:
-    """Listens, and gives each path that is asked for to `answer`."""
+    """Listens, and gives each path that is asked for to `answer`, if it `serves` the host."""
 
-    def __init__(self, answer: Callable[[str], Awaitable[Answer]]) -> None:
+    def __init__(
+        self, answer: Callable[[str], Awaitable[Answer]], serves: Callable[[str], bool]
+    ) -> None:
         self.answer = answer
+        self.serves = serves
         self.callers: dict[_Caller, None] = {}
         self._server: asyncio.Server | None = None
 
@@ -102,7 +105,8 @@ class _Caller(asyncio.Protocol):
             if head is None:
                 raise Refused(431)
             request = http.parse(head)
-            answer = await self._owner.answer(request.path)
+            serves = self._owner.serves(request.host)
+            answer = await self._owner.answer(request.path) if serves else http.plain(421)
             transport.write(http.written(answer, head_only=request.method == "HEAD"))
         except Refused as refused:
             transport.write(http.written(http.plain(refused.status)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
+from edge.web.hosts import Hosts
 from edge.web.look import Looker
 from edge.web.server import Server
 from edge.web.site import Site
@@ -23,4 +25,5 @@ def made(sources: Sources) -> tuple[Server, Looker]:
         before(tx)
 
     store.at_end = at_end
-    return Server(Site(looker, store).answer), looker
+    hosts = Hosts(sources.settings.web.names, socket.gethostname())
+    return Server(Site(looker, store).answer, hosts.serves), looker

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge import config
+from edge import config, config_text
 from edge.store import events
 from edge.store.events import READINGS, NewEvent
 from edge.upstream import StoreBacklog
@@ -63,7 +63,7 @@ async def log(store: Store, count: int) -> None:
 
 async def work(store: Store, enrolment: Path, chance: random.Random, finish: bool) -> None:
     """Log, seal and ship for ever, or ship what waits and end."""
-    settings = config.parse(config.render(DOMAIN).encode())
+    settings = config.parse(config_text.render(DOMAIN).encode())
     backlog = StoreBacklog(store, settings, FixedFacts())
     transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
     bell = Bell(lambda seconds: asyncio.sleep(min(seconds, 0.02)))

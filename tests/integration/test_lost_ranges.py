@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge import config, upstream
+from edge import config, config_text, upstream
 from edge.rules.clock import Now
 from edge.store import epochs, events, lost, meta, segments
 from edge.store.database import Transaction
@@ -21,7 +21,7 @@ from sync.format import decode
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, in_memory
 
-CONFIG: Final = config.parse(config.render(DOMAIN).encode())
+CONFIG: Final = config.parse(config_text.render(DOMAIN).encode())
 STATE: Final = asyncio.run(FixedFacts().state())
 ROOM: Final = 10**9
 

@@ -125,7 +125,7 @@ def test_a_database_that_is_a_folder_is_told(tmp_path: Path) -> None:
     path = gateway.folder / "fieldpost.db"
     path.unlink()
     path.mkdir()
-    assert "unable to open database" in failure(gateway.folder)
+    assert "fieldpost.db cannot be read: it is a folder" in failure(gateway.folder)
 
 
 def test_an_empty_database_is_told_and_left_alone(tmp_path: Path) -> None:

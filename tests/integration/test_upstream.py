@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edge import config, flash, hardware, lineage, shipping, upkeep
+from edge import config, config_text, flash, hardware, lineage, shipping, upkeep
 from edge.admin import events as admin
 from edge.config import Config
 from edge.errors import StoreBroken, StoreError, StoreFull
@@ -42,7 +42,7 @@ from sync.uplink import BacklogUnavailable, BatchLimits, Head, Notice, Order, Se
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 
-CONFIG = config.parse(config.render(DOMAIN).encode())
+CONFIG = config.parse(config_text.render(DOMAIN).encode())
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def test_what_is_no_database_is_told_so(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_told_so(
     tmp_path: Path, connect: Callable[[Path], sqlite3.Connection]
 ) -> None:
-    with pytest.raises(StoreBroken, match="the database: "):
+    with pytest.raises(SetupError, match="cannot be read: it is a folder"):
         connect(tmp_path)
     empty = tmp_path / "empty.db"
     empty.touch()
@@ -146,6 +146,10 @@ def test_what_cannot_be_opened_is_told_so(
         connect(empty)
     assert list(tmp_path.iterdir()) == [empty]
     assert empty.stat().st_size == 0
+    path = new_database(tmp_path)
+    path.with_name(f"{path.name}-wal").mkdir()
+    with pytest.raises(StoreBroken, match="the database: "):
+        connect(path)
 
 
 def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from edge import config
 from edge.config import Address, Config
+from edge.config_text import render
 from edge.errors import ConfigError, FieldpostError
 from edge.limits import Limits
 from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
@@ -61,18 +62,18 @@ def test_the_defaults_are_those_that_the_protocol_names() -> None:
 
 
 def test_what_is_rendered_is_read_as_the_defaults() -> None:
-    text = config.render("gw.example")
+    text = render("gw.example")
     assert parse(text) == parse(DOMAIN)
-    given = parse(config.render("gw.example", "[::1]:0"))
+    given = parse(render("gw.example", "[::1]:0"))
     assert given.listen == given.listen_tls == (Address("::1", 0),)
-    assert parse(config.render("gw.example", "[::1]:5322")).listen_tls == (Address("::1", 5323),)
-    both = parse(config.render("gw.example", "192.0.2.1:5222", "[::]:5222"))
+    assert parse(render("gw.example", "[::1]:5322")).listen_tls == (Address("::1", 5323),)
+    both = parse(render("gw.example", "192.0.2.1:5222", "[::]:5222"))
     assert both.listen == (Address("192.0.2.1", 5222), Address("::", 5222))
     assert both.listen_tls == (Address("192.0.2.1", 5223), Address("::", 5223))
 
 
 def test_every_option_is_rendered_with_its_reason_and_unit() -> None:
-    text = config.render("gw.example")
+    text = render("gw.example")
     written = tomllib.loads(text)
     assert [(section, name) for section in written for name in written[section]] == OPTIONS
     blocks = re.findall(r"^# (.+)\n(\w+) = .+$", text, re.MULTILINE)
@@ -247,6 +248,33 @@ def test_a_component_tells_those_who_have_an_account_elsewhere(jid: str) -> None
         parse(f"{DOMAIN}{COMPONENT}[log]\nnotify = ['{jid}']\n")
 
 
+def test_the_example_of_the_status_page_is_a_configuration_and_its_bound_the_guide_s() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    _, _, rest = text[text.index("### Over HTTP") :].partition("```toml\n")
+    example, _, told = rest.partition("```")
+    web = parse(DOMAIN + example).web
+    assert (web.listen, web.names) == ("127.0.0.1:9105", ["gw1.site.example"])
+    (meta,) = get_type_hints(Web, include_extras=True)["names"].__metadata__
+    assert f"`names`, {meta.max_length} at most" in told
+
+
+def test_the_status_page_s_names_are_host_names_and_few() -> None:
+    names = [f"gw{number}.site.example" for number in range(16)]
+    assert parse(f"{DOMAIN}[web]\nnames = {names}\n").web.names == names
+    assert parse(DOMAIN).web.names == []
+    with pytest.raises(ConfigError, match=r"^web\.names: expected `array` of length <= 16"):
+        parse(f"{DOMAIN}[web]\nnames = {[*names, 'one.more']}\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "gw:9105", "GW1", "*", "*.example", "gw.", "a b", "http://gw", "[::1]", "a" * 64]
+)
+def test_what_is_no_name_of_the_status_page_is_refused(name: str) -> None:
+    told = f"web.names: {name!r} is not a host name in lower-case letters, digits, '-' and '.', "
+    with pytest.raises(ConfigError, match=f"^{re.escape(told)}without a port$"):
+        parse(f"{DOMAIN}[web]\nnames = ['gw1', {name!r}]\n")
+
+
 def test_the_example_of_being_told_is_a_configuration() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
     _, _, rest = text[text.index("### Being told") :].partition("```toml\n")
@@ -330,7 +358,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize("domain", ["gw", "gw.example", "a-1.b2.example", "x" * 63, "0.example"])
 def test_domains(domain: str) -> None:
     assert config.check_domain(domain) == domain
-    assert parse(config.render(domain)).gateway.domain == domain
+    assert parse(render(domain)).gateway.domain == domain
 
 
 NO_DOMAINS = [
@@ -370,8 +398,8 @@ def test_any_domain_that_passes_is_safe_as_a_folders_name(domain: str) -> None:
 
 def test_strings_are_rendered_so_that_they_are_read_again() -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
-        parse(config.render("gw.example", 'a"b\\c:1 '))
-    assert tomllib.loads(config.render("gw.example", 'a"b\\c:1'))["xmpp"]["listen"] == 'a"b\\c:1'
+        parse(render("gw.example", 'a"b\\c:1 '))
+    assert tomllib.loads(render("gw.example", 'a"b\\c:1'))["xmpp"]["listen"] == 'a"b\\c:1'
 
 
 def test_loading_names_the_file(tmp_path: Path) -> None:
@@ -394,7 +422,7 @@ def test_loading_names_the_file(tmp_path: Path) -> None:
     path.write_text("[gateway]\ndomain = 'GW'\n")
     with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}: domain 'GW'"):
         config.load(tmp_path)
-    path.write_text(config.render("gw.example"))
+    path.write_text(render("gw.example"))
     assert config.load(tmp_path).gateway.domain == "gw.example"
     path.unlink()
     path.mkdir()

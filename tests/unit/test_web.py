@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -38,6 +39,7 @@ from tests.helpers.store import Clock, new_database, opened
 WAIT_S = 10.0
 NOW = 1_760_000_000_000
 SETTINGS = config.parse(b'[gateway]\ndomain = "gw.example"')
+ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 USED = {"sessions": 3, "paused": 1}
 
 
@@ -94,9 +96,11 @@ async def looked(gateway: Gateway) -> tuple[Look, Process]:
 @pytest.mark.parametrize(
     ("head", "found"),
     [
-        (b"GET / HTTP/1.1\r\nHost: gw", Request("GET", "/")),
-        (b"HEAD /health?x=1 HTTP/1.0", Request("HEAD", "/health")),
-        (b"GET /a%20b HTTP/1.1\r\nContent-Length: 0", Request("GET", "/a%20b")),
+        (b"GET / HTTP/1.1\r\nHost: gw:80 ", Request("GET", "/", "gw:80")),
+        (b"GET / HTTP/1.1\r\nhOST:gw", Request("GET", "/", "gw")),
+        (b"HEAD /health?x=1 HTTP/1.0", Request("HEAD", "/health", "")),
+        (b"GET /a%20b HTTP/1.1\r\nContent-Length: 0", Request("GET", "/a%20b", "")),
+        (b"GET / HTTP/1.1\r\nHost: gw\r\nHost: gw", Request("GET", "/", "")),
     ],
 )
 def test_requests_are_read(head: bytes, found: Request) -> None:
@@ -171,17 +175,56 @@ async def call(place: Address, request: bytes) -> bytes:
 
 async def test_pages_are_served_and_nothing_else(place: Address) -> None:
     for path, status in (("/", 200), ("/health", 200), ("/metrics", 200), ("/x", 404)):
-        answer = await call(place, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = await call(place, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-    answer = await call(place, b"HEAD / HTTP/1.1\r\n\r\n")
+    answer = await call(place, b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.endswith(b"\r\n\r\n")
     assert (await call(place, b"PUT / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
     assert (await call(place, b"x" * 10_000)).startswith(b"HTTP/1.1 431 ")
 
 
+async def test_a_page_of_a_stranger_is_told_nothing(gateway: Gateway, place: Address) -> None:
+    """DNS rebinding: a name of theirs that points here, so that their script may read answers."""
+    asked: list[str] = []
+
+    async def answer(path: str) -> Answer:
+        asked.append(path)
+        return http.plain(200)
+
+    gateway.server.answer = answer
+    for path in ("/", "/health", "/metrics", "/x"):
+        for host in (b"Host: evil.example:9105\r\n", b"", b"Host: localhost\r\n" * 2):
+            told = await call(place, b"GET %s HTTP/1.1\r\n%s\r\n" % (path.encode(), host))
+            head, body = told.split(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 421 Misdirected Request\r\n")
+            assert body.endswith(b"\n")
+            assert body.count(b"\n") == 1
+            assert b"`names` in [web] of fieldpost.toml" in body
+    told = await call(place, b"HEAD / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 421 ")
+    assert told.endswith(b"\r\n\r\n")
+    assert not asked
+
+
+async def test_the_names_of_the_configuration_and_the_machine_s_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "pi3")
+    text = b'[gateway]\ndomain = "gw.example"\n[web]\nnames = ["status.example"]'
+    async with opened(new_database(tmp_path)) as store:
+        server = made(store, config.parse(text)).server
+        (bound,) = await server.start(Address("127.0.0.1", 0))
+        for host, status in (
+            ("status.example", 200), ("pi3:9105", 200), ("pi3.local", 200), ("gw.example", 421)
+        ):  # fmt: skip
+            told = await call(bound, f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert told.startswith(f"HTTP/1.1 {status} ".encode())
+        server.stop()
+
+
 async def test_a_request_may_come_in_pieces(place: Address) -> None:
     reader, writer = await asyncio.open_connection(*place)
-    for piece in (b"GET /hea", b"lth HTTP/1.1\r\n", b"\r\n"):
+    for piece in (b"GET /hea", b"lth HTTP/1.1\r\nHost: [::1]:80\r\n", b"\r\n"):
         writer.write(piece)
         await writer.drain()
     async with asyncio.timeout(WAIT_S):
@@ -207,9 +250,9 @@ async def test_callers_are_bounded_in_number_and_time(
     gateway.server.answer = wait
     many = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
     for _reader, writer in many:
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        writer.write(ASK)
     await until(lambda: sum(caller.asked for caller in gateway.server.callers) == CALLERS)
-    assert await call(place, b"GET / HTTP/1.1\r\n\r\n") == b""
+    assert await call(place, ASK) == b""
     hold.set()
     async with asyncio.timeout(WAIT_S):
         for reader, _writer in many:
@@ -222,7 +265,7 @@ async def test_nobody_keeps_others_out_by_silence(gateway: Gateway, place: Addre
     silent = [await asyncio.open_connection(*place) for _ in range(CALLERS)]
     await until(lambda: len(gateway.server.callers) == CALLERS)
     for _ in range(3):
-        answer = await call(place, b"GET /health HTTP/1.1\r\n\r\n")
+        answer = await call(place, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
     async with asyncio.timeout(WAIT_S):
         with suppress(ConnectionResetError):
@@ -243,13 +286,13 @@ async def test_a_fault_of_ours_is_told_and_answered(
         raise ZeroDivisionError
 
     gateway.server.answer = fail
-    assert (await call(place, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500 ")
+    assert (await call(place, ASK)).startswith(b"HTTP/1.1 500 ")
     assert isinstance(faults[0], ZeroDivisionError)
 
 
 async def test_an_address_that_is_taken_is_told(gateway: Gateway, place: Address) -> None:
     with pytest.raises(ConfigError, match=r"web\.listen .* cannot be bound"):
-        await Server(gateway.site.answer).start(place)
+        await Server(gateway.site.answer, lambda _host: True).start(place)
 
 
 # Health.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from edge.admin import config_check, der, pki
 from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.errors import SetupError
+from edge.files import NotRegular, check_regular
 from edge.store import database
 from edge.store.certificates import DAY_MS
-from edge.words import plural
+from edge.words import fault, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,8 @@ SHOWN: Final = 5
 def configuration(folder: Path) -> Iterator[Finding]:
     """Check the options."""
     found = config_check.check(folder)
-    for fault in found.faults:
-        text = f"{fault.option}: {fault.text}" if fault.option else fault.text
+    for each in found.faults:
+        text = f"{each.option}: {each.text}" if each.option else each.text
         yield Finding("configuration", WRONG, text, "mend it in fieldpost.toml")
     if not found.faults:
         count = plural(len(found.changed), "option differs", "options differ")
@@ -49,11 +50,15 @@ def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
     owner, bad = folder.stat().st_uid, False
     for path in paths:
         try:
-            found = path.stat()
+            found = check_regular(path)
         except FileNotFoundError:
             bad = True
             remedy = "put it back from a backup; an enrolment is made by `fieldpost-fleet gateway`"
             yield Finding("secrets", WRONG, f"{path} is missing", remedy)
+            continue
+        except NotRegular as error:
+            bad = True
+            yield Finding("secrets", WRONG, fault(error), "put a file there, as from a backup")
             continue
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             bad = True

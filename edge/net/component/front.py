@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from edge.errors import ConfigError, StoreError
+from edge.files import read_regular
 from edge.handlers import remote_presence
 from edge.net import systemd
 from edge.net.component.link import Link, LinkLost
@@ -129,7 +130,7 @@ class Component:
 
     def _read_secret(self) -> str:
         try:
-            secret = self._secret.read_text("utf-8").strip()
+            secret = read_regular(self._secret).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ConfigError(

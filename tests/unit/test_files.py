@@ -1,0 +1,216 @@
+"""Files of the configuration that are none: told at once, where reading them would never end."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from edge import files
+from edge.__main__ import main
+from edge.admin import setup
+from edge.files import NotRegular
+
+PATIENCE_S = 60.0
+"""Seconds that a command has: it would read a FIFO for ever."""
+
+COMPONENT = '[xmpp]\nlisten = ""\nlisten_tls = ""\ncomponent = "127.0.0.1:1"\n'
+
+
+def as_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def as_device(path: Path) -> None:
+    path.symlink_to("/dev/null")
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a FIFO": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a device": as_device,
+    "a socket": as_socket,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "gw"
+    setup.init(made, "gw.example")
+    return made
+
+
+def put(path: Path, kind: str) -> str:
+    """Put what is no regular file in a place; returns what is to be told of it."""
+    path.unlink(missing_ok=True)
+    KINDS[kind](path)
+    return f"it is {kind}, and a regular file is needed"
+
+
+def configure(folder: Path, text: str) -> None:
+    (folder / "fieldpost.toml").write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
+
+
+def lines(folder: Path, *command: str) -> list[str]:
+    """Run a command, as a process that can be ended; returns its lines: it has failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "edge", *command, "--dir", str(folder)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 1
+    return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+def test_the_guide_has_the_line(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    assert f"`{put(tmp_path / 'it', 'a FIFO')}`" in guide
+
+
+# The helper.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "it"
+    told = put(path, kind)
+    (tmp_path / "link").symlink_to(path)
+    for place in (path, tmp_path / "link"):
+        for read in (files.check_regular, files.read_regular):
+            with pytest.raises(NotRegular) as caught:
+                read(place)
+            assert (caught.value.strerror, caught.value.filename) == (told, str(place))
+
+
+def test_what_is_missing_is_told_as_ever(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.read_regular(tmp_path / "none")
+
+
+def test_links_and_files_that_are_read_only_are_read(tmp_path: Path) -> None:
+    """As systemd's LoadCredential= and mounted secrets are: links to files of mode 0400."""
+    (tmp_path / "..data").mkdir()
+    real = tmp_path / "..data" / "secret"
+    real.write_bytes(b"x")
+    real.chmod(0o400)
+    (tmp_path / "first").symlink_to("..data/secret")
+    (tmp_path / "second").symlink_to(tmp_path / "first")
+    assert files.read_regular(tmp_path / "second") == b"x"
+    files.check_regular(tmp_path / "second")
+
+
+# The configuration.
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("doctor",),
+        ("run",),
+        ("status",),
+        ("config", "check"),
+        ("device", "list"),
+        ("uplink", "status"),
+    ],
+    ids=" ".join,
+)
+def test_a_configuration_that_is_a_fifo_is_told_in_a_line(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    path = folder / "fieldpost.toml"
+    told = put(path, "a FIFO")
+    line, *rest = lines(folder, *command)
+    assert line.endswith(f"{path} cannot be read: {told}")
+    assert rest == (["        -> see the text"] if command == ("doctor",) else [])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "a FIFO"])
+def test_a_configuration_that_is_something_else_is_told(folder: Path, kind: str) -> None:
+    told = put(folder / "fieldpost.toml", kind)
+    for command in ("doctor", "status"):
+        result = CliRunner().invoke(main, [command, "--dir", str(folder)])
+        assert result.exit_code == 1
+        assert f"fieldpost.toml cannot be read: {told}" in result.output
+
+
+def test_a_configuration_behind_a_link_is_read(folder: Path, tmp_path: Path) -> None:
+    (folder / "fieldpost.toml").rename(tmp_path / "managed.toml")
+    (folder / "fieldpost.toml").symlink_to(tmp_path / "managed.toml")
+    assert CliRunner().invoke(main, ["config", "check", "--dir", str(folder)]).exit_code == 0
+
+
+# What it names, and what stands beside it.
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem", "crl.pem"])
+def test_a_gateway_does_not_wait_for_its_certificates(folder: Path, name: str) -> None:
+    configure(folder, '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = "127.0.0.1:0"\n')
+    told = put(folder / "pki" / name, "a FIFO")
+    (line,) = lines(folder, "run")
+    assert line == f"Error: {folder}/pki/{name} cannot be read: {told}"
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "ca.key"])
+def test_a_device_s_certificate_is_not_waited_for(folder: Path, name: str) -> None:
+    told = put(folder / "pki" / name, "a FIFO")
+    (line,) = lines(folder, "device", "add", "pump1", "--certificate")
+    assert line == f"Error: {folder}/pki/{name} cannot be read: {told}"
+
+
+def test_doctor_names_each_file_that_is_none(folder: Path) -> None:
+    configure(folder, '[uplink]\nenrolment = "enrolment.json"\n')
+    names = ("pki/ca.pem", "pki/server.pem", "pki/server.key", "pki/ca.key", "enrolment.json")
+    told, *_ = [put(folder / name, "a FIFO") for name in names]
+    output = "\n".join(lines(folder, "doctor"))
+    for name in names:
+        assert re.search(rf"^wrong .*{re.escape(name)}.*{told}$", output, re.MULTILINE), name
+    assert "is open to others" not in output
+
+
+def test_doctor_does_not_wait_for_a_database(folder: Path) -> None:
+    told = put(folder / "fieldpost.db", "a FIFO")
+    output = "\n".join(lines(folder, "doctor"))
+    assert f"{folder}/fieldpost.db cannot be read: {told}" in output
+
+
+@pytest.mark.parametrize("command", ["status", "run"])
+def test_nobody_waits_for_a_database(folder: Path, command: str) -> None:
+    told = put(folder / "fieldpost.db", "a FIFO")
+    (line,) = lines(folder, command)
+    assert line == f"Error: {folder}/fieldpost.db cannot be read: {told}"
+
+
+def test_an_enrolment_is_not_waited_for(folder: Path) -> None:
+    listen = '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = "127.0.0.1:0"\n'
+    configure(folder, f'{listen}[uplink]\nenrolment = "enrolment.json"\n')
+    told = put(folder / "enrolment.json", "a FIFO")
+    (line,) = lines(folder, "run")
+    assert line == f"Error: uplink.enrolment: {folder}/enrolment.json: {told}"
+    result = subprocess.run(
+        [sys.executable, "-m", "edge", "uplink", "status", "--json", "--dir", str(folder)],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
+    assert f"enrolment.json: {told}" in result.stdout
+
+
+def test_a_component_s_secret_is_not_waited_for(folder: Path) -> None:
+    configure(folder, f'{COMPONENT}component_secret = "secret"\n')
+    told = put(folder / "secret", "a FIFO")
+    (line,) = lines(folder, "run")
+    assert line == f"Error: xmpp.component_secret: {folder}/secret cannot be read: {told}"
+
+
+def test_a_backup_does_not_wait_for_what_it_is_to_hold(folder: Path, tmp_path: Path) -> None:
+    configure(folder, '[uplink]\nenrolment = "enrolment.json"\n')
+    place = tmp_path / "gw.zip"
+    told = put(folder / "enrolment.json", "a FIFO")
+    (line,) = lines(folder, "backup", str(place))
+    assert line == f"Error: {place} cannot be made: {folder}/enrolment.json: {told}"
+    assert not place.exists()
