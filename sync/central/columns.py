@@ -36,6 +36,9 @@ MAX_TEXT: Final = 32 * 1024 * 1024
 """Bytes of text that all rows of a column may have together, or all their tags: a worker's memory.
 A segment can say a long text once for 65,536 rows. A gateway seals at 4 MiB of characters."""
 
+_SURELY_ROOM: Final = MAX_TEXT // 4
+"""Characters that are never more bytes than `MAX_TEXT`."""
+
 _DTYPES: Final = {
     64: "<u1", 69: "<u2", 70: "<u4", 72: "<i1", 77: "<i2", 78: "<i4", 79: "<i8",
     85: "<f4", 86: "<f8",
@@ -59,8 +62,13 @@ def arrow_columns(data: bytes) -> tuple[SegmentHeader, dict[str, pa.Array]]:
 
 def days_of(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Give the day of each time, in days since 1970 UTC."""
-    micros = times.cast(pa.int64()).to_numpy()
+    micros = times.view(pa.int64()).to_numpy()
     return np.asarray(micros // (86_400_000 * _US), dtype=np.int64)
+
+
+def distinct(days: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Give each day once, in order; of one or more, and mostly of one."""
+    return days[:1] if days.min() == days.max() else np.unique(days)
 
 
 @lru_cache(maxsize=256)
@@ -92,7 +100,14 @@ def _bits(item: Any, rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
 
 def _present(column: dict[str, Any], rows: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
     """Tell which rows have a value; None where that is not told in the right way."""
-    return _bits(column["present"], rows) if "present" in column else np.ones(rows, bool)
+    return _bits(column["present"], rows) if "present" in column else _all(rows)
+
+
+@lru_cache(maxsize=256)
+def _all(rows: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    every = np.ones(rows, bool)
+    every.flags.writeable = False
+    return every
 
 
 def _spread(values: pa.Array, present: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
@@ -110,7 +125,7 @@ def _times(item: Any, rows: int) -> pa.Array:
             if not len(steps) or -_EXACT // rows < steps.min() <= steps.max() < _EXACT // rows:
                 times = np.concatenate(([0], np.cumsum(steps))) + start
                 if times.min() >= MIN_TIME and times.max() <= MAX_TIME:
-                    return pa.array(times * _US).cast(TIME)
+                    return pa.array(times * _US).view(TIME)
     times_ms = READERS["time"](item, rows)
     return pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(TIME)
 
@@ -142,8 +157,10 @@ def _made(texts: Sequence[str | None]) -> pa.Array:
 
 
 def _require_room_for(texts: Sequence[str]) -> None:
-    _require_room(sum(map(len, texts)))  # many references to one long text: too long to encode all
-    _require_room(sum(len(text.encode()) for text in texts))
+    characters = sum(map(len, texts))
+    _require_room(characters)  # many references to one long text: too long to encode all
+    if characters > _SURELY_ROOM:
+        _require_room(sum(len(text.encode()) for text in texts))
 
 
 def _require_room(size: int) -> None:
@@ -159,22 +176,36 @@ def _strings(item: Any, rows: int) -> pa.Array | None:
     present = _present(item, rows)
     if present is None:
         return None
-    count = int(present.sum())
+    count = int(np.count_nonzero(present))
     if item.keys() <= {"present", "text"} and type(item.get("text")) is str:
         _require_room(len(item["text"].encode()) * count)
         return _spread(_repeated(item["text"], pa.string(), count), present)
-    entries = pa.array(read_entries(item, count), pa.string())
-    sizes = pc.binary_length(entries).to_numpy()
+    texts = read_entries(item, count)
+    entries = pa.array(texts, pa.string())
     if "index" in item:
         index = _numbers(item["index"], UNSIGNED, count)
-        if index is None or int(index.max(initial=0)) >= len(entries):
+        if index is None or int(index.max(initial=0)) >= len(texts):
             return None
-        _require_room(int(sizes[index].sum()))
-        return _spread(entries.take(pa.array(index)), present)
+        if max(map(len, texts), default=0) * count > _SURELY_ROOM:
+            _require_room(int(pc.binary_length(entries).to_numpy()[index].sum()))
+        return _chosen(entries, index, present)
     if len(entries) != count:
         return None
-    _require_room(int(sizes.sum()))
+    _require_room_for(texts)
     return _spread(entries, present)
+
+
+def _chosen(
+    entries: pa.Array,
+    index: np.ndarray[Any, Any],
+    present: np.ndarray[Any, np.dtype[np.bool_]],
+) -> pa.Array:
+    """Give each present row, in turn, the entry that the index says."""
+    if len(index) == len(present):
+        return entries.take(pa.array(index))
+    places = np.zeros(len(present), index.dtype)
+    places[present] = index
+    return entries.take(pa.array(places, mask=~present))
 
 
 _TEXT_KEYS: Final = frozenset({"present", "text", "width", "lengths", "index"})

@@ -16,9 +16,11 @@ from sync.central.errors import LeaseError
 from sync.central.ingest import Summary, run_ingest
 from sync.central.manifest import Counts
 from sync.central.session import BATCH_FILES
+from sync.central.spark_log import keep_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -44,10 +46,12 @@ def run_continuously(
     *,
     every_s: float = EVERY_S,
     batch_files: int = BATCH_FILES,
+    log: Path | None = None,
 ) -> Summary:
     """Read what waits every `every_s` seconds until `watch.stopping` is set; gives the sum of it.
 
     `on_reading` is told what each reading did. While upkeep holds the lease, readings are left out.
+    `log` is the file that stderr goes to, which is kept within its bound; None: it is no file.
     Raises FleetError when a reading fails: whoever starts this starts it again.
     """
     total = Summary(0, Counts())
@@ -57,6 +61,8 @@ def run_continuously(
             summary = run_ingest(spark, places, commits, batch_files=batch_files, watch=watch)
             total += summary
             on_reading(summary)
+        if log is not None:
+            keep_last(log)
         watch.stopping.wait(max(LEAST_PAUSE_S, began + every_s - time.monotonic()))
     return total
 

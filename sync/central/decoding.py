@@ -10,10 +10,9 @@ import hashlib
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
-from sync.central.columns import TAGS, TIME, arrow_columns, days_of
+from sync.central.columns import TAGS, TIME, arrow_columns, days_of, distinct
 from sync.central.parts import Parts
 from sync.format import SegmentError, digest_of
 from sync.format.limits import MAX_FILE
@@ -155,7 +154,7 @@ def _read(content: bytes) -> tuple[dict[str, Any], dict[str, pa.Array] | None]:
     if len(content) > MAX_FILE:
         raise SegmentError("size", f"more than {MAX_FILE} bytes")
     header, columns = arrow_columns(content)
-    days = np.unique(days_of(columns["time"]))
+    days = distinct(days_of(columns["time"]))
     if len(days) > MAX_DAYS:
         text = f"events of {len(days)} days, more than {MAX_DAYS}"
         return {"reason": "days", "detail": text}, None
@@ -191,7 +190,7 @@ def _by_day(
     """Give the events of a file as rows of `EXPLODED`, by their day in UTC."""
     days = days_of(columns["time"])
     events = _exploded(row, columns)
-    found = np.unique(days)
+    found = distinct(days)
     for day in found:
         chosen = events if len(found) == 1 else events.filter(pa.array(days == day))
         yield (_FIRST_DAY + timedelta(days=int(day))).isoformat(), chosen

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sync.central.places import ARCHIVE, ASIDE, DATA, LANDING, QUARANTINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from sync.central.manifest import Manifest
     from sync.central.storage import File, Storage
@@ -52,8 +52,9 @@ def file_away(segments: Storage, files: Iterable[Read]) -> None:
     """Move each of the files to where its fate puts it; what is moved already is passed over.
 
     So is what the receiver takes back meanwhile: it does so with what the archive holds already.
-    What is of one lane is moved one by one, as names may meet there; lanes are not. Raises OSError
-    when the storage refuses; then the rest is moved by the next call.
+    What is of one lane is moved together and in order, as names may meet there; lanes are moved
+    beside each other. Raises OSError when the storage refuses; then the rest is moved by the next
+    call.
     """
     lanes: defaultdict[PurePosixPath, list[Read]] = defaultdict(list)
     for file in files:
@@ -64,13 +65,15 @@ def file_away(segments: Storage, files: Iterable[Read]) -> None:
 
 
 def _file_lane(segments: Storage, files: Iterable[Read]) -> None:
-    for file in files:
-        try:
-            if segments.exists(file.path):
-                _move(segments, file)
-        except FileNotFoundError:
-            if segments.exists(file.path):
-                raise
+    """Move: the receiver, which looks at landing and archive, always finds the segments."""
+    left = {file.path: _targets(file) for file in files}
+    while left:
+        stay = segments.move({path: targets.pop(0) for path, targets in left.items()})
+        left = {path: left[path] for path in stay}
+        for path, targets in left.items():
+            if not targets:
+                msg = f"{segments.uri(path)} cannot be moved: both of its places hold other bytes"
+                raise OSError(msg)
 
 
 def clear_attempts(tables: Storage, manifest: Manifest) -> None:
@@ -85,24 +88,16 @@ def clear_attempts(tables: Storage, manifest: Manifest) -> None:
             tables.remove(f"{batch}/{attempt}")
 
 
-def _move(segments: Storage, file: Read) -> None:
-    """Move: the receiver, which looks at landing and archive, always finds the segment."""
-    if not any(segments.move(file.path, target) for target in _targets(file)):
-        msg = f"{segments.uri(file.path)} cannot be moved: both of its places hold other bytes"
-        raise OSError(msg)
-
-
-def _targets(file: Read) -> Iterator[str]:
+def _targets(file: Read) -> list[str]:
     """Give the places for a file, best first: a name in the quarantine tells its content too.
 
     That of a file that lay aside does already.
     """
     relative = _relative(file)
     told = f".{file.sha256[:_TOLD]}"
-    if file.fate in _KEPT:
-        yield f"{ARCHIVE}/{relative}"
     name = f"{relative.stem.removesuffix(told)}{told}{relative.suffix}"
-    yield f"{QUARANTINE}/{relative.with_name(name)}"
+    archived = [f"{ARCHIVE}/{relative}"] if file.fate in _KEPT else []
+    return [*archived, f"{QUARANTINE}/{relative.with_name(name)}"]
 
 
 def _relative(file: Read) -> PurePosixPath:

@@ -24,7 +24,7 @@ from sync.central.session import reason_of
 from sync.central.storage import File, LocalStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -157,14 +157,26 @@ class HadoopStorage:
             if there != data:
                 raise FileExistsError(path) from None
 
-    def move(self, source: str, target: str) -> bool:
+    def move(self, moves: Mapping[str, str]) -> list[str]:
         """Rename, which an object store does by a copy and a removal; see `Storage`."""
+        return [source for source, target in moves.items() if not self._moved(source, target)]
+
+    def _moved(self, source: str, target: str) -> bool:
+        """Move a file; False where other bytes are at the target."""
+        try:
+            if self.exists(target):
+                if self.read(source) != self.read(target):
+                    return False
+                self.remove(source)
+                return True
+            self._rename(source, target)
+        except FileNotFoundError:
+            if self.exists(source):
+                raise
+        return True
+
+    def _rename(self, source: str, target: str) -> None:
         old, new = self._path(source), self._path(target)
-        if self.exists(target):
-            if self.read(source) != self.read(target):
-                return False
-            self.remove(source)
-            return True
         with _told(self.uri(source)):
             self._fs.mkdirs(new.getParent())
             if not self._fs.rename(old, new):
@@ -172,7 +184,6 @@ class HadoopStorage:
                     raise FileNotFoundError(self.uri(source))
                 msg = f"{self.uri(source)} cannot be moved to {self.uri(target)}"
                 raise OSError(msg)
-        return True
 
     def remove(self, path: str) -> None:
         """Delete; see `Storage`."""

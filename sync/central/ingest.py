@@ -23,7 +23,8 @@ from sync.central.errors import FleetError
 from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Counts
 from sync.central.places import ASIDE, CHECKPOINTS, LANDING, Places
-from sync.central.session import BATCH_FILES, reason_of, small_tasks
+from sync.central.session import BATCH_FILES, batches_of_files, reason_of
+from sync.central.storage import LocalStorage
 from sync.central.sweep import GRACE_S
 
 if TYPE_CHECKING:
@@ -166,8 +167,9 @@ class _Run:
         files = _files(self._spark, self._places.segments, self._batch_files)
         stream = files.writeStream.foreachBatch(self._batch)
         stream = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        here = isinstance(self._places.segments, LocalStorage)
         try:
-            with small_tasks(self._spark):
+            with batches_of_files(self._spark, here=here):
                 query = stream.start()
                 self._query.set_result(str(query.id))
                 self._await(query)

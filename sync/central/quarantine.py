@@ -6,6 +6,7 @@ tables without Spark, so that a look costs no Java. Judges nothing.
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,9 +16,10 @@ from sync.central.folders import SUFFIX, segment_path
 from sync.central.manifest import Commits, live
 from sync.central.peek import look_at
 from sync.central.places import ARCHIVE, LANDING, QUARANTINE, Places
+from sync.words import read_back, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sync.central.folders import FleetFolder
     from sync.central.peek import Look
@@ -42,6 +44,11 @@ class Held(NamedTuple):
     reason: str
     detail: str
 
+    @property
+    def shown(self) -> str:
+        """The path as it is printed, which `Quarantine.find` reads back."""
+        return spelled(self.path)
+
 
 class Quarantine:
     """What lies in the quarantine of `folder`."""
@@ -59,12 +66,12 @@ class Quarantine:
         return sorted(found, key=lambda held: (held.arrived, held.path))
 
     def find(self, name: str) -> Held:
-        """Find one by its path, below the quarantine or as a shell completes it.
+        """Find one by its path: below the quarantine as the list prints it, or just as it is.
 
-        Raises FleetError when it is not a file of the quarantine.
+        A whole path is never taken for a printed one. Raises FleetError when it is not a file of
+        the quarantine.
         """
-        for path in (self._root / name, Path(name)):
-            resolved = path.resolve()
+        for resolved in self._meant(name):
             if resolved.is_relative_to(self._root) and resolved.is_file():
                 status = resolved.stat()
                 relative = resolved.relative_to(self._root.parent).as_posix()
@@ -90,12 +97,23 @@ class Quarantine:
                 try:
                     moved.append(self._readmit(held))
                 except FleetError as error:
-                    refused.append(f"{held.path}: {error}")
+                    refused.append(f"{held.shown}: {error}")
         return moved, refused
 
     def drop(self, held: Held) -> None:
         """Delete the file. The tables go on to tell of it."""
         self._places.segments.remove(f"{QUARANTINE}/{held.path}")
+
+    def _meant(self, name: str) -> Iterator[Path]:
+        """Give the paths that a name may mean, the likeliest first; none that no file can have."""
+        names = [Path(name)]
+        if not names[0].is_absolute():
+            names.insert(0, self._root / name)
+            with contextlib.suppress(ValueError):
+                names.insert(0, self._root / read_back(name))
+        for path in names:
+            with contextlib.suppress(ValueError):
+                yield path.resolve()
 
     def _readmit(self, held: Held) -> str:
         look = self.look(held)
@@ -112,7 +130,7 @@ class Quarantine:
             name = segment_path(look.identity).as_posix()
         archived = self._places.segments.exists(f"{ARCHIVE}/{name}")
         source, target = f"{QUARANTINE}/{held.path}", f"{LANDING}/{name}"
-        if archived or not self._places.segments.move(source, target):
+        if archived or self._places.segments.move({source: target}):
             msg = "a segment of that name was taken, or waits, already; drop this file"
             raise FleetError(msg)
         return target

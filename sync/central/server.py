@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
+from sync.central import systemd
 from sync.central.bodies import Bodies
 from sync.central.callers import Callers
 from sync.central.connections import Connections
@@ -187,8 +188,9 @@ async def serve(
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    `ready` is called with the addresses, by name, once they are listened on. The certificate of the
-    centre's own authority is renewed while it runs. Raises FleetError when it cannot start.
+    `ready` is called with the addresses, by name, once they are listened on, and systemd is told.
+    The certificate of the centre's own authority is renewed while it runs. Raises FleetError when
+    it cannot start, OSError when the socket that systemd named is not there.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -205,4 +207,6 @@ async def serve(
         if told is not None:
             addresses["metrics"] = told.getsockname()[:2]
         ready(addresses)
+        systemd.notify("READY=1")
         await stop.wait()
+        systemd.notify("STOPPING=1")

@@ -19,13 +19,16 @@ from sync.central.durable import PRIVATE_FILE, create_whole, fsync_chain, fsync_
 from sync.central.errors import LeaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
 LEASE: Final = "lease"
 """Where the lease on a storage is kept, below its root."""
 
 _SCHEME: Final = "file:"
+
+_HIDDEN: Final = (".", "_")
+"""How the names of files and folders begin that no listing tells of."""
 
 
 class File(NamedTuple):
@@ -77,11 +80,12 @@ class Storage(Protocol):
         """
         ...
 
-    def move(self, source: str, target: str) -> bool:
-        """Move a file unless other bytes are at `target`: then False, and nothing is changed.
+    def move(self, moves: Mapping[str, str]) -> list[str]:
+        """Move files, each to the path that it has here, unless other bytes are at that.
 
-        The same bytes there are as good as a move. Whoever looks at `target` after `source` finds
-        the file at every moment. May be cut off anywhere and called again.
+        Gives those that stay for it. The same bytes there are as good as a move, and a file that is
+        absent is passed over. Whoever looks at the target after the source finds the file at every
+        moment. May be cut off anywhere and called again.
         """
         ...
 
@@ -123,15 +127,14 @@ class LocalStorage:
 
     def files(self, folder: str = "", suffix: str = "") -> Iterator[File]:
         """Walk the folder; see `Storage`."""
-        top = self.root / folder
-        for path in top.rglob(f"*{suffix}"):
-            if any(part.startswith((".", "_")) for part in path.relative_to(top).parts):
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                if not path.is_dir():
-                    name = path.relative_to(self.root).as_posix()
-                    yield File(name, status.st_size, status.st_mtime)
+        for at, folders, names in os.walk(self.root / folder, onerror=_unless_absent):
+            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+            below = Path(at).relative_to(self.root)
+            for name in names:
+                if name.endswith(suffix) and not name.startswith(_HIDDEN):
+                    with contextlib.suppress(FileNotFoundError):
+                        status = os.stat(f"{at}/{name}")  # noqa: PTH116
+                        yield File((below / name).as_posix(), status.st_size, status.st_mtime)
 
     def folders(self, folder: str) -> list[str]:
         """List the folders; see `Storage`."""
@@ -152,19 +155,23 @@ class LocalStorage:
         make_folders(self.root, target.parent)
         create_whole(target, data)
 
-    def move(self, source: str, target: str) -> bool:
-        """Link, then unlink; see `Storage`."""
-        old, new = self.root / source, self.root / target
-        make_folders(self.root, new.parent)
-        try:
-            os.link(old, new)
-        except FileExistsError:
-            if not filecmp.cmp(old, new, shallow=False):
-                return False
-        fsync_folder(new.parent)
-        old.unlink(missing_ok=True)
-        fsync_folder(old.parent)
-        return True
+    def move(self, moves: Mapping[str, str]) -> list[str]:
+        """Link all, fsync the folders, then unlink all and fsync again; see `Storage`."""
+        paths = {self.root / source: self.root / target for source, target in moves.items()}
+        targets = {target.parent for target in paths.values()}
+        for folder in targets:
+            make_folders(self.root, folder)
+        tried = {source: _linked(source, target) for source, target in paths.items()}
+        linked = [source for source, done in tried.items() if done]
+        for folder in targets:
+            fsync_folder(folder)
+        for source in linked:
+            source.unlink(missing_ok=True)
+        for folder in {source.parent for source in linked}:
+            with contextlib.suppress(FileNotFoundError):
+                fsync_folder(folder)
+        stay = [path for path in moves if tried[self.root / path] is False]
+        return [path for path in stay if self.exists(path)]
 
     def remove(self, path: str) -> None:
         """Unlink, or remove the tree; see `Storage`."""
@@ -200,6 +207,26 @@ class LocalStorage:
 
     def keep_lease(self) -> None:
         """Do nothing: the kernel's lock is held until the block ends."""
+
+
+def _unless_absent(error: OSError) -> None:
+    """Raise what a walk meets, but for a folder that is not there, or no longer."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _linked(source: Path, target: Path) -> bool | None:
+    """Link a file; False where other bytes are at the target, None where the file is absent."""
+    try:
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            return filecmp.cmp(source, target, shallow=False)
+    except FileNotFoundError:
+        if source.exists():
+            raise
+        return None
+    return True
 
 
 def _fsync(path: Path) -> None:

@@ -15,6 +15,8 @@ from sync.format.errors import Reason, SegmentError
 from sync.format.limits import MAX_DEPTH, MAX_ITEMS
 
 _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = 2, 3, 4, 5, 6, 7
+_STRINGS: Final = (_BYTES, _TEXT)
+_CONTAINERS: Final = (_ARRAY, _MAP, _TAG)
 _SIMPLES: Final = (20, 21, 22, 25, 26, 27)  # false, true, null, and floats of 16, 32 and 64 bits
 _TYPED_ARRAYS: Final = range(64, 88)
 _INDEFINITE: Final = 28  # from here on, additional information is reserved or "of any length"
@@ -41,49 +43,41 @@ class _Refused(Exception):
     """CBOR that a segment does not use."""
 
 
-class _Level:
-    """A container that is being walked: items still to come and, in a map, the keys seen."""
-
-    __slots__ = ("is_map", "keys", "left")
-
-    def __init__(self, left: int, is_map: bool = False) -> None:
-        self.left = left
-        self.is_map = is_map
-        self.keys: set[bytes] = set()
-
-    def wants_key(self) -> bool:
-        """Tell whether the item just taken is a map's key: what is left is odd after it."""
-        return self.is_map and self.left % 2 == 1
-
-    def add_key(self, key: bytes) -> None:
-        """Refuse a key that this map has already."""
-        if key in self.keys:
-            raise _Refused("a map has a key twice")
-        self.keys.add(key)
-
-
 def _walk(data: bytes) -> int:
-    """Return where the first item of `data` ends."""
-    at = 0
-    levels = [_Level(1)]
+    """Return where the first item of `data` ends.
+
+    `left` items of the innermost container are still to come, an odd number after the key of a map,
+    whose `keys` are those seen; `outer` is the same of the containers around it.
+    """
+    at, left = 0, 1
+    keys: set[bytes] | None = None
+    outer: list[tuple[int, set[bytes] | None]] = []
     for _ in range(MAX_ITEMS):
-        while levels and not levels[-1].left:
-            levels.pop()
-        if not levels:
-            return at
-        level = levels[-1]
-        level.left -= 1
+        while not left:
+            if not outer:
+                return at
+            left, keys = outer.pop()
+        left -= 1
         major, argument, start = _head(data, at)
-        inner, at = _content(data, major, argument, start)
-        if level.wants_key():
-            if major != _TEXT:
-                raise _Refused("a map's key is no text")
-            level.add_key(data[start:at])
-        if inner is not None:
-            levels.append(inner)
-        if len(levels) > MAX_DEPTH:
-            raise _Refused("nested too deep")
+        at = start + argument if major in _STRINGS else start
+        if at > len(data):
+            raise _Refused("a string is longer than what is there")
+        if keys is not None and left % 2:
+            _add_key(keys, major, data[start:at])
+        if major in _CONTAINERS:
+            outer.append((left, keys))
+            if len(outer) == MAX_DEPTH:
+                raise _Refused("nested too deep")
+            left, keys = _items(major, argument)
     raise _Refused("too many items")
+
+
+def _add_key(keys: set[bytes], major: int, key: bytes) -> None:
+    if major != _TEXT:
+        raise _Refused("a map's key is no text")
+    if key in keys:
+        raise _Refused("a map has a key twice")
+    keys.add(key)
 
 
 def _head(data: bytes, at: int) -> tuple[int, int, int]:
@@ -103,18 +97,12 @@ def _head(data: bytes, at: int) -> tuple[int, int, int]:
     return major, int.from_bytes(data[at + 1 : end], "big"), end
 
 
-def _content(data: bytes, major: int, argument: int, at: int) -> tuple[_Level | None, int]:
-    """Step over a string, or say what a container holds."""
-    if major in (_BYTES, _TEXT):
-        if argument > len(data) - at:
-            raise _Refused("a string is longer than what is there")
-        return None, at + argument
-    if major == _ARRAY:
-        return _Level(argument), at
+def _items(major: int, argument: int) -> tuple[int, set[bytes] | None]:
+    """Say how many items a container holds, and begin the keys of a map."""
     if major == _MAP:
-        return _Level(2 * argument, is_map=True), at
-    if major == _TAG:
-        if argument not in _TYPED_ARRAYS:
-            raise _Refused("a tag that is no typed array's")
-        return _Level(1), at
-    return None, at
+        return 2 * argument, set()
+    if major == _ARRAY:
+        return argument, None
+    if argument not in _TYPED_ARRAYS:
+        raise _Refused("a tag that is no typed array's")
+    return 1, None

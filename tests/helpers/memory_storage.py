@@ -16,7 +16,7 @@ from sync.central.errors import LeaseError
 from sync.central.storage import File
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 @dataclass
@@ -76,13 +76,16 @@ class MemoryStorage:
             raise FileExistsError(path)
         self.disk.files[path] = (data, self.disk.clock)
 
-    def move(self, source: str, target: str) -> bool:
+    def move(self, moves: Mapping[str, str]) -> list[str]:
+        return [source for source, target in moves.items() if not self._moved(source, target)]
+
+    def _moved(self, source: str, target: str) -> bool:
         self._ask("move")
-        if source not in self.disk.files:
-            raise FileNotFoundError(source)
-        if self.disk.files.get(target, self.disk.files[source])[0] != self.disk.files[source][0]:
-            return False
-        self.disk.files[target] = self.disk.files.pop(source)
+        if source in self.disk.files:
+            data, _ = self.disk.files[source]
+            if self.disk.files.get(target, (data, 0))[0] != data:
+                return False
+            self.disk.files[target] = self.disk.files.pop(source)
         return True
 
     def remove(self, path: str) -> None:

@@ -31,16 +31,22 @@ def keeps_promises(storage: Storage, put: Callable[[str, bytes, float | None], o
     assert storage.relative(storage.uri(file.path)) == "a/z.seg"
     assert storage.folders("a") == [".hidden", "b [1] 100%20 #ü"]
 
-    assert storage.move("a/z.seg", "archive/a/z.seg")
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
     put("a/z.seg", b"12345", None)
-    assert storage.move("a/z.seg", "archive/a/z.seg")
+    assert storage.move({"a/z.seg": "archive/a/z.seg"}) == []
     assert (storage.exists("a/z.seg"), storage.read("archive/a/z.seg")) == (False, b"12345")
     put("a/z.seg", b"other", None)
-    assert not storage.move("a/z.seg", "archive/a/z.seg")
+    put("a/y.seg", b"more", None)
+    moves = {"none": "b", "a/z.seg": "archive/a/z.seg", "a/y.seg": "archive/c/y.seg"}
+    assert storage.move(moves) == ["a/z.seg"]
     assert (storage.read("a/z.seg"), storage.read("archive/a/z.seg")) == (b"other", b"12345")
+    assert (storage.exists("a/y.seg"), storage.read("archive/c/y.seg")) == (False, b"more")
+    put("a/y.seg", b"alike", None)
+    put("a/w.seg", b"alike", None)
+    assert storage.move({"a/y.seg": "archive/w.seg", "a/w.seg": "archive/w.seg"}) == []
+    assert storage.move({}) == []
     for call in (
         storage.read,
-        lambda path: storage.move(path, "b"),
         lambda path: storage.make_durable([path]),
     ):
         with pytest.raises(FileNotFoundError):

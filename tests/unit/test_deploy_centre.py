@@ -78,7 +78,7 @@ def test_systemd_takes_the_units_without_a_word() -> None:
     [
         ("fieldpost-fleet-.service.d/10-common.conf", "ProtectHome=yes", "ProtectHom=yes"),
         ("fieldpost-fleet-report.timer", "05:15:00 UTC", "05:75:00 UTC"),
-        ("fieldpost-fleet-serve.service", "Type=exec", "Type=executed"),
+        ("fieldpost-fleet-serve.service", "Type=notify", "Type=notified"),
     ],
 )
 def test_a_mistake_is_found(tmp_path: Path, name: str, line: str, mistake: str) -> None:
@@ -120,6 +120,12 @@ def test_what_a_unit_starts_is_a_command(unit: Path, monkeypatch: pytest.MonkeyP
     assert program == PROGRAM
     assert words[0] == unit.stem.removeprefix("fieldpost-fleet-")
     parse(words)
+
+
+def test_systemd_waits_for_the_commands_that_tell_it_and_no_other() -> None:
+    [serve] = [path for path in SERVICES if settings(path)["Type"] == ["notify"]]
+    assert serve.stem == "fieldpost-fleet-serve"
+    assert settings(serve)["NotifyAccess"] == ["main"]
 
 
 def test_a_command_that_is_none_would_be_found() -> None:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.central import durable, storage
 from sync.central.filing import Read, clear_attempts, file_away, waiting
 from sync.central.manifest import Manifest
 from sync.central.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sync.central.folders import FleetFolder
 
 NAME = "gw.example/E/logs/1-4.seg"
@@ -103,6 +106,40 @@ def test_what_the_receiver_removes_meanwhile_is_filed(
     assert list(fleet.quarantine.rglob("*.seg")) == []
 
 
+def test_what_the_receiver_links_anew_after_it_was_gone_stays_where_it_is(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another file than the one that was read, and the receiver is about to take it back."""
+    put(fleet.archive / NAME, b"one")
+    synced = durable.fsync_folder
+
+    def linked_anew(folder: Path) -> None:
+        put(fleet.landing / NAME, b"other")
+        synced(folder)
+
+    monkeypatch.setattr(storage, "fsync_folder", linked_anew)
+    for fate in ("duplicate", "bad"):
+        (fleet.landing / NAME).unlink(missing_ok=True)
+        file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", fate, b"one")])
+        assert list(fleet.quarantine.rglob("*.seg")) == []
+        assert (fleet.landing / NAME).read_bytes() == b"other"
+
+
+def test_a_folder_that_is_removed_once_it_is_empty_is_passed_over(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(fleet.landing / NAME, b"one")
+    unlink = Path.unlink
+
+    def folder_too(path: Path, missing_ok: bool = False) -> None:
+        unlink(path, missing_ok)
+        path.parent.rmdir()
+
+    monkeypatch.setattr(Path, "unlink", folder_too)
+    file_away(LocalStorage(fleet.root), [read(f"landing/{NAME}", "accepted", b"one")])
+    assert (fleet.archive / NAME).read_bytes() == b"one"
+
+
 def test_a_place_that_cannot_be_made_is_an_error(
     fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,27 +161,60 @@ def test_the_archive_is_never_overwritten(fleet: FleetFolder) -> None:
     assert [path.read_bytes() for path in fleet.quarantine.rglob("*.seg")] == [b"other"]
 
 
-def test_lanes_are_moved_together_and_the_files_of_each_one_after_another() -> None:
+def test_the_files_of_a_lane_are_moved_at_once_and_lanes_beside_each_other() -> None:
     together = threading.Barrier(2, timeout=60)
-    busy: set[str] = set()
+    moved: list[list[str]] = []
 
     class Slow(LocalStorage):
-        def exists(self, path: str) -> bool:
-            return True
-
-        def move(self, source: str, target: str) -> bool:
-            lane = source.rpartition("/")[0]
-            assert lane not in busy
-            busy.add(lane)
+        def move(self, moves: Mapping[str, str]) -> list[str]:
             together.wait()
-            busy.remove(lane)
-            return True
+            moved.append(list(moves))
+            return []
 
     names = [
         f"landing/gw.example/E/{lane}/{at}.seg" for lane in ("logs", "system") for at in (1, 2)
     ]
     file_away(Slow(Path("/")), [read(name, "accepted", b"") for name in names])
-    assert together.n_waiting == 0
+    assert sorted(moved) == [names[:2], names[2:]]
+
+
+def test_one_of_a_lane_that_can_go_nowhere_keeps_none_of_the_others(fleet: FleetFolder) -> None:
+    bad = read("landing/gw.example/E/logs/5-6.seg", "bad", b"two")
+    put(fleet.quarantine / f"gw.example/E/logs/5-6.{bad.sha256[:16]}.seg", b"something else")
+    put(fleet.landing / "gw.example/E/logs/5-6.seg", b"two")
+    put(fleet.landing / NAME, b"one")
+    with pytest.raises(OSError, match=r"5-6\.seg cannot be moved"):
+        file_away(LocalStorage(fleet.root), [bad, read(f"landing/{NAME}", "accepted", b"one")])
+    assert (fleet.archive / NAME).read_bytes() == b"one"
+    assert list(waiting(LocalStorage(fleet.root))) == ["landing/gw.example/E/logs/5-6.seg"]
+
+
+def test_a_lane_is_fsynced_before_its_segments_leave_the_landing(
+    fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And as often for many as for one."""
+    told: list[str] = []
+    unlink = Path.unlink
+
+    def synced(folder: Path) -> None:
+        told.append(f"fsync {folder.relative_to(fleet.root).parts[0]}")
+
+    def gone(path: Path, missing_ok: bool = False) -> None:
+        told.append(f"unlink {path.name}")
+        unlink(path, missing_ok)
+
+    names = [f"gw.example/E/logs/{at}-{at}.seg" for at in (1, 2)]
+    for name in names:
+        put(fleet.landing / name, b"one")
+    (fleet.archive / NAME).parent.mkdir(parents=True)
+    monkeypatch.setattr(storage, "fsync_folder", synced)
+    monkeypatch.setattr(Path, "unlink", gone)
+    file_away(
+        LocalStorage(fleet.root), [read(f"landing/{name}", "accepted", b"one") for name in names]
+    )
+    assert told[0] == "fsync archive"
+    assert sorted(told[1:3]) == ["unlink 1-1.seg", "unlink 2-2.seg"]
+    assert told[3:] == ["fsync landing"]
 
 
 def test_what_can_go_nowhere_stays_and_is_told(fleet: FleetFolder) -> None:

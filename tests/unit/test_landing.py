@@ -15,7 +15,7 @@ from sync.central.durable import create_whole, write_whole
 from sync.central.errors import FleetError
 from sync.central.folders import FleetFolder, parse_segment_path, segment_path
 from sync.central.incoming import Incoming
-from sync.central.landing import AsideBound, Landed, Landing, Outcome
+from sync.central.landing import REMEMBERED, AsideBound, Landed, Landing, Outcome
 from sync.format import Identity, SegmentError, digest_of
 from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
 
@@ -217,9 +217,9 @@ def test_a_write_that_the_system_cuts_short_goes_on(
     assert (folder.landing / NAME).read_bytes() == segment()
 
 
-def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged(
-    folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is made durable from now on, by name, in order."""
     real, done = os.fsync, list[str]()
 
     def record(number: int) -> None:
@@ -227,15 +227,91 @@ def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged
         real(number)
 
     monkeypatch.setattr(os, "fsync", record)
-    place = (folder.landing / NAME).parent
-    folders = [str(place), *(str(above) for above in place.parents[:3])]
+    return done
+
+
+def folders_above(path: Path) -> list[str]:
+    """The folders of a segment, up to the landing or the archive."""
+    return [str(above) for above in path.parents[:4]]
+
+
+def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    folders = folders_above(folder.landing / NAME)
     land(landing, segment())
-    assert done[0].endswith(".part")
-    assert done[-len(folders) :] == folders
+    assert synced[0].endswith(".part")
+    assert synced[-len(folders) :] == folders
     assert folders[-1] == str(folder.landing)
-    done.clear()
+    synced.clear()
     land(landing, segment())
-    assert done[1:] == folders, "who is told `same` may rely on it too"
+    assert synced[1:] == folders, "who is told `same` may rely on it too"
+
+
+def test_what_is_found_is_made_durable_once_wherever_it_is(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    path, archived = folder.landing / NAME, folder.archive / NAME
+    for each in (path, archived):
+        each.parent.mkdir(parents=True)
+    path.write_bytes(segment())  # another receiver's, which died before it was durable
+    for expected in (folders_above(path), []):
+        assert landing.find(identity()) is not None
+        assert synced == expected
+        synced.clear()
+    path.rename(archived)
+    for expected in (folders_above(archived), []):
+        assert landing.find(identity()) is not None
+        assert synced == expected
+        synced.clear()
+
+
+def test_what_appears_anew_under_its_name_is_made_durable_anew(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    path = folder.landing / NAME
+    land(landing, segment())
+    landing.find(identity())
+    before = path.stat()
+    for _ in range(100_000):  # until the clock of the file system, of milliseconds, has moved
+        path.rename(folder.root / "away")
+        (folder.root / "away").rename(path)
+        if path.stat().st_ctime_ns != before.st_ctime_ns:
+            break
+    assert path.stat().st_ino == before.st_ino
+    synced.clear()
+    landing.find(identity())
+    assert synced == folders_above(path)
+
+
+def test_what_could_not_be_made_durable_is_tried_again(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    land(landing, segment())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output"):
+                landing.find(identity())
+    assert landing.find(identity()) is not None
+
+
+def test_only_so_many_are_known_to_be_durable(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    place = (folder.landing / NAME).parent
+    place.mkdir(parents=True)
+    for number in range(1, REMEMBERED + 2):
+        (place / f"{number}-{number}.seg").write_bytes(segment())
+        landing.find(identity(number, number))
+    synced.clear()
+    landing.find(identity(2, 2))
+    assert synced == []
+    landing.find(identity(1, 1))
+    assert synced == folders_above(folder.landing / NAME)
 
 
 def test_of_many_at_once_one_is_new(landing: Landing, folder: FleetFolder) -> None:

@@ -76,6 +76,76 @@ def test_show_tells_all_and_no_terminal_is_spoken_to(fleet: FleetFolder) -> None
     assert document["sha256"] == sha256(spoiled).hexdigest()
 
 
+ODD = (
+    *("a\x1b.seg", r"a\x1b.seg", r"a\\x1b.seg", "a\nb.seg", r"a\nb.seg", "a\\/b.seg", r"\q.seg"),
+    *("\udcff \u202e.seg", "M\xfcller's pump.seg", r"M\xfcller's pump.seg", "\U0001f600.seg"),
+)
+
+
+def put_odd(fleet: FleetFolder) -> dict[str, Path]:
+    """Files of odd names in the quarantine, by the digest that `show` tells of each."""
+    paths = {name: put(fleet.quarantine / name, name.encode("utf-8", "replace")) for name in ODD}
+    found = {sha256(path.read_bytes()).hexdigest(): path for path in paths.values()}
+    assert len(found) == len(ODD)
+    return found
+
+
+def shown_digest(shown: Result) -> str:
+    assert shown.exit_code == 0, shown.stderr
+    return shown.stdout.split("sha256")[1].split()[0]
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "ascii"])
+def test_what_the_list_prints_is_taken_back(fleet: FleetFolder, charset: str) -> None:
+    odd = put_odd(fleet)
+    listed = CliRunner(charset).invoke(cli, ["quarantine", "list", "--dir", str(fleet.root)])
+    names = [line.split(maxsplit=4)[4] for line in listed.stdout.splitlines()]
+    assert len(set(names)) == len(names) == len(odd)
+    assert all(name.isprintable() for name in names)
+    told = {shown_digest(quarantine(fleet, "show", name)): name for name in names}
+    assert told.keys() == odd.keys()
+    for name in names:
+        shown = CliRunner(charset).invoke(
+            cli, ["quarantine", "show", name, "--dir", str(fleet.root)]
+        )
+        assert f"path        {name}\n" in shown.stdout
+    assert quarantine(fleet, "readmit", *names).exit_code == 0
+    waiting = {sha256(path.read_bytes()).hexdigest() for path in fleet.landing.rglob("*.seg")}
+    assert waiting == odd.keys()
+
+
+def test_a_whole_path_is_taken_as_it_is(fleet: FleetFolder) -> None:
+    for digest, path in put_odd(fleet).items():
+        assert shown_digest(quarantine(fleet, "show", str(path))) == digest
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_name_is_taken_as_it_is_where_no_other_is_printed_like_it(
+    fleet: FleetFolder, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = put(fleet.quarantine / name, b"spoiled")
+    monkeypatch.chdir(fleet.root)
+    for given_name in (name, f"quarantine/{name}", str(path)):
+        shown_digest(quarantine(fleet, "show", given_name))
+
+
+def test_what_is_refused_is_named_as_the_list_prints_it(fleet: FleetFolder) -> None:
+    identity, data = Lane().seal(some_events(3))
+    put(fleet.archive / segment_path(identity), data)
+    put(fleet.quarantine / "a\\\x1b.seg", data)
+    done = quarantine(fleet, "readmit", r"a\\\x1b.seg")
+    assert r"not re-admitted a\\\x1b.seg: a segment" in done.stderr
+    dropped = quarantine(fleet, "drop", r"a\\\x1b.seg", "--yes")
+    assert dropped.stdout == "dropped a\\\\\\x1b.seg\n"
+
+
+@pytest.mark.parametrize("name", [r"\x00.seg", r"\ud800.seg", r"\U00110000.seg", "\\"])
+def test_what_no_file_can_be_called_is_told_in_one_line(fleet: FleetFolder, name: str) -> None:
+    done = quarantine(fleet, "show", name)
+    assert done.exit_code == 1
+    assert "is no file of the quarantine" in done.stderr
+
+
 def test_a_file_outside_is_no_file_of_the_quarantine(fleet: FleetFolder) -> None:
     outside = land(fleet, Lane().seal(some_events(1)))
     (fleet.quarantine / "link.seg").symlink_to(outside)

@@ -117,6 +117,12 @@ def test_what_is_asked_for_is_laid_over_the_settings() -> None:
     assert settings({"spark.driver.memory": "4g"})["spark.driver.memory"] == "4g"
 
 
+def test_the_raw_local_file_system_is_this_machines_alone() -> None:
+    """S3A and YARN cast the local one to Hadoop's own kind: a ClassCastException with the raw."""
+    assert settings()["spark.hadoop.fs.file.impl"].endswith(".RawLocalFileSystem")
+    assert not [name for name in submitted_settings() if name.startswith("spark.hadoop.fs.")]
+
+
 STARTS_NOT = """
 import os, sys
 from pathlib import Path

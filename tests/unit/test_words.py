@@ -40,6 +40,17 @@ def test_any_text_is_one_line_in_any_encoding_and_alike_at_both_sides(
     assert shown == sync.words.printable(text, encoding)
 
 
+@given(st.text(st.characters(exclude_categories=())), st.sampled_from(["utf-8", "ascii", "cp1252"]))
+def test_a_name_is_read_back_from_what_is_printed_of_it(name: str, encoding: str) -> None:
+    assert sync.words.read_back(sync.words.printable(sync.words.spelled(name), encoding)) == name
+
+
+@pytest.mark.parametrize("wrong", ["a\\", r"\q", r"\x1", r"\x1B", r"\N{DIGIT ONE}", r"\U00110000"])
+def test_what_is_never_printed_of_a_name_is_not_read_back(wrong: str) -> None:
+    with pytest.raises(ValueError, match="decode"):
+        sync.words.read_back(wrong)
+
+
 @pytest.mark.parametrize("plural", [words.plural for words in BOTH])
 def test_one_is_not_many(plural: Callable[..., str]) -> None:
     assert [plural(number, "hour") for number in (0, 1, 2)] == ["0 hours", "1 hour", "2 hours"]

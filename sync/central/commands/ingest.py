@@ -55,7 +55,8 @@ def command(
     """Take all segments that landed into the tables, each exactly once, and file them away.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
-    --continuous a line tells of each reading that found something.
+    --continuous a line tells of each reading that found something, and ingest.log is cut beyond
+    4 MiB, the last of which are kept in ingest.log.1.
     """
     from sync.central.session import spark_session, spark_told
 
@@ -66,13 +67,17 @@ def command(
         click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
 
     with (
-        spark_told(None if verbose else named.log("ingest.log")),
+        spark_told(None if verbose else _log(named)),
         spark_session("fieldpost-ingest") as spark,
     ):
         if continuous:
             _go_on(spark, named, batch_files, every, tell, verbose=verbose)
         else:
             tell(_once(spark, named, batch_files, verbose=verbose))
+
+
+def _log(named: Named) -> Path | None:
+    return named.log("ingest.log")
 
 
 def _once(spark: SparkSession, named: Named, batch_files: int, *, verbose: bool) -> Summary:
@@ -111,6 +116,7 @@ def _go_on(
             *(spark, places, Commits(places.tables), watch, read),
             every_s=every,
             batch_files=batch_files,
+            log=None if verbose else _log(named),
         )
 
 

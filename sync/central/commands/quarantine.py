@@ -36,7 +36,7 @@ def list_files(folder: Path, *, as_json: bool) -> None:
             click.echo(json.dumps(_document(held)))
         else:
             day = held.arrived.strftime("%Y-%m-%d %H:%M")
-            tell(f"{day}  {held.reason:<9}  {held.size:>9}  {held.path}")
+            tell(f"{day}  {held.reason:<9}  {held.size:>9}  {held.shown}")
 
 
 @command.command()
@@ -51,7 +51,7 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_document(held) | _looked(look)))
         return
-    for name, value in (_document(held) | _looked(look)).items():
+    for name, value in (_document(held) | {"path": held.shown} | _looked(look)).items():
         if name == "header":
             for key, text in value.items():
                 tell(f"  {key:<10}{text}")
@@ -96,7 +96,7 @@ def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
         click.confirm(f"Delete {plural(len(chosen), 'file')} for good?", abort=True)
     for held in chosen:
         quarantine.drop(held)
-        tell(f"dropped {held.path}")
+        tell(f"dropped {held.shown}")
 
 
 def _quarantine(folder: Path) -> Quarantine:

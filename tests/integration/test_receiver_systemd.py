@@ -1,0 +1,53 @@
+"""What the receiver tells systemd: that it can be reached, and that it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers.fleet import HOST, make_fleet
+from tests.helpers.processes import start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextlib.contextmanager
+def systemd() -> Iterator[tuple[socket.socket, dict[str, str]]]:
+    """Listen as systemd does; gives the socket, and what names it in the environment."""
+    name = secrets.token_hex(16)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(f"\0{name}")
+        told.settimeout(30)
+        yield told, {"NOTIFY_SOCKET": f"@{name}"}
+
+
+def test_it_is_ready_when_it_listens_and_says_that_it_stops(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet")
+    words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", f"{HOST}:0")
+    with systemd() as (told, env), start(*words, ready=False, env=env) as process:
+        assert told.recv(100) == b"READY=1"
+        process.wait_ready()
+        with socket.create_connection(process.host_port("https"), 30):
+            assert process.returncode is None
+        assert process.terminate() == 0
+        told.setblocking(False)
+        assert told.recv(100) == b"STOPPING=1"
+
+
+def test_what_cannot_listen_is_never_ready(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet")
+    with socket.create_server((HOST, 0)) as taken, systemd() as (told, env):
+        at = f"{HOST}:{taken.getsockname()[1]}"
+        words = ("fieldpost-fleet", "serve", "--dir", tmp_path / "fleet", "--listen", at)
+        with start(*words, ready=False, env=env) as process:
+            assert process.wait() == 1
+            assert "cannot listen" in process.stderr
+        told.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            told.recv(100)
