@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from benchmarks.ingest import Pool, Run
+    from benchmarks.ingest import Pool
+    from benchmarks.ingest_page import Run
 
 MANIFESTS: Final = (0, 1_000, 10_000)
 """Batches before: of half a day, if one is read every minute, of a day, and of a week."""

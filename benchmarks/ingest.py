@@ -1,12 +1,12 @@
 """The ingest: against Spark's own reader of JSON, how it grows, and with two workers for one.
 
-Segments are of 500 readings, of 100 simulated gateways, and are linked into the landing of a new
-fleet folder for each run. The session is warm, and its start is not counted.
+Segments are of 500 readings where nothing else is said, of 100 simulated gateways, and are linked
+into the landing of a new fleet folder for each run. The session is warm, and its start is not
+counted.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from contextlib import contextmanager
@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from benchmarks import fleet_data, json_lines, spark
-from benchmarks.report import Goal, Settings, Topic, number, table
+from benchmarks.ingest_page import (
+    Compared,
+    Run,
+    against_blocks,
+    goal,
+    growth_blocks,
+    workers_blocks,
+)
+from benchmarks.report import Settings, Topic
 from sync.central.folders import FleetFolder
 from sync.central.ingest import run_ingest
 from sync.central.manifest import LocalCommits
@@ -41,8 +49,11 @@ GROWTH: Final = (400, 4_000, 40_000)
 SMALL: Final = 14
 """Events of a small segment: what a gateway with 4,000 readings a day seals every five minutes."""
 
-COMPARED: Final = 2_000
-"""Segments, and files of JSON lines, that are compared: a whole batch, and a million events."""
+FULL: Final = 2_000
+"""Events of a full segment: at so many a gateway seals."""
+
+COMPARED: Final = 1_000_000
+"""Events that are compared: of segments of 500, a whole batch."""
 
 BEFORE: Final = 20
 """Segments in the tables before: the ledger is asked."""
@@ -52,37 +63,12 @@ ROUNDS: Final = 5
 CLUSTERS: Final = 3
 """Clusters of each number of workers."""
 
-FASTER: Final = 1.4
-"""How many times as fast as the reader of JSON the ingest is to be."""
-
 
 class Pool(NamedTuple):
     """Segments to take from, as they arrive, and where they lie."""
 
     root: Path
     files: Sequence[Filed]
-
-
-class Run(NamedTuple):
-    """What an ingest of `files` segments with `events` events took, and what it left.
-
-    `parquet` is the number of files of events, `size` the bytes of these, `ledger` those of the
-    files of segments.
-    """
-
-    files: int
-    events: int
-    seconds: float
-    processor: float
-    parquet: int
-    steps: dict[str, float]
-    size: int = 0
-    ledger: int = 0
-
-    @property
-    def each(self) -> float:
-        """Seconds an event."""
-        return self.seconds / self.events
 
 
 def measure(settings: Settings) -> Topic:
@@ -93,15 +79,19 @@ def measure(settings: Settings) -> Topic:
         settings, fleet_data.fleet(gateways, 1, GROWTH[1] // GATEWAYS * SMALL * 2), SMALL
     )
     wide = pool_of(settings, fleet_data.fleet(len(small.files), 1, 2 * SMALL - 1), SMALL, "wide")
-    against = spark.apart(_against, settings, pool)
+    full = pool_of(settings, fleet_data.fleet(gateways, 1), FULL)
+    against = {
+        events: spark.apart(_against, settings, each, COMPARED // events)
+        for events, each in ((EVENTS, pool), (FULL, full))
+    }
     growth = spark.apart(_growth, settings, pool, small, wide)
     workers = _workers(settings, pool)
-    blocks = (*_against_blocks(against), *_growth_blocks(growth), *_workers_blocks(workers))
-    ratio = statistics.median(_ratios(against))
-    goal = Goal(
-        f"{ratio:.2f} times as fast as the reader of JSON (to reach: {FASTER})", ratio >= FASTER
+    blocks = (
+        *against_blocks(against),
+        *growth_blocks(growth, gateways),
+        *workers_blocks(workers),
     )
-    return Topic("ingest", "The ingest", blocks, [goal])
+    return Topic("ingest", "The ingest", blocks, [goal(*each) for each in against.items()])
 
 
 def pool_of(settings: Settings, fleet: FleetSettings, events: int, name: str = "") -> Pool:
@@ -154,13 +144,6 @@ def _grown(settings: Settings, session: SparkSession, pool: Pool, count: int) ->
         return ingest(session, fleet)
 
 
-class Compared(NamedTuple):
-    """Seconds and processor seconds of both sides of a pair."""
-
-    ours: Run
-    json: Run
-
-
 def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run]:
     """Measure one size after the other; then small segments, and at last one of each gateway."""
     with spark_session("fieldpost-benchmark") as session:
@@ -172,11 +155,11 @@ def _growth(settings: Settings, pool: Pool, small: Pool, wide: Pool) -> list[Run
         return [*runs, *(_grown(settings, session, each, count) for each in (small, wide))]
 
 
-def _against(settings: Settings, pool: Pool) -> list[Compared]:
+def _against(settings: Settings, pool: Pool, most: int) -> list[Compared]:
     """Measure pairs, in turn; each side begins every other one."""
-    count = min(round(settings.choose(COMPARED, 20)), len(pool.files) - BEFORE)
+    count = min(round(settings.choose(most, 20)), len(pool.files) - BEFORE)
     files = pool.files[BEFORE : BEFORE + count]
-    lines = settings.folder / "json"
+    lines = settings.folder / f"json-{pool.root.name}"
     for filed in files:
         json_lines.write(pool.root / filed.path, lines / f"{filed.path}.json.gz")
     with spark_session("fieldpost-benchmark") as session:
@@ -234,105 +217,3 @@ def _on_cluster(settings: Settings, pool: Pool, workers: int, count: int) -> Run
         spark.warm(session)
         _grown(settings, session, pool, min(GROWTH[0], count))
         return _grown(settings, session, pool, count)
-
-
-def _ratios(pairs: Sequence[Compared]) -> list[float]:
-    return [pair.json.seconds / pair.ours.seconds for pair in pairs]
-
-
-def _against_blocks(pairs: Sequence[Compared]) -> tuple[str, ...]:
-    first = pairs[0].ours
-    ratios = sorted(_ratios(pairs))
-    used = statistics.median(pair.json.processor / pair.ours.processor for pair in pairs)
-    return (
-        f"{first.files:,} files of {EVENTS} events into Parquet, divided by day, in"
-        f" {len(pairs)} pairs in turn, in one session of as many tasks as there are cores. The"
-        " ingest checks each segment's checksum and columns, asks the ledger, writes its rows of"
-        " events and of segments, syncs them, commits a manifest, and moves each file to the"
-        " archive. The other side is `spark.read.json` with a schema, of the same events in as many"
-        " gzipped files, and the writing of the same columns: no check and no ledger."
-        " Medians.",
-        table(
-            ("", "seconds", "processor seconds", "us an event", "files of Parquet"),
-            [_side("ingest", [p.ours for p in pairs]), _side("JSON", [p.json for p in pairs])],
-        ),
-        f"Ratios of the seconds: {', '.join(f'{each:.2f}' for each in ratios)}; of the processor"
-        f" seconds: median {used:.2f}.",
-    )
-
-
-def _side(name: str, runs: Sequence[Run]) -> tuple[object, ...]:
-    return (
-        name,
-        number(statistics.median(run.seconds for run in runs)),
-        number(statistics.median(run.processor for run in runs)),
-        number(statistics.median(run.each for run in runs) * 1e6),
-        number(statistics.median(run.parquet for run in runs)),
-    )
-
-
-def _growth_blocks(runs: Sequence[Run]) -> tuple[str, ...]:
-    *grown, small, wide = runs
-    folders = wide.files - min(GATEWAYS, small.files)
-    middle, large = grown[-2], grown[-1]
-    more = (large.seconds - middle.seconds) / (large.events - middle.events)
-    return (
-        "How it grows: one run of each, in one session, with the default of 2,000 segments a"
-        " batch. In the last two lines the segments are small: of as many gateways as above, and of"
-        " a gateway each. `judged`: read, decoded, and asked of the ledger; `events`: written;"
-        " `filed`: moved to the archive.",
-        table(
-            (
-                "events",
-                "files",
-                "seconds",
-                "us an event",
-                "processor, us",
-                "judged",
-                "events, s",
-                "segments, s",
-                "filed",
-                "files of Parquet",
-            ),
-            [_grown_row(run) for run in runs],
-        ),
-        f"From {middle.events:,} to {large.events:,} events an event costs {more * 1e6:.1f} us,"
-        f" which is {more / middle.each:.2f} of what one costs up to there; it takes"
-        f" {large.size / large.events:.1f} bytes in the table, and a segment"
-        f" {large.ledger / large.files:.0f} in the ledger. A small segment costs"
-        f" {small.seconds / small.files * 1e3:.2f} ms, {small.processor / small.files * 1e3:.2f} of"
-        f" a processor; a folder more in the landing"
-        f" {(wide.seconds - small.seconds) / folders * 1e3:.2f} ms,"
-        f" {(wide.processor - small.processor) / folders * 1e3:.2f} of a processor.",
-    )
-
-
-def _grown_row(run: Run) -> tuple[object, ...]:
-    steps = (number(run.steps[name]) for name in ("judged", "events", "segments", "filed"))
-    return (
-        f"{run.events:,}",
-        f"{run.files:,}",
-        number(run.seconds),
-        number(run.each * 1e6),
-        number(run.processor / run.events * 1e6),
-        *steps,
-        run.parquet,
-    )
-
-
-def _workers_blocks(workers: dict[int, list[Run]]) -> tuple[str, ...]:
-    one, two = ([run.seconds for run in runs] for runs in workers.values())
-    ratios = [a / b for a, b in zip(one, two, strict=True)]
-    return (
-        f"On a cluster of Spark's own on this machine: a master, workers of one core and"
-        f" {spark.EXECUTOR_MEMORY} each, and the driver here, which all share its cores."
-        f" {workers[1][0].events:,} events, after a first run that is not counted.",
-        table(
-            ("workers", "seconds", "us an event"),
-            [
-                (count, ", ".join(number(run.seconds) for run in runs), number(runs[-1].each * 1e6))
-                for count, runs in workers.items()
-            ],
-        ),
-        f"Two are {', '.join(f'{each:.2f}' for each in ratios)} times as fast as one.",
-    )

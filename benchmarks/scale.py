@@ -55,11 +55,11 @@ GIVEN: Final[dict[str, Given]] = {
     "a": Given(8.0, "bytes that a further event adds to a file", "segments"),
     "w": Given(3.46, "receiver: processor time of a segment, ms", "landing"),
     "t": Given(1.69, "receiver: processor time of a new connection, ms", "landing"),
-    "f": Given(2.97, "ingest: processor time of a small segment, ms", "ingest"),
+    "f": Given(2.59, "ingest: processor time of a small segment, ms", "ingest"),
     "e": Given(
-        1.4, "ingest: processor time of a further event, us (7.31 at 500, less `f`)", "ingest"
+        1.9, "ingest: processor time of a further event, us (7.08 at 500, less `f`)", "ingest"
     ),
-    "d": Given(0.81, "ingest: time of a folder in the landing, in each batch, ms", "ingest"),
+    "d": Given(1.43, "ingest: time of a folder in the landing, in each batch, ms", "ingest"),
     "p": Given(8.1, "bytes of an event in the tables", "ingest"),
     "q": Given(132, "bytes of a segment in the ledger", "ingest"),
 }

@@ -1,0 +1,168 @@
+"""The page of the ingest: what its runs are told as, and what is to be reached."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from benchmarks import spark
+from benchmarks.report import Goal, number, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FASTER: Final = 1.4
+"""How many times as fast as the reader of JSON the ingest is to be."""
+
+
+class Run(NamedTuple):
+    """What an ingest of `files` segments with `events` events took, and what it left.
+
+    `parquet` is the number of files of events, `size` the bytes of these, `ledger` those of the
+    files of segments.
+    """
+
+    files: int
+    events: int
+    seconds: float
+    processor: float
+    parquet: int
+    steps: dict[str, float]
+    size: int = 0
+    ledger: int = 0
+
+    @property
+    def each(self) -> float:
+        """Seconds an event."""
+        return self.seconds / self.events
+
+
+class Compared(NamedTuple):
+    """Seconds and processor seconds of both sides of a pair."""
+
+    ours: Run
+    json: Run
+
+
+def goal(events: int, pairs: Sequence[Compared]) -> Goal:
+    """Hold pairs against what is to be reached."""
+    ratio = statistics.median(_ratios(pairs))
+    text = f"{ratio:.2f} times as fast as the reader of JSON (to reach: {FASTER})"
+    return Goal(f"{events:,} events a segment: {text}", ratio >= FASTER)
+
+
+def _ratios(pairs: Sequence[Compared]) -> list[float]:
+    return [pair.json.seconds / pair.ours.seconds for pair in pairs]
+
+
+def against_blocks(against: Mapping[int, Sequence[Compared]]) -> tuple[str, ...]:
+    """Tell of the pairs, by the events of a segment."""
+    rounds = min(map(len, against.values()))
+    most = max(pairs[0].ours.events for pairs in against.values())
+    rows = [
+        _side(name, f"{events:,} in {runs[0].files:,}", runs)
+        for events, pairs in against.items()
+        for name, runs in (("ingest", [p.ours for p in pairs]), ("JSON", [p.json for p in pairs]))
+    ]
+    return (
+        f"{most:,} events into Parquet, divided by day, in {rounds} pairs in turn, in"
+        " one session of as many tasks as there are cores. The ingest checks each segment's"
+        " checksum and columns, asks the ledger, writes its rows of events and of segments, syncs"
+        " them, commits a manifest, and moves each file to the archive. The other side is"
+        " `spark.read.json` with a schema, of the same events in as many gzipped files, and the"
+        " writing of the same columns: no check and no ledger. Medians.",
+        table(
+            ("", "events, files", "seconds", "processor seconds", "us an event", "Parquet files"),
+            rows,
+        ),
+        *(_ratios_line(*each) for each in against.items()),
+    )
+
+
+def _ratios_line(events: int, pairs: Sequence[Compared]) -> str:
+    used = statistics.median(pair.json.processor / pair.ours.processor for pair in pairs)
+    return (
+        f"{events:,} events a file: ratios of the seconds"
+        f" {', '.join(f'{each:.2f}' for each in sorted(_ratios(pairs)))}; of the processor seconds,"
+        f" the median, {used:.2f}."
+    )
+
+
+def _side(name: str, files: str, runs: Sequence[Run]) -> tuple[object, ...]:
+    return (
+        name,
+        files,
+        number(statistics.median(run.seconds for run in runs)),
+        number(statistics.median(run.processor for run in runs)),
+        number(statistics.median(run.each for run in runs) * 1e6),
+        number(statistics.median(run.parquet for run in runs)),
+    )
+
+
+def growth_blocks(runs: Sequence[Run], gateways: int) -> tuple[str, ...]:
+    """Tell of runs that grow; the last two are of small segments, of `gateways` and of one each."""
+    *grown, small, wide = runs
+    folders = max(1, wide.files - min(gateways, small.files))  # none in a quick run
+    middle, large = grown[-2], grown[-1]
+    more = (large.seconds - middle.seconds) / (large.events - middle.events)
+    return (
+        "How it grows: one run of each, in one session, with the default of 2,000 segments a"
+        " batch. In the last two lines the segments are small: of as many gateways as above, and of"
+        " a gateway each. `judged`: read, decoded, and asked of the ledger; `events`: written;"
+        " `filed`: moved to the archive.",
+        table(
+            (
+                "events",
+                "files",
+                "seconds",
+                "us an event",
+                "processor, us",
+                "judged",
+                "events, s",
+                "segments, s",
+                "filed",
+                "files of Parquet",
+            ),
+            [_grown_row(run) for run in runs],
+        ),
+        f"From {middle.events:,} to {large.events:,} events an event costs {more * 1e6:.1f} us,"
+        f" which is {more / middle.each:.2f} of what one costs up to there; it takes"
+        f" {large.size / large.events:.1f} bytes in the table, and a segment"
+        f" {large.ledger / large.files:.0f} in the ledger. A small segment costs"
+        f" {small.seconds / small.files * 1e3:.2f} ms, {small.processor / small.files * 1e3:.2f} of"
+        f" a processor; a folder more in the landing"
+        f" {(wide.seconds - small.seconds) / folders * 1e3:.2f} ms,"
+        f" {(wide.processor - small.processor) / folders * 1e3:.2f} of a processor.",
+    )
+
+
+def _grown_row(run: Run) -> tuple[object, ...]:
+    steps = (number(run.steps[name]) for name in ("judged", "events", "segments", "filed"))
+    return (
+        f"{run.events:,}",
+        f"{run.files:,}",
+        number(run.seconds),
+        number(run.each * 1e6),
+        number(run.processor / run.events * 1e6),
+        *steps,
+        run.parquet,
+    )
+
+
+def workers_blocks(workers: Mapping[int, Sequence[Run]]) -> tuple[str, ...]:
+    """Tell of the runs on a cluster, by the number of its workers."""
+    one, two = ([run.seconds for run in runs] for runs in workers.values())
+    ratios = [a / b for a, b in zip(one, two, strict=True)]
+    return (
+        f"On a cluster of Spark's own on this machine: a master, workers of one core and"
+        f" {spark.EXECUTOR_MEMORY} each, and the driver here, which all share its cores."
+        f" {workers[1][0].events:,} events, after a first run that is not counted.",
+        table(
+            ("workers", "seconds", "us an event"),
+            [
+                (count, ", ".join(number(run.seconds) for run in runs), number(runs[-1].each * 1e6))
+                for count, runs in workers.items()
+            ],
+        ),
+        f"Two are {', '.join(f'{each:.2f}' for each in ratios)} times as fast as one.",
+    )
