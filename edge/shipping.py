@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edge import upkeep
 from edge.errors import ConfigError
-from edge.files import check_regular
 from edge.store.events import NewEvent
 from edge.words import fault
 from sync.format import Enrolment, EnrolmentError, read_enrolment
@@ -79,7 +78,6 @@ async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
 
 def _https(path: Path, settings: Config) -> tuple[Enrolment, HttpsTransport]:
     try:
-        check_regular(path)
         enrolment = read_enrolment(path)
         transport = HttpsTransport(enrolment, HttpsLimits(bandwidth=settings.uplink.bandwidth))
     except FileNotFoundError as error:

@@ -16,7 +16,6 @@ from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
-from edge.files import check_regular
 from sync.format import EnrolmentError, read_enrolment
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ def _way(folder: Path, settings: Config) -> Way:
     if not options.enrolment:
         return Way("")
     try:
-        check_regular(folder / options.enrolment)
         enrolment = read_enrolment(folder / options.enrolment)
         ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:

@@ -18,7 +18,6 @@ from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.errors import SetupError, StoreError
-from edge.files import check_regular
 from edge.words import duration, fault, plural
 from sync.format import (
     Enrolment,
@@ -131,7 +130,6 @@ def _ways(folder: Path) -> dict[str, str]:
     if not options.enrolment:
         return {}
     try:
-        check_regular(folder / options.enrolment)
         enrolment = read_enrolment(folder / options.enrolment)
         ends = certificate_ends(enrolment)
     except (EnrolmentError, OSError) as error:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -129,10 +130,12 @@ def parse_enrolment(text: str) -> Enrolment:
 
 
 def read_enrolment(path: Path) -> Enrolment:
-    """Read the file.
+    """Read the file; a FIFO, a folder or a device in its place is not opened.
 
     Raises `EnrolmentError`, and `OSError` if the file cannot be read.
     """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise EnrolmentError("no regular file")
     with path.open("rb") as file:
         data = file.read(_MAX_FILE + 1)
     if len(data) > _MAX_FILE:

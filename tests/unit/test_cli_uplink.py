@@ -265,9 +265,7 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     gone = "enrol.json does not exist: `fieldpost-fleet gateway add` makes it, at the centre"
     assert (await told(folder))["to"] == {"trouble": gone}
     (folder / "enrol.json").mkdir()
-    assert (await told(folder))["to"] == {
-        "trouble": "enrol.json: it is a folder, and a regular file is needed"
-    }
+    assert (await told(folder))["to"] == {"trouble": "enrol.json: no regular file"}
     (folder / "enrol.json").rmdir()
     (folder / "enrol.json").write_text("{}")
     assert (await told(folder))["to"].keys() == {"trouble"}  # type: ignore[attr-defined]

@@ -190,14 +190,14 @@ def test_nobody_waits_for_a_database(folder: Path, command: str) -> None:
 def test_an_enrolment_is_not_waited_for(folder: Path) -> None:
     listen = '[xmpp]\nlisten = "127.0.0.1:0"\nlisten_tls = "127.0.0.1:0"\n'
     configure(folder, f'{listen}[uplink]\nenrolment = "enrolment.json"\n')
-    told = put(folder / "enrolment.json", "a FIFO")
+    put(folder / "enrolment.json", "a FIFO")
     (line,) = lines(folder, "run")
-    assert line == f"Error: uplink.enrolment: {folder}/enrolment.json: {told}"
+    assert line == "Error: uplink.enrolment: no regular file"
     result = subprocess.run(
         [sys.executable, "-m", "edge", "uplink", "status", "--json", "--dir", str(folder)],
         capture_output=True, text=True, timeout=PATIENCE_S, check=True,
     )  # fmt: skip
-    assert f"enrolment.json: {told}" in result.stdout
+    assert "enrolment.json: no regular file" in result.stdout
 
 
 def test_a_component_s_secret_is_not_waited_for(folder: Path) -> None:

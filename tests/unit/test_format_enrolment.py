@@ -122,7 +122,7 @@ def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
+def test_what_is_too_large_or_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gw.json"
     path.write_bytes(b" " * 65_537)
     with pytest.raises(EnrolmentError, match="larger"):
@@ -130,6 +130,8 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(EnrolmentError, match="UTF-8"):
         read_enrolment(path)
+    with pytest.raises(EnrolmentError, match="no regular file"):
+        read_enrolment(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,7 @@ def test_only_what_counts_is_bounded() -> None:
         assert it.send(b"<stanza/>", token=False)
     assert it.send(b"<a/>", token=True)
     assert it.send(b"<b/>", token=True)
+    assert it.bounded == 2
     assert not it.send(b"<c/>", token=True)
     assert it.acknowledge(6) == [False] * 5 + [True]
     assert not it.send(b"<d/>", token=True), "two of them are there still"
