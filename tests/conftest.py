@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
+
+COUNTED = "tests/integration/"
+"""The tests whose processes count for coverage. It costs each process a fifth of a second, and a
+gateway half of its speed."""
+
+UNCOUNTED = ("tests/integration/test_attack_", "tests/integration/test_hostile_")
+"""Of these, the ones that only run hard what the others run too."""
 
 
 class _Files(LoadFileScheduling):  # type: ignore[misc] # it has no types
@@ -27,6 +34,16 @@ class _Files(LoadFileScheduling):  # type: ignore[misc] # it has no types
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Files:
     return _Files(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Has coverage follow into processes where they count."""
+    tests = request.node.nodeid
+    with pytest.MonkeyPatch.context() as patch:
+        if not tests.startswith(COUNTED) or tests.startswith(UNCOUNTED):
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        yield
 
 
 @pytest.fixture
