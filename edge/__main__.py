@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 import click
 
 from edge import __version__
-from edge.cli.backup import backup, restore
-from edge.cli.config import config
-from edge.cli.dead import dead
-from edge.cli.device import device
-from edge.cli.doctor import doctor
-from edge.cli.events import events
-from edge.cli.queue import queue
-from edge.cli.run import run
-from edge.cli.setup import init
-from edge.cli.status import status
-from edge.cli.uplink import uplink
+
+COMMANDS: Final = {
+    "init": "setup",
+    "device": "device",
+    "run": "run",
+    "status": "status",
+    "events": "events",
+    "dead": "dead",
+    "queue": "queue",
+    "uplink": "uplink",
+    "doctor": "doctor",
+    "config": "config",
+    "backup": "backup",
+    "restore": "backup",
+}
+"""The module of `edge.cli` that has each command."""
 
 
-@click.group()
+class Commands(click.Group):
+    """Imports a command when it is asked for: to import all takes a small board seconds."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all commands, in order."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None when there is none of this name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"edge.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        return command
+
+
+@click.group(cls=Commands)
 @click.version_option(__version__, prog_name="fieldpost")
 def main() -> None:
     """Fieldpost: a broker for field gateways."""
 
-
-COMMANDS = (
-    *(init, device, run, status, events, dead, queue, uplink),
-    *(doctor, config, backup, restore),
-)
-
-for command in COMMANDS:
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -61,6 +63,16 @@ def write(folder: Path) -> str:
 
 def test_the_version() -> None:
     assert call("--version").output == f"fieldpost, version {__version__}\n"
+
+
+def test_a_command_imports_no_other() -> None:
+    told = (
+        "import sys; from edge.__main__ import main;"
+        "main(['status', '--help'], standalone_mode=False);"
+        "print(*(name for name in sys.modules if name.startswith('edge.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == ["edge.cli.columns", "edge.cli.status"]
 
 
 def test_init_says_what_comes_next(tmp_path: Path) -> None:
