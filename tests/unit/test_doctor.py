@@ -157,6 +157,18 @@ def test_secrets_that_others_may_read_or_that_are_gone(folder: Path) -> None:
     assert len(list(in_folder.secrets(folder, config.load(folder)))) == 3
 
 
+def test_a_component_s_secret_is_one_of_them(folder: Path) -> None:
+    xmpp = 'listen = ""\nlisten_tls = ""\ncomponent = "127.0.0.1:1"\ncomponent_secret = "secret"'
+    write(folder, f"[xmpp]\n{xmpp}")
+    secret, settings = folder / "secret", config.load(folder)
+    secret.write_bytes(b"x")
+    secret.chmod(0o604)
+    (finding,) = in_folder.secrets(folder, settings)
+    assert (finding.verdict, finding.remedy) == (WRONG, f"chmod 600 {secret}")
+    secret.chmod(0o600)
+    assert [finding.verdict for finding in in_folder.secrets(folder, settings)] == [OK]
+
+
 def test_secrets_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.stat
     keys = pki.files(folder).ca_key

@@ -40,11 +40,13 @@ def configuration(folder: Path) -> Iterator[Finding]:
 
 
 def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
-    """Look who else may read the keys, the database and the enrolment."""
+    """Look who else may read the keys or a component's secret, the database and the enrolment."""
     paths = [folder / database.FILE_NAME]
     if settings.component is None:
         files = pki.files(folder)
         paths += [files.ca_key, files.server_key]
+    else:
+        paths.append(folder / settings.xmpp.component_secret)
     if settings.uplink.enrolment:
         paths.append(folder / settings.uplink.enrolment)
     owner, bad = folder.stat().st_uid, False
@@ -69,7 +71,7 @@ def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
             text = f"{path} has another owner than its folder"
             yield Finding("secrets", WRONG, text, f"chown it to the owner of {folder}")
     if not bad:
-        yield Finding("secrets", OK, "the keys and the database are their owner's alone")
+        yield Finding("secrets", OK, "keys, secrets and the database are their owner's alone")
 
 
 def certificates(folder: Path, now: int, expiring: list[Expiring]) -> Iterator[Finding]:
