@@ -13,6 +13,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed
 export PIP_NO_INPUT := 1
+# Where this is set, each of the tests' thousand processes compiles every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What pyproject.toml names under [build-system], and what its editable installation needs: installed
 # like the rest, so that constraints.txt holds for them too and a wheel can be built without network.
