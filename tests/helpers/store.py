@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import tempfile
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
@@ -26,7 +29,6 @@ from edge.wire.stanza import Stanza
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from pathlib import Path
     from xml.etree.ElementTree import Element
 
     from edge.store.database import Send, Transaction
@@ -63,26 +65,43 @@ class Clock:
 def new_database(folder: Path) -> Path:
     """Make the database of a new gateway, as `fieldpost init` does."""
     path = folder / database.FILE_NAME
-    database.create(path)
-    with (
-        closing(database.connect(path)) as connection,
-        database.single(connection, Clock()()) as tx,
-    ):
-        tx.run(_FIRST_EPOCH, (EPOCH,))
-        meta.write(tx, meta.EPOCH, EPOCH)
-        meta.write(tx, meta.DECOY, bytes(32))
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(_made())
     return path
+
+
+@cache
+def _made() -> bytes:
+    """The file of a new database: hundreds of tests want one, and to make it takes a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / database.FILE_NAME
+        database.create(path)
+        with (
+            closing(database.connect(path)) as connection,
+            database.single(connection, Clock()()) as tx,
+        ):
+            tx.run(_FIRST_EPOCH, (EPOCH,))
+            meta.write(tx, meta.EPOCH, EPOCH)
+            meta.write(tx, meta.DECOY, bytes(32))
+        return path.read_bytes()
 
 
 @contextmanager
 def in_memory() -> Iterator[sqlite3.Connection]:
     """Open a database that lives in memory: the same schema, for what needs many of them."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        _migrated().backup(connection)
         connection.execute("PRAGMA foreign_keys = ON")
-        database.migrate(connection)
         connection.execute(_FIRST_EPOCH, (EPOCH,))
         connection.execute("INSERT INTO meta VALUES (?, ?)", (meta.EPOCH, EPOCH))
         yield connection
+
+
+@cache
+def _migrated() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    database.migrate(connection)
+    return connection
 
 
 @asynccontextmanager
@@ -168,7 +187,13 @@ class Gateway:
         self.due: float | None = None
         self._generation = 0
         self._bound: dict[str, int] = {}
-        self.connection: sqlite3.Connection = database.connect(path)
+        self.connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the database; no test of this class cuts the power, so nothing waits for a disk."""
+        connection = database.connect(self.path)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
 
     def close(self) -> None:
         """Close the database."""
@@ -177,7 +202,7 @@ class Gateway:
     def crash(self) -> None:
         """End as `kill -9` would, from the database's view: what is not committed is gone."""
         self.connection.close()
-        self.connection = database.connect(self.path)
+        self.connection = self._connect()
         self._bound.clear()
 
     def tx(self, unit: Callable[[Transaction], T]) -> T:
