@@ -41,7 +41,7 @@ _REST_S: Final = 2.0  # after the attack: what is left of it ends
 _WATCH_S: Final = 0.1  # between two looks at the memory
 _JOIN_S: Final = 30.0  # for all devices to have a session
 _PATIENCE_S: Final = 60.0  # until what was sent in the attack is delivered
-_END_S: Final = 60.0  # for the attackers to begin, and to end when their time is over
+_END_S: Final = 15.0  # for the attackers to end when their time is over
 _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)
 
 
