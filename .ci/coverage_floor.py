@@ -11,7 +11,18 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-WHOLE = ("edge/wire/", "edge/rules/", "sync/format/", "sync/uplink/batcher.py")
+WHOLE = (
+    "edge/xmpp/",
+    "edge/features/custody/rules.py",
+    "edge/features/outbox/rules.py",
+    "edge/features/messages/rules.py",
+    "edge/features/eventlog/rules/",
+    "edge/features/presence/rules/",
+    "edge/features/pubsub/rules/",
+    "edge/features/queues/rules/",
+    "sync/segment/",
+    "sync/uplink/batcher.py",
+)
 """Covered to 100 %: what reads bytes of strangers, decides, or writes what is kept for years."""
 
 REST_FLOOR = 90.0

@@ -9,8 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sync.central.errors import FleetError
-from sync.central.java import find_java
+from sync.common.errors import FleetError
+from sync.tables.java import find_java
 
 NONE = 3
 """The exit status for `no Java`: one that a traceback does not have."""

@@ -10,8 +10,9 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import (
     commits,
@@ -32,9 +33,6 @@ from benchmarks import (
     segments,
     wear,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 RESULTS: Final = Path(__file__).with_name("results")
 

@@ -14,19 +14,17 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from edge.limits import Limits
-from edge.net.clock import Clock
-from edge.net.shared import READ_BYTES
-from edge.store import database
-from edge.store.commit import Bounds, Store
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
-
-if TYPE_CHECKING:
-    from edge.errors import StoreError
-    from edge.store.database import Transaction
+from edge.config.limits import Limits
+from edge.engine import database
+from edge.engine.clock import Clock
+from edge.engine.database import Transaction
+from edge.engine.group_commit import Bounds, Store
+from edge.errors import StoreError
+from edge.server.shared import READ_BYTES
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
 
 _TABLES: Final = """
 CREATE TABLE bare_held (

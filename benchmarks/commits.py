@@ -10,19 +10,16 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks.report import Goal, Settings, Topic, number, table
 from benchmarks.server import prepare
 from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
-from edge.net.clock import Clock
-from edge.store import database
-from edge.store.commit import Bounds, Store
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
+from edge.engine import database
+from edge.engine.clock import Clock
+from edge.engine.group_commit import Bounds, Store
 
 SENDERS: Final = (1, 50, 500)
 

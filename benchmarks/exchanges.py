@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks import load, server
+from benchmarks.load import Measured
 from benchmarks.report import Settings, Topic, milliseconds, number, table
-
-if TYPE_CHECKING:
-    from benchmarks.load import Measured
 
 FULL: Final = 0.9
 """The part of a core, or of all, from which it counts as saturated."""

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import secrets
 import select
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from benchmarks import payload, peer, queue_payload
 from benchmarks.commands import PRESENCE
 from benchmarks.load import DRAIN_TIME, LoadError, Measured, command, run_apart, timed
 from benchmarks.queue_load import Party, check
 from benchmarks.queue_payload import ITEM, TOPIC
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from firmware_sim.fleet.logs import logs
-from firmware_sim.fleet.plan import make_plans
+from firmware_sim.fleet.plan import Plan, make_plans
+from firmware_sim.fleet.rows import Row, Timed
 from firmware_sim.fleet.sensors import readings
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.signs import signs
-from sync.format import Event, SegmentHeader, digest_of, encode, identity_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.rows import Row, Timed
+from firmware_sim.fleet.system_events import signs
+from sync.segment import Event, SegmentHeader, digest_of, encode, identity_path
 
 START: Final = 1_790_000_000_000
 """When the simulated time begins: 2026-09-21 in ms since 1970 UTC."""

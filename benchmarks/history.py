@@ -9,21 +9,18 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, ingest, spark
+from benchmarks.ingest import Pool
+from benchmarks.ingest_page import Run
 from benchmarks.report import Settings, Topic, number, table
-from sync.central.folders import FleetFolder
-from sync.central.session import spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
-
-    from benchmarks.ingest import Pool
-    from benchmarks.ingest_page import Run
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.spark_session import spark_session
 
 MANIFESTS: Final = (0, 1_000, 10_000)
 """Batches before: of half a day, if one is read every minute, of a day, and of a week."""

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, json_lines, spark
+from benchmarks.fleet_data import Filed
 from benchmarks.ingest_page import (
     Compared,
     Run,
@@ -23,18 +27,11 @@ from benchmarks.ingest_page import (
     workers_blocks,
 )
 from benchmarks.report import Settings, Topic
-from sync.central.folders import FleetFolder
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.session import spark_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pyspark.sql import SparkSession
-
-    from benchmarks.fleet_data import Filed
-    from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.settings import FleetSettings
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.tables.manifest import LocalCommits
+from sync.tables.spark_session import spark_session
 
 GATEWAYS: Final = 100
 EVENTS: Final = 500

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from sync.format import decode
+from sync.segment import decode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 
@@ -32,7 +31,7 @@ def take(session: SparkSession, lines: Path, out: str) -> None:
     from pyspark.sql import functions as F
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from sync.central.tables import EVENTS
+    from sync.tables.tables import EVENTS
 
     fields = [
         StructField(each.name, LongType()) if each.name == "time" else each

@@ -15,24 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks import fleet_data, usage
 from benchmarks.report import Settings, Topic, milliseconds, number, table
-from firmware_sim.fleet.plan import make_plans
-from sync.central.folders import FleetFolder
-from sync.central.gateways import Gateways
-from sync.central.pki import Authority
-from sync.format import Event, digest_of, encode, identity_path, new_token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from firmware_sim.fleet.plan import Plan
+from firmware_sim.fleet.plan import Plan, make_plans
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import Gateways
+from sync.receiver.pki import Authority
+from sync.segment import Event, digest_of, encode, identity_path, new_token
 
 GATEWAYS: Final = (1, 8, 32)
 """Gateways that send at once."""
@@ -141,7 +137,7 @@ def receiver(root: Path, gateways: Sequence[str]) -> Iterator[Receiver]:
     words = ["serve", "--dir", str(folder.root), "--listen", "127.0.0.1:0", "--reserve", "0"]
     with (root / "receiver.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sync.central", *words],
+            [sys.executable, "-m", "sync.cli", *words],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -18,14 +18,12 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from benchmarks import machine, payload, peer, usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 P = TypeVar("P")
 

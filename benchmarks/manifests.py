@@ -10,16 +10,14 @@ import secrets
 import time
 import tracemalloc
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 from benchmarks.report import Settings, Topic, number, table
-from sync.central.gathered import FILED, MANIFEST, path_of
-from sync.central.manifest import Commits, Counts, Manifest, encode
-from sync.central.storage import LocalStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from sync.tables.checkpoint import FILED, MANIFEST, path_of
+from sync.tables.manifest import Commits, Counts, Manifest, encode
+from sync.tables.storage import LocalStorage
 
 COUNTS: Final = (10_000, 100_000)
 """Batches before: of a month, and of a year, if one comes every five minutes."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from benchmarks import peer, server, usage
 from benchmarks.report import Goal, Settings, Topic, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchmarks.usage import Memory
+from benchmarks.usage import Memory
 
 SESSIONS: Final = 500
 

@@ -12,12 +12,10 @@ import secrets
 import socket
 import ssl
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks.payload import DOMAIN, HEADER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PASSWORD: Final = "benchmark"
 """Every device's, in the folder that a run makes and removes."""

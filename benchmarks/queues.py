@@ -5,18 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks import fan_load, queue_load, server, usage, waiting
 from benchmarks.exchanges import saturated
+from benchmarks.load import Measured
 from benchmarks.queue_payload import TOPIC
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
-from edge.rules import topic
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchmarks.load import Measured
+from edge.features.pubsub.rules import topic
 
 WORKERS: Final = (1, 10, 100)
 REQUESTS: Final = 5

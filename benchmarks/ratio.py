@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import load, server
+from benchmarks.load import Measured
 from benchmarks.report import Goal, Settings, Topic, number, table
-
-if TYPE_CHECKING:
-    from benchmarks.load import Measured
 
 CLIENTS: Final = 50
 

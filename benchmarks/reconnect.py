@@ -18,18 +18,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import peer, server, usage
 from benchmarks.payload import HEADER
 from benchmarks.report import Goal, Settings, Topic, number, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEVICES: Final = 1000
 

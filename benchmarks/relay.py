@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import load, relay_load, server
 from benchmarks.exchanges import saturated
+from benchmarks.load import Measured
 from benchmarks.report import Settings, Topic, milliseconds, number, table
-
-if TYPE_CHECKING:
-    from benchmarks.load import Measured
 
 PAIRS: Final = (1, 25, 250)
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 import re
 import secrets
 import select
+import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import commands, payload, peer
 from benchmarks.load import DRAIN_TIME, READ_BYTES, LoadError, Measured, command, run_apart, timed
-
-if TYPE_CHECKING:
-    import socket
 
 _IQ: Final = re.compile(rb"<iq\b[^>]*?(?:/>|>.*?</iq>)", re.DOTALL)
 

@@ -7,17 +7,17 @@ once what its session is sent. A message's id may be used again once it was rele
 from __future__ import annotations
 
 from itertools import cycle
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from benchmarks import commands, payload
 from benchmarks.subject import LIMITS, MESSAGES
-from edge.handlers.router import Router, guarded
-from edge.store import accounts, epochs, sessions
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
-
-if TYPE_CHECKING:
-    from edge.store.database import Transaction
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.router import Router, guarded
+from edge.features.accounts.store import accounts
+from edge.features.eventlog.store import epochs
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
 
 SENDER: Final = 10_000
 """Above the generations of other subjects."""

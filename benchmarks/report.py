@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 
 class Goal(NamedTuple):

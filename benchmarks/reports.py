@@ -9,29 +9,27 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from benchmarks import fleet_data, spark
 from benchmarks.report import Settings, Topic, number, table
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writing import SEGMENTS, write_fleet
-from sync.central.folders import FleetFolder
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.rendering.page import write_report
-from sync.central.reports.gather import gather, summaries_of
-from sync.central.reports.given import Given
-from sync.central.session import spark_session
-from sync.central.summaries import summarise
-from sync.central.tables import read_segments
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+from firmware_sim.fleet.writer import SEGMENTS, write_fleet
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.pages.page import write_report
+from sync.reports.context import Given
+from sync.reports.gather import gather, summaries_of
+from sync.tables.manifest import LocalCommits
+from sync.tables.spark_session import spark_session
+from sync.tables.summaries import summarise
+from sync.tables.tables import read_segments
 
 GATEWAYS: Final = 100
 DAYS: Final = 7

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from benchmarks.report import number, table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Given(NamedTuple):

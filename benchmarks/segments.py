@@ -11,21 +11,16 @@ import json
 import statistics
 import time
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import cbor2
 import msgspec
 
 from benchmarks import fleet_data
 from benchmarks.report import Goal, Settings, Topic, number, table
-from firmware_sim.fleet.plan import make_plans
-from sync.format import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from firmware_sim.fleet.plan import Plan
-    from sync.format import Event, SegmentHeader
+from firmware_sim.fleet.plan import Plan, make_plans
+from sync.segment import Event, SegmentHeader, encode
 
 SIZES: Final = {500: 1.6, 2_000: 1.8}
 """Events of a segment, and how many times smaller than both others it is to be."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks.payload import DOMAIN
 from benchmarks.peer import PASSWORD, Target, device
-from edge import config, credentials
-from edge.admin import moment, setup
-from edge.store import accounts, database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from edge import credentials
+from edge.config import load
+from edge.engine import database
+from edge.features.accounts.store import accounts
+from edge.ops import current_time, setup
 
 READY_TIME: Final = 60.0
 """Seconds to the `ready` line, on a busy machine."""
@@ -56,7 +56,7 @@ def prepare(folder: Path, devices: int, **more: str) -> None:
     `more` are options, as TOML has them, beside those that are raised for all.
     """
     setup.init(folder, DOMAIN, "127.0.0.1:0")
-    path, options = folder / config.FILE_NAME, RAISED | more
+    path, options = folder / load.FILE_NAME, RAISED | more
     lines = path.read_text("utf-8").splitlines()
     for at, line in enumerate(lines):
         name = line.partition(" = ")[0]
@@ -66,7 +66,7 @@ def prepare(folder: Path, devices: int, **more: str) -> None:
     keys = credentials.derive(PASSWORD)
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         for number in range(devices):
             accounts.add(tx, device(number), keys, trusted=True)

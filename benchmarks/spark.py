@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,12 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import psutil
 
-from sync.central.java import find_java
-from sync.central.session import spark_session
+from sync.tables.java import find_java
+from sync.tables.spark_session import spark_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from pyspark.sql import SparkSession
 
 Result = TypeVar("Result")

@@ -7,22 +7,21 @@ number of times.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from benchmarks import payload
-from edge.handlers.router import Router, guarded
-from edge.limits import Limits
-from edge.net.clock import Clock
-from edge.store import accounts, database, sessions
-from edge.store.database import Transaction
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from edge.config.limits import Limits
+from edge.engine import database, sessions
+from edge.engine.clock import Clock
+from edge.engine.database import Transaction
+from edge.engine.router import Router, guarded
+from edge.features.accounts.store import accounts
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
 
 LIMITS = Limits(unsealed_events=1_000_000_000)
 """The gateway's own, but for events that wait to be sealed: nothing seals them here."""

@@ -5,21 +5,21 @@ The store's own functions write it, while no gateway runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from benchmarks.payload import DOMAIN
 from benchmarks.peer import device
 from benchmarks.queue_payload import BODY, NODE, TOPIC
-from edge.admin import moment
-from edge.rules.node import Config
-from edge.store import accounts, database, nodes, queues, subscriptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
+from edge.engine import database
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
+from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.store import nodes, subscriptions
+from edge.features.queues.store import queues
+from edge.ops import current_time
 
 OWNER: Final = f"{device(0)}@{DOMAIN}"
 
@@ -37,7 +37,7 @@ FILTERS: Final = ("site{n}/+/temp", "+/tank{n}/temp", "plant/+/temp{n}/#", "plan
 def _written(folder: Path) -> Iterator[Transaction]:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         yield tx
 

@@ -2,8 +2,8 @@
 
 The units of work are those that the gateway's handlers make; senders are tasks in this process that
 exchange at a steady rate, out of step. What is written is what the kernel counts for this process,
-checkpoints included, by `edge.flash`, as the gateway counts it. The two ways take turns on one
-database.
+checkpoints included, by `edge.engine.flash_meter`, as the gateway counts it. The two ways take
+turns on one database.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ import asyncio
 import statistics
 import threading
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from benchmarks.report import Goal, Settings, Topic, milliseconds, number, table
 from benchmarks.server import prepare
 from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
-from edge import flash
-from edge.net.clock import Clock
-from edge.options import Flash
-from edge.store import database
-from edge.store.commit import Bounds, Store
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from edge.config.options import Flash
+from edge.engine import database, flash_meter
+from edge.engine.clock import Clock
+from edge.engine.group_commit import Bounds, Store
 
 SENDERS: Final = 50
 
@@ -104,7 +101,7 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
 async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
     """Let all senders exchange for a time."""
     count = round(settings.choose(30, 1) * RATE)
-    before, commits = flash.counted(thread), store.writes
+    before, commits = flash_meter.counted(thread), store.writes
     times: list[float] = []
 
     async def send(index: int, messages: list[Exchange]) -> None:
@@ -119,7 +116,7 @@ async def _run(store: Store, thread: int, senders: list[list[Exchange]], setting
             times.append(time.perf_counter() - began)
 
     await asyncio.gather(*(send(index, messages) for index, messages in enumerate(senders)))
-    after, exchanges = flash.counted(thread), count * len(senders)
+    after, exchanges = flash_meter.counted(thread), count * len(senders)
     return Run(
         (after.written - before.written) / exchanges,
         (after.given - before.given) / database.PAGE_BYTES / exchanges,

@@ -15,34 +15,36 @@ import platform
 import resource
 import signal
 import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from edge import __version__, answering, config, flash, lineage, shipping, timekeeping, upkeep
+from edge import __version__, background_tasks, timekeeping
+from edge.background_tasks import Beats
+from edge.config import load
+from edge.config.load import Address, Config
+from edge.engine import clock_store, database, events, flash_meter, status_events, timers
+from edge.engine.clock import Clock, Machine
+from edge.engine.database import Transaction
+from edge.engine.group_commit import Bounds, Store
+from edge.engine.router import Router
+from edge.engine.service_time import Run, Start
+from edge.engine.timer import Alarm
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
-from edge.handlers import notices
-from edge.handlers.router import Router
-from edge.net import systemd
-from edge.net.alarm import Alarm
-from edge.net.clock import Clock, Machine
-from edge.net.listener import Listener
-from edge.net.tally import Tally
-from edge.rules import levels
-from edge.store import database, due, events, service, standing
-from edge.store.commit import Bounds, Store
-from edge.upkeep import Beats
-from edge.upstream import Facts, StoreBacklog
+from edge.features.eventlog import notify
+from edge.features.eventlog.rules import levels
+from edge.ops.control import Running
+from edge.server import running_state
+from edge.server.listener import Listener
+from edge.server.refusal_counters import Tally
+from edge.uplink import epoch_check, setup
+from edge.uplink.backlog import Facts, StoreBacklog
+from sync.common import sd_notify
 from sync.uplink import BacklogUnavailable, BatchLimits, Sealer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from pathlib import Path
-
-    from edge.admin.control import Running
-    from edge.config import Address, Config
-    from edge.net.component.front import Component
-    from edge.rules.clock import Run, Start
-    from edge.store.database import Transaction
+    from edge.server.component.front import Component
 
 STOP_TIME: Final = 5.0
 """Seconds that sessions have to take their last bytes."""
@@ -72,7 +74,7 @@ def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None])
     `ready` is called with the line that names every listening address, `warn` with a line for the
     operator.
     """
-    settings = config.load(folder)
+    settings = load.load(folder)
     _raise_descriptors(settings.limits.sessions, settings.limits.unauthenticated)
     with _alone(folder):
         asyncio.run(App(folder, settings, warn).serve(ready))
@@ -127,7 +129,7 @@ class App:
         async with AsyncExitStack() as stack:
             await self._start(stack, ready)
             await self._stop.wait()
-            systemd.notify("STOPPING=1")
+            sd_notify.notify("STOPPING=1")
         if self._failure is not None:
             raise self._failure
 
@@ -151,9 +153,9 @@ class App:
             domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
         if settings.log.notify:
-            store.at_end = notices.teller(router.house, settings.log)
+            store.at_end = notify.teller(router.house, settings.log)
         facts = self._facts(clock)
-        await lineage.settle(self._folder, store, settings, facts)
+        await epoch_check.settle(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
         sealer = await self._start_uplink(stack, backlog, clock)
         alarm = _due_alarm(store, clock, router)
@@ -162,12 +164,12 @@ class App:
         tally = Tally()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
-        meter = await flash.meter(store, settings.flash)
+        meter = await flash_meter.meter(store, settings.flash)
         beats = Beats(store, tally, clock.run, limits, meter)
         stack.push_async_callback(self._end, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._keep_time(stack, beats, clock, start)
-        state = answering.teller(limits, clock, front.used)
+        state = running_state.teller(limits, clock, front.used)
         shown = await self._show(stack, beats, router, front, state)
         places = await self._unless_stopped(front.start())
         if places is None:
@@ -179,20 +181,22 @@ class App:
         sys.setswitchinterval(TURN)
         places += (("web", address) for address in shown)
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
-        systemd.notify("READY=1")
+        sd_notify.notify("READY=1")
 
     def _keep_time(self, stack: AsyncExitStack, beats: Beats, clock: Clock, start: Start) -> None:
         interval = self._settings.uplink.heartbeat
-        self._drive(stack, upkeep.heartbeats(beats, interval), "heartbeats")
+        self._drive(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
         for name, work in timekeeping.work(beats.store, clock, start, interval):
             self._drive(stack, work, name)
 
     def _look_after(self, stack: AsyncExitStack, clock: Clock, store: Store, tally: Tally) -> None:
-        self._drive(stack, upkeep.look_for_changes(store), "changes")
-        self._drive(stack, upkeep.tell_depths(store), "depths")
+        self._drive(stack, background_tasks.look_for_changes(store), "changes")
+        self._drive(stack, background_tasks.tell_depths(store), "depths")
         if self._settings.component is None:
             domain = self._settings.gateway.domain
-            work = upkeep.look_after_certificates(self._folder, domain, clock, store, tally)
+            work = background_tasks.look_after_certificates(
+                self._folder, domain, clock, store, tally
+            )
             self._drive(stack, work, "certificates")
 
     def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
@@ -201,7 +205,7 @@ class App:
         if settings.component is None:
             return Listener(self._folder, settings, store, router, tally)
         # imported late: slixmpp's streams are not small
-        from edge.net.component.front import Component
+        from edge.server.component.front import Component
 
         return Component(self._folder, settings, store, router, tally, self._warn, self._fail)
 
@@ -219,19 +223,19 @@ class App:
             return []
         # imported late: who has no use for it pays nothing
         from edge.web import serving
-        from edge.web.look import Sources
+        from edge.web.status_snapshot import Sources
 
         known = Sources(settings, store, state, front, router, beats.meter)
         server, looker = serving.made(known)
         stack.callback(server.stop)
         self._drive(stack, looker.watch(), "web")
-        return await server.start(config.parse_address(settings.web.listen))
+        return await server.start(load.parse_address(settings.web.listen))
 
     async def _answer_operators(
         self, stack: AsyncExitStack, state: Callable[[], Running], store: Store
     ) -> None:
         """Open the control socket; a gateway that cannot have one does all else."""
-        control = answering.control(self._folder, state, store)
+        control = running_state.control(self._folder, state, store)
         stack.callback(control.stop)
         try:
             await control.start()
@@ -256,11 +260,11 @@ class App:
         self, stack: AsyncExitStack, backlog: StoreBacklog, clock: Clock
     ) -> Sealer:
         settings, uplink = self._settings, self._settings.uplink
-        road = shipping.road(self._folder, settings, backlog, lambda: clock().wall / 1000)
+        road = setup.road(self._folder, settings, backlog, lambda: clock().wall / 1000)
         uploader = None
         if road is not None:
             stack.push_async_callback(road.transport.close)
-            uploader = shipping.uploader(settings, backlog, road.transport)
+            uploader = setup.uploader(settings, backlog, road.transport)
             self._drive(stack, uploader.run(), "uploader")
             if road.renewal is not None:
                 self._drive(stack, road.renewal.run(), "renewal")
@@ -285,7 +289,7 @@ class App:
             boot=clock.run.boot,
             firmware=f"{platform.system()} {platform.release()} {platform.machine()}",
             software=f"fieldpost {__version__}",
-            config_hash=hashlib.sha256(config.read(self._folder)).digest(),
+            config_hash=hashlib.sha256(load.read(self._folder)).digest(),
         )
 
     def _drive(self, stack: AsyncExitStack, work: Coroutine[None, None, None], name: str) -> None:
@@ -314,7 +318,7 @@ class App:
         if isinstance(self._failure, StoreBroken):
             return
         try:
-            await shipping.close(beats, sealer, backlog)
+            await setup.close(beats, sealer, backlog)
             if self._settings.uplink.enrolment or self._settings.uplink.folder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(backlog.empty(), FAREWELL)
@@ -325,16 +329,16 @@ class App:
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
     events.set_urgent(tx, levels.at_least(settings.uplink.urgent_level))
     events.append(tx, events.SYSTEM, timekeeping.event(start, settings.uplink.heartbeat))
-    standing.tell_migrated(tx)
-    service.save(tx, start.saved)
-    service.keep(tx, run)
-    due.arm(tx, settings.limits)
+    status_events.tell_migrated(tx)
+    clock_store.save(tx, start.saved)
+    clock_store.keep(tx, run)
+    timers.arm(tx, settings.limits)
     router.due(tx)
 
 
 def _due_alarm(store: Store, clock: Clock, router: Router) -> Alarm:
     def unit(tx: Transaction) -> None:
-        due.ring(tx, router.house.limits)
+        timers.ring(tx, router.house.limits)
         router.due(tx)
 
     def ring() -> None:

@@ -1,7 +1,7 @@
 """What can go wrong, and whose fault it is.
 
 `FieldpostError` is the root of all that the gateway raises on purpose. Faults of a peer on the
-wire are not here: they are `StreamError` and `StanzaError` in `edge.wire.errors`, and are answered
+wire are not here: they are `StreamError` and `StanzaError` in `edge.xmpp.errors`, and are answered
 to the peer.
 """
 

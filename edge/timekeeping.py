@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import platform
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from edge import __version__
+from edge.engine import clock_store, database, events, meta
+from edge.engine.clock import Clock
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.group_commit import Store
+from edge.engine.service_time import Known, Now, Reading, Run, Start, begin, step
 from edge.errors import StoreError
-from edge.rules.clock import Known, Now, begin, step
-from edge.store import database, events, meta, service
-from edge.store.events import NewEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from pathlib import Path
-
-    from edge.net.clock import Clock
-    from edge.rules.clock import Reading, Run, Start
-    from edge.store.commit import Store
-    from edge.store.database import Transaction
 
 LOOK: Final = 5.0
 """Seconds between two looks at the wall clock: two readings and no transaction."""
@@ -46,7 +42,7 @@ def begun(path: Path, at: Reading) -> Start:
         closing(database.connect(path)) as connection,
         database.single(connection, Now(0.0, at.wall, at.synchronised)) as tx,
     ):
-        return begin(service.saved(tx), meta.service(tx), at)
+        return begin(clock_store.saved(tx), meta.service(tx), at)
 
 
 def event(start: Start, heartbeat: float) -> NewEvent:
@@ -95,7 +91,7 @@ async def save_soon(
         await sleep(wait)
         wait *= 2
         with suppress(StoreError):  # a full disk: the next one may be written
-            await store.run(lambda tx: service.keep(tx, run))
+            await store.run(lambda tx: clock_store.keep(tx, run))
 
 
 async def watch(
@@ -126,7 +122,7 @@ async def settle(
         wait = LOOK
         if clock().synchronised:
             try:
-                if await store.run(partial(service.settle, run=clock.run)):
+                if await store.run(partial(clock_store.settle, run=clock.run)):
                     return
             except StoreError:  # a full disk: to try writes as much as there is room for
                 wait = AGAIN
@@ -152,4 +148,4 @@ def noticed(last: Now, now: Now) -> list[NewEvent]:
 def _tell(tx: Transaction, found: list[NewEvent], run: Run) -> None:
     for one in found:
         events.append(tx, events.SYSTEM, one)
-    service.keep(tx, run)
+    clock_store.keep(tx, run)

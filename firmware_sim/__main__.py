@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,11 +18,9 @@ from firmware_sim.fleet.command import fleet_command
 from firmware_sim.scenarios.commands import attack_command, custody_command, workers_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from firmware_sim.scenarios.count import CountSettings, Progress, Ran
+    from firmware_sim.scenarios.count_verdict import Verdict
     from firmware_sim.scenarios.record import RunRecord
-    from firmware_sim.verdict import Verdict
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -85,7 +84,7 @@ def count_command(
     Each of DEVICES sends MESSAGES events over SECONDS; at FAULTS, a part of them, something goes
     wrong. The run ends when everything is delivered, or PATIENCE seconds after the pace.
     """
-    from firmware_sim.limits import Policy
+    from firmware_sim.device.limits import Policy
     from firmware_sim.scenarios.count import CountSettings
 
     passwords = _passwords(accounts, devices)
@@ -144,7 +143,7 @@ def _run(run: RunRecord, settings: CountSettings) -> Ran:
     import asyncio
     import logging
 
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
     from firmware_sim.scenarios.count import count
 
     # Lost connections are what a run is about, and each device tells its own.
@@ -180,7 +179,7 @@ def _finish(
     more: dict[str, Any],
 ) -> None:
     """Judge, print, and exit with 0 if all is as it should be, else 1."""
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
 
     try:
         found = _judge(run, state, gateway_dir, events)
@@ -194,9 +193,9 @@ def _finish(
 
 
 def _judge(run: RunRecord, state: Path, gateway_dir: Path | None, events: Path | None) -> Verdict:
-    from firmware_sim import gateway_log
+    from firmware_sim.scenarios import gateway_log
+    from firmware_sim.scenarios.count_verdict import judge
     from firmware_sim.scenarios.record import EVENT
-    from firmware_sim.verdict import judge
 
     believed = run.believed(state)
     if events is not None:

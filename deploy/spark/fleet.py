@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sync.central.cli import main
+from sync.cli.main import main
 
 main()

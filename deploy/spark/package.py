@@ -1,7 +1,8 @@
 """Packs what Spark's driver and workers need of Fieldpost into one zip for `--py-files`.
 
-Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip with `sync/format`, `sync/central` and
-what is beside them: the same sources make the same bytes. What they import from elsewhere is not in
+Usage: package.py FOLDER. Writes FOLDER/fieldpost-spark.zip with the parts of `sync` that it runs
+and what is beside them: the same sources make the same bytes. What they import from elsewhere is
+not in
 it: see README.md.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "fieldpost-spark.zip"
-PARTS = ("format", "central")
+PARTS = ("cli", "common", "ingest", "pages", "receiver", "reports", "segment", "tables", "alerts")
 SUFFIXES = (".py", ".jinja", ".css")
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import click
 
-from edge.admin.ownership import owner_to_be
 from edge.errors import FieldpostError
-from edge.words import fault, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from edge.ops.folder_owner import owner_to_be
+from edge.text import fault, printable
 
 P = ParamSpec("P")
 

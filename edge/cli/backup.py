@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from edge.admin import backup as admin
 from edge.cli import folder as folder_option
 from edge.cli import telling
+from edge.ops import backup as admin
 
 _NOT_IN_IT = (
     "What happened since is not in it: messages, devices that were added or revoked, readings.\n"

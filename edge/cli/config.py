@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
-from edge.admin import config_check as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.config_text import written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.admin.config_check import Changed, Checked
+from edge.config.annotated_file import written
+from edge.ops import config_check as admin
+from edge.ops.config_check import Changed, Checked
 
 
 @click.group()

@@ -5,21 +5,17 @@ from __future__ import annotations
 import datetime
 import json
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 import click
 
-from edge.admin import dead as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.store.dead import IN_DOUBT
-from edge.words import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from edge.store.dead import Dead
+from edge.features.outbox.store.dead_letters import IN_DOUBT, Dead
+from edge.ops import dead_letters as admin
+from edge.text import plural
 
 SCREEN: Final = 100
 """Messages that `list` prints without --all: the latest."""

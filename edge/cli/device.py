@@ -5,21 +5,17 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
-from edge.admin import devices
 from edge.cli import folder as folder_option
 from edge.cli import telling
-from edge.words import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.admin.devices import Device
-    from edge.store.accounts import Waited
+from edge.features.accounts.store.accounts import Waited
+from edge.ops import devices
+from edge.ops.devices import Device
+from edge.text import plural
 
 _password = click.option("--password", help="Its password; others on this machine may see it here.")
 _password_stdin = click.option(

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
-from edge.admin import doctor as admin
-from edge.admin.checks.finding import VERDICTS, WRONG
-from edge.admin.checks.shipping import Way
-from edge.admin.doctor import Asked
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
-from sync.format import EnrolmentError, read_enrolment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from edge.admin.checks.finding import Finding
-    from edge.config import Config
+from edge.config.load import Config
+from edge.ops import doctor as admin
+from edge.ops.checks.finding import VERDICTS, WRONG, Finding
+from edge.ops.checks.shipping import Way
+from edge.ops.doctor import Asked
+from sync.segment import EnrolmentError, read_enrolment
 
 
 @click.command()

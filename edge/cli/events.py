@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-from edge.admin import events as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.errors import StoreError
-from sync.format import SegmentError, decode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edge.admin.events import Logged
+from edge.ops import events as admin
+from edge.ops.events import Logged
+from sync.segment import SegmentError, decode
 
 
 @click.command()

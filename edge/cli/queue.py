@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import click
 
-from edge.admin import queue as admin
-from edge.admin import queue_report
-from edge.admin.queue_report import stamp
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
-from edge.words import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.admin.queue_report import Report, Told
-    from edge.store.queue_view import Overview
+from edge.features.queues.store.queue_view import Overview
+from edge.ops import queue as admin
+from edge.ops import queue_report
+from edge.ops.queue_report import Report, Told, stamp
+from edge.text import plural
 
 _NOT_KNOWN: Final = "-"
 """In place of who is there, where that is not known."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
 from edge.cli import folder as folder_option
 from edge.cli import telling
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-from edge.admin import setup
 from edge.cli import folder as folder_option
 from edge.cli import telling
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from edge.ops import setup
 
 
 @click.command()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import click
 
-from edge.admin import status as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
-from edge.words import duration, plural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.admin.status import Limit, Status
+from edge.ops import status as admin
+from edge.ops.status import Limit, Status
+from edge.text import duration, plural
 
 _NOTHING: Final = "-"
 """In place of a figure that is not known, or that is none."""

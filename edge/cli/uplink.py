@@ -6,20 +6,23 @@ import asyncio
 import datetime
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-from edge import config
-from edge.admin import moment
-from edge.admin import uplink as admin
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.cli.columns import aligned
+from edge.config import load
 from edge.errors import SetupError, StoreError
-from edge.words import duration, fault, plural
-from sync.format import (
+from edge.features.eventlog.store.uplink_view import Unsealed
+from edge.ops import current_time
+from edge.ops import uplink as admin
+from edge.ops.uplink import Lane, Uplink
+from edge.text import duration, fault, plural
+from sync.segment import (
     Enrolment,
     EnrolmentError,
     Identity,
@@ -31,12 +34,6 @@ from sync.format import (
 from sync.uplink import Conflict, FolderTransport, Landed, Waiting
 from sync.uplink.folder import MARKER, check_marked, parse_folder
 from sync.uplink.renewal import life_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edge.admin.uplink import Lane, Uplink
-    from edge.store.uplink import Unsealed
 
 PATIENCE: Final = 5.0
 """Seconds that a folder to ship into has to show itself."""
@@ -123,7 +120,7 @@ def sealed_at(data: bytes) -> int:
 
 def _ways(folder: Path) -> dict[str, str]:
     """Tell where segments go, and until when the certificate is good; never a secret."""
-    options = config.load(folder).uplink
+    options = load.load(folder).uplink
     if options.folder:
         why = unmarked(folder, options.folder)
         return {"folder": options.folder} | ({} if why is None else {"trouble": why})
@@ -236,7 +233,7 @@ def _unsealed(found: Unsealed) -> str:
 def _row(lane: Lane) -> tuple[str, ...]:
     age = _NOTHING
     if lane.oldest is not None:
-        age = duration(max(0, moment.now().wall - lane.oldest) / 1000)
+        age = duration(max(0, current_time.now().wall - lane.oldest) / 1000)
     used = f"{100 * lane.bytes / lane.share:.0f} %"
     figures = (lane.last, lane.sealed, lane.settled, lane.segments, lane.bytes)
     return lane.lane, *map(str, figures), used, age
@@ -244,7 +241,7 @@ def _row(lane: Lane) -> tuple[str, ...]:
 
 def _ago(time: int) -> str:
     """Tell how long ago a moment is (ms since 1970 UTC), by this machine's clock."""
-    seconds = (moment.now().wall - time) / 1000
+    seconds = (current_time.now().wall - time) / 1000
     return f"{duration(seconds)} ago" if seconds >= 0 else "ahead of this clock"
 
 

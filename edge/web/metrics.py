@@ -8,13 +8,13 @@ as many series. Source: https://prometheus.io/docs/instrumenting/exposition_form
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from edge.web.status_snapshot import Look, Process
 
-    from edge.rules.histogram import Histogram
-    from edge.web.look import Look, Process
+if TYPE_CHECKING:
+    from edge.engine.histogram import Histogram
 
 PREFIX: Final = "fieldpost_"
 

@@ -6,18 +6,15 @@ What devices and nodes are called is shown, and what messages are about is not.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Iterator
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from edge.admin.checks.stored import ALWAYS_FULL
-from edge.words import duration, plural, size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from edge.admin.status import Limit
-    from edge.store.queue_depths import Depth
-    from edge.web.look import Look, Noted, Process
+from edge.features.queues.store.queue_depths import Depth
+from edge.ops.checks.stored import ALWAYS_FULL
+from edge.ops.status import Limit
+from edge.text import duration, plural, size
+from edge.web.status_snapshot import Look, Noted, Process
 
 NEAR: Final = 0.5
 """The part of a limit from which on it is shown."""

@@ -6,18 +6,14 @@ What is answered is the site's.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from edge.config import Address
+from edge.config.load import Address
 from edge.errors import ConfigError
 from edge.web import http
-from edge.web.http import Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from edge.web.http import Answer
+from edge.web.http import Answer, Refused
 
 CALLERS: Final = 16
 """Connections at once. For a further one the oldest goes that has not asked yet, so that nobody

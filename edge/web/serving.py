@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
+from edge.engine.database import Transaction
 from edge.web.hosts import Hosts
-from edge.web.look import Looker
 from edge.web.server import Server
 from edge.web.site import Site
-
-if TYPE_CHECKING:
-    from edge.store.database import Transaction
-    from edge.web.look import Sources
+from edge.web.status_snapshot import Looker, Sources
 
 
 def made(sources: Sources) -> tuple[Server, Looker]:

@@ -11,10 +11,10 @@ import msgspec
 from edge.errors import StoreError
 from edge.web import http, metrics, page
 from edge.web.http import Answer
+from edge.web.status_snapshot import Looker
 
 if TYPE_CHECKING:
-    from edge.store.commit import Store
-    from edge.web.look import Looker
+    from edge.engine.group_commit import Store
 
 PATIENCE: Final = 3.0
 """Seconds that the store has for a transaction that does nothing, until the gateway is not well: a

@@ -15,11 +15,11 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from firmware_sim.attackers import accounts, strangers
+from firmware_sim.attackers import accounts, unauthenticated
 from firmware_sim.attackers.attack import Attack
 from firmware_sim.attackers.wire import Closed, Counts, Target
 
-ALL: Final = (*accounts.ATTACKS, *strangers.ATTACKS)
+ALL: Final = (*accounts.ATTACKS, *unauthenticated.ATTACKS)
 
 _AGAIN_S: Final = 0.2  # seconds until an attack that has ended is begun again
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
-from firmware_sim.attackers.attack import Attack
+from firmware_sim.attackers.attack import Attack, Work
 from firmware_sim.attackers.wire import Client, Closed, Counts, Target, both
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from firmware_sim.attackers.attack import Work
 
 VICTIM: Final = "victim"
 """The account of a device that is there, and never reads."""

@@ -11,11 +11,9 @@ import base64
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, Self
 
 STEP_S: Final = 15.0
 """Seconds for one step of a log-in; beyond, the attempt is given up."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.settings import MAX_DAYS, MAX_GATEWAYS, FleetSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @click.command("fleet")
@@ -68,7 +66,7 @@ def fleet_command(
 
     The same arguments, with --start, give the same bytes. Needs no gateway and no centre.
     """
-    from firmware_sim.fleet.writing import NotEmpty, write_fleet
+    from firmware_sim.fleet.writer import NotEmpty, write_fleet
 
     settings = FleetSettings(
         start=_start(start, given["days"]), faults=_faults(faults.split(",")), **given

@@ -6,13 +6,11 @@ are more of them than gateways. What a fault does is in the modules that ask `Pl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from firmware_sim.fleet.chance import chance
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from firmware_sim.fleet.seeds import chance
 
 
 @dataclass(frozen=True, slots=True)

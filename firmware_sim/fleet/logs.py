@@ -5,18 +5,13 @@ Gives the events of the lane `logs`, in their order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from random import Random
+from typing import Final
 
-from firmware_sim.fleet.plan import FAULTY
-from firmware_sim.fleet.rows import Row
+from firmware_sim.fleet.plan import FAULTY, Plan
+from firmware_sim.fleet.rows import Row, Stream
 from firmware_sim.fleet.settings import DAY_S
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from random import Random
-
-    from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.rows import Stream
 
 LOGS: Final = 240
 """Log events of a gateway in a day."""

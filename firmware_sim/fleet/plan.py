@@ -5,20 +5,16 @@ All of it is decided before the first event, from the seed and the gateway's nam
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from firmware_sim.fleet.chance import chance
 from firmware_sim.fleet.clocks import Clock
 from firmware_sim.fleet.faults import FAULTS, spread
-from firmware_sim.fleet.lives import Break, Life, make_life
-from firmware_sim.fleet.settings import DAY_S
-
-if TYPE_CHECKING:
-    import random
-
-    from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.seeds import chance
+from firmware_sim.fleet.settings import DAY_S, FleetSettings
+from firmware_sim.fleet.uptime import Break, Life, make_life
 
 VERSIONS: Final = ("0.9.0", "0.9.1", "0.10.0")
 """Versions of the software: all begin with the first, all get the second, some get the third."""

@@ -6,13 +6,11 @@ A segment is of one version, as a gateway that gets another stops and seals firs
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from firmware_sim.fleet.times import iso
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass

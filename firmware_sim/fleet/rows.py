@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from sync.format import NO_TAGS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from sync.segment import NO_TAGS
 
 
 class Row(NamedTuple):
-    """The fields of `sync.format.Event` without `seq`, in their order."""
+    """The fields of `sync.segment.Event` without `seq`, in their order."""
 
     time: int
     clock: bool

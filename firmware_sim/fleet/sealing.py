@@ -6,21 +6,20 @@ when a gateway crashed is sealed when it is back, or lost with its epoch. Sends 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from firmware_sim.fleet.bad_segments import newer_minor
 from firmware_sim.fleet.contents import Content, content_of
 from firmware_sim.fleet.settings import DAY_S
-from firmware_sim.fleet.spoiling import newer_minor
-from sync.format import Dropped, Event, SegmentHeader, digest_of, encode
+from sync.segment import Dropped, Event, SegmentHeader, digest_of, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from firmware_sim.fleet.lives import Run
     from firmware_sim.fleet.plan import Plan
     from firmware_sim.fleet.rows import Row, Stream
+    from firmware_sim.fleet.uptime import Run
 
 SEAL_EVENTS: Final = 2_000
 """Events of a segment at most, as a gateway is set by default."""

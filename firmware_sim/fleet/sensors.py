@@ -6,21 +6,19 @@ may take for an anomaly, unless that is planted.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from heapq import merge
 from math import pi, sin
 from operator import itemgetter
+from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firmware_sim.fleet.faults import FAULTS
-from firmware_sim.fleet.rows import Row
+from firmware_sim.fleet.rows import Row, Stream
 from firmware_sim.fleet.settings import DAY_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from random import Random
-
     from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.rows import Stream
 
 
 class Sort(NamedTuple):

@@ -5,15 +5,14 @@ Gives what is to lie in files; writes none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firmware_sim.fleet.spoiling import SPOILED
-from sync.format import identity_path
+from firmware_sim.fleet.bad_segments import SPOILED
+from sync.segment import identity_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from firmware_sim.fleet.plan import Plan
     from firmware_sim.fleet.sealing import Sealed
 

@@ -6,30 +6,24 @@ Holds one gateway's arrivals at a time, without their bytes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from firmware_sim.fleet.fates import Arrival
+from firmware_sim.fleet.lane_outcomes import Arrival
 from firmware_sim.fleet.logs import logs
-from firmware_sim.fleet.plan import make_plans
-from firmware_sim.fleet.planting import planted
+from firmware_sim.fleet.plan import Plan, make_plans
+from firmware_sim.fleet.planted_faults import planted
 from firmware_sim.fleet.rollout import Rollout
-from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer
+from firmware_sim.fleet.rows import Timed
+from firmware_sim.fleet.sealing import EVICTED, Evicted, LaneSealer, Sealed
 from firmware_sim.fleet.sensors import readings
-from firmware_sim.fleet.shipping import Shipper
-from firmware_sim.fleet.signs import sign, signs
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.shipping import Delivery, Shipper
+from firmware_sim.fleet.system_events import sign, signs
 from firmware_sim.fleet.times import iso
 from firmware_sim.fleet.truth import GatewayTruth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from firmware_sim.fleet.plan import Plan
-    from firmware_sim.fleet.rows import Timed
-    from firmware_sim.fleet.sealing import Sealed
-    from firmware_sim.fleet.settings import FleetSettings
-    from firmware_sim.fleet.shipping import Delivery
 
 VERSION: Final = 1
 """Version of `truth.json`: raised when a name in it changes its meaning or goes."""

@@ -7,19 +7,15 @@ the centre's code, of which it knows nothing.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from firmware_sim.fleet import living, working
+from firmware_sim.fleet import expected_uptime, expected_work
 from firmware_sim.fleet.contents import SYSTEM, Told
-from firmware_sim.fleet.fates import LaneTruth
+from firmware_sim.fleet.lane_outcomes import Arrival, LaneTruth
 from firmware_sim.fleet.rollout import Ran
 from firmware_sim.fleet.times import decimal, iso, percentiles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from firmware_sim.fleet.fates import Arrival
 
 
 @dataclass
@@ -84,16 +80,16 @@ class GatewayTruth:
                 *(each.as_json("bad") for each in self.bad),
                 *(each.as_json("fork") for each in forks),
             ],
-            "availability": living.availability(told) | self._reached(told),
-            "outages": living.outages(told),
-            "clock": living.clock(told),
+            "availability": expected_uptime.availability(told) | self._reached(told),
+            "outages": expected_uptime.outages(told),
+            "clock": expected_uptime.clock(told),
             "delivery": self._delivery(),
             "lag": self._lag(),
             "sensors": self._sensors(),
-            "queues": working.queues(told),
-            "refusals": working.refusals(told),
-            "repeats": working.repeats(told),
-            "notices": working.notices(told),
+            "queues": expected_work.queues(told),
+            "refusals": expected_work.refusals(told),
+            "repeats": expected_work.repeats(told),
+            "notices": expected_work.notices(told),
             "growth": self._growth(told),
         }
 
@@ -122,7 +118,7 @@ class GatewayTruth:
             for each in self.accepted()
             if each.header.lane == SYSTEM
         ]
-        return living.reached(told, self.arrivals, sealed, self.as_of)
+        return expected_uptime.reached(told, self.arrivals, sealed, self.as_of)
 
     def _delivery(self) -> list[dict[str, Any]]:
         found: defaultdict[int, list[int]] = defaultdict(list)
@@ -168,4 +164,4 @@ class GatewayTruth:
         times = (
             time for each in self.accepted() for of in each.content.times.values() for time in of
         )
-        return working.growth(told, sizes, times, self.last().header.disk_used)
+        return expected_work.growth(told, sizes, times, self.last().header.disk_used)

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from firmware_sim.errors import DeviceStopped, FirmwareError
-from firmware_sim.faults import Fault, FaultPlan
-from firmware_sim.link import FaultyLink
-from firmware_sim.sender import LIVE, State
+from firmware_sim.device.errors import DeviceStopped, FirmwareError
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import LIVE, State
+from firmware_sim.scenarios.faults import Fault, FaultPlan
+from firmware_sim.scenarios.link import FaultyLink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-
-    from firmware_sim.courier import Moment
-    from firmware_sim.device import Device
+    from firmware_sim.device.device import Device
 
     Make = Callable[[str, int, Callable[[Moment, int], None]], Device]
 

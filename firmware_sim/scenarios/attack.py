@@ -15,25 +15,22 @@ import random
 import secrets
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from firmware_sim import gateway_log, verdict
-from firmware_sim.attack_verdict import Attacked, AttackVerdict, Refusals, Times, ceiling
 from firmware_sim.attackers.__main__ import named
 from firmware_sim.attackers.accounts import AWAY, VICTIM
-from firmware_sim.courier import Moment
-from firmware_sim.device import Device
-from firmware_sim.errors import FirmwareError, GatewayCommandFailed
-from firmware_sim.limits import Reconnect
-from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
+from firmware_sim.attackers.attack import Attack
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import FirmwareError, GatewayCommandFailed
+from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.scenarios import count_verdict, gateway_log
+from firmware_sim.scenarios.attack_verdict import Attacked, AttackVerdict, Refusals, Times, ceiling
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, OwnGateway
 from firmware_sim.scenarios.record import EVENT, RunRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from firmware_sim.attackers.attack import Attack
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 _WARM_S: Final = 2.0  # before the quiet phase: the first answers find cold caches
@@ -191,7 +188,7 @@ async def _attack(
         quiet=(times(found.quiet, found.begun), times(found.after, found.ended)),
         busy=times(found.begun, found.after - _REST_S),
         times=settings.times,
-        honest=verdict.judge(
+        honest=count_verdict.judge(
             run.planned,
             run.believed(outboxes),
             gateway_log.of_run(lines, EVENT, run.run),

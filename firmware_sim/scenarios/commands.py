@@ -13,14 +13,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     Tell = Callable[[str], None]
 
 T = TypeVar("T")
@@ -175,7 +174,7 @@ class _Folder:
 
 def _run(work: Callable[[Tell], Coroutine[Any, Any, T]]) -> T:
     """Run a scenario; what fails is told in one line, and ends with 1."""
-    from firmware_sim.errors import FirmwareError
+    from firmware_sim.device.errors import FirmwareError
 
     # Lost connections are what a run is about, and each device tells its own.
     logging.getLogger("slixmpp").setLevel(logging.CRITICAL)

@@ -11,22 +11,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
-from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, OutboxFull
-from firmware_sim.faults import Fault, FaultPlan
-from firmware_sim.limits import Policy, Reconnect
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, OutboxFull
+from firmware_sim.device.limits import Policy, Reconnect
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.actor import Actor, taken, waiting
+from firmware_sim.scenarios.faults import Fault, FaultPlan
 from firmware_sim.scenarios.record import EVENT, RunRecord
-from firmware_sim.sender import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from firmware_sim.courier import Moment
 
 _RECONNECT: Final = Reconnect(base=0.25, cap=2.0, stable=0.5, timeout=10.0)  # a run is short
 _FULL_WAIT_S: Final = 0.25  # seconds until a full outbox is tried again

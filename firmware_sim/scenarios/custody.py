@@ -13,22 +13,22 @@ import contextlib
 import random
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from firmware_sim import custody_verdict, messages
-from firmware_sim.actuator import Actuator, command
-from firmware_sim.courier import Moment
-from firmware_sim.custody_plan import Plan, Way
-from firmware_sim.custody_verdict import CustodyVerdict
-from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, NotSent, OutboxFull
-from firmware_sim.faults import Fault, FaultPlan
-from firmware_sim.limits import Policy, Reconnect
-from firmware_sim.own_gateway import DOMAIN, HOST, Account, OwnGateway
-from firmware_sim.receiving import Receiving
+from firmware_sim.device import messages
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, NotSent, OutboxFull
+from firmware_sim.device.limits import Policy, Reconnect
+from firmware_sim.device.received import Receiving
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import State
+from firmware_sim.scenarios import custody_verdict
 from firmware_sim.scenarios.actor import Actor, waiting
+from firmware_sim.scenarios.actuator import Actuator, command
+from firmware_sim.scenarios.count_verdict import Key
 from firmware_sim.scenarios.custody_evidence import (
     for_absent,
     gateway_folder,
@@ -39,14 +39,12 @@ from firmware_sim.scenarios.custody_evidence import (
     outbox,
     status,
 )
+from firmware_sim.scenarios.custody_plan import Plan, Way
+from firmware_sim.scenarios.custody_verdict import CustodyVerdict
+from firmware_sim.scenarios.faults import Fault, FaultPlan
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, Account, OwnGateway
 from firmware_sim.scenarios.outages import kill_often
 from firmware_sim.scenarios.record import EVENT
-from firmware_sim.sender import State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from firmware_sim.verdict import Key
 
 _OPTIONS: Final = {
     "retry_after": 2.0,  # seconds: a run is short

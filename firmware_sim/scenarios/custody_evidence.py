@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from firmware_sim import gateway_command, gateway_log
-from firmware_sim.actuator import Actuator
-from firmware_sim.custody_verdict import GATEWAY, Evidence, Ran
-from firmware_sim.inbox import Inbox
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox, Record
+from firmware_sim.device.inbox import Inbox
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox, Record
+from firmware_sim.device.sender_rules import Level, State
+from firmware_sim.scenarios import gateway_command, gateway_log
+from firmware_sim.scenarios.actuator import Actuator
+from firmware_sim.scenarios.count_verdict import Key
+from firmware_sim.scenarios.custody_plan import Plan
+from firmware_sim.scenarios.custody_verdict import GATEWAY, Evidence, Ran
 from firmware_sim.scenarios.record import EVENT
-from firmware_sim.sender import Level, State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from firmware_sim.custody_plan import Plan
-    from firmware_sim.verdict import Key
 
 _IN_DOUBT: Final = "in doubt"
 _NUMBER: Final = re.compile("name=[\"'](?:command|n)[\"'] value=[\"']([0-9]+)[\"']")

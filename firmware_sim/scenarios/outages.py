@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from firmware_sim.own_gateway import OwnGateway
+    from firmware_sim.scenarios.gateway_process import OwnGateway
 
 _DOWN_S: Final = (0.1, 1.0)  # seconds that the gateway stays down
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from firmware_sim.errors import FirmwareError
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
-from firmware_sim.sender import State
+from firmware_sim.device.errors import FirmwareError
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import State
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from firmware_sim.verdict import Key
+    from firmware_sim.scenarios.count_verdict import Key
 
 EVENT: Final = "Counted"
 """The id of each event that a run logs."""

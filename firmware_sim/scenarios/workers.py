@@ -11,22 +11,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from firmware_sim import workers_verdict
-from firmware_sim.errors import ScenarioFailed
-from firmware_sim.own_gateway import Account, Option, OwnGateway
-from firmware_sim.publisher import Publisher
+from firmware_sim.device.errors import ScenarioFailed
+from firmware_sim.device.publisher import Publisher
+from firmware_sim.scenarios import workers_verdict
+from firmware_sim.scenarios.gateway_process import Account, Option, OwnGateway
 from firmware_sim.scenarios.outages import kill_often
 from firmware_sim.scenarios.workers_cast import LOCK_S, Hand, Member, Press, Stage, jid
 from firmware_sim.scenarios.workers_evidence import gather, waiting
-from firmware_sim.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
-from firmware_sim.workers_verdict import WorkersVerdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from firmware_sim.scenarios.workers_plan import LEVELS, QUEUE, Fault, Publication, WorkersPlan
+from firmware_sim.scenarios.workers_verdict import WorkersVerdict
 
 _OWNER: Final = "owner"
 _OPTIONS: Final[dict[str, Option]] = {

@@ -9,28 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sqlite3
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from firmware_sim import pubsub
-from firmware_sim.courier import Moment
-from firmware_sim.device import Device
-from firmware_sim.errors import CannotDo, DeviceStopped, FirmwareError, OutboxFull, Unanswered
-from firmware_sim.jobs import Job, Tally
-from firmware_sim.limits import OutboxLimits, Policy, Reconnect, WorkLimits
-from firmware_sim.own_gateway import DOMAIN, HOST, OwnGateway
-from firmware_sim.publisher import Publisher
-from firmware_sim.pubsub import PUBSUB, Pubsub
-from firmware_sim.receiving import Received, Receiving
-from firmware_sim.worker import Worker
-from firmware_sim.workers_plan import QUEUE, Fault, Publication, Way, WorkersPlan
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Coroutine
-    from pathlib import Path
+from firmware_sim.device import pubsub
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import (
+    CannotDo,
+    DeviceStopped,
+    FirmwareError,
+    OutboxFull,
+    Unanswered,
+)
+from firmware_sim.device.jobs import Job, Tally
+from firmware_sim.device.limits import OutboxLimits, Policy, Reconnect, WorkLimits
+from firmware_sim.device.publisher import Publisher
+from firmware_sim.device.pubsub import PUBSUB, Pubsub
+from firmware_sim.device.received import Received, Receiving
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.worker import Worker
+from firmware_sim.scenarios.gateway_process import DOMAIN, HOST, OwnGateway
+from firmware_sim.scenarios.workers_plan import QUEUE, Fault, Publication, Way, WorkersPlan
 
 LOCK_S: Final = 3.0
 """Seconds that a worker has for an item: a run is short."""

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from firmware_sim import gateway_command, gateway_log
-from firmware_sim.inbox import Inbox
-from firmware_sim.jobs import Jobs
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
-from firmware_sim.scenarios.workers_cast import jid
-from firmware_sim.sender import Level, State
-from firmware_sim.workers_plan import LEVELS, QUEUE
-from firmware_sim.workers_verdict import Dead, Evidence, Taken, Worked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from firmware_sim.scenarios.workers_cast import Press, Stage
+from firmware_sim.device.inbox import Inbox
+from firmware_sim.device.jobs import Jobs
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import Level, State
+from firmware_sim.scenarios import gateway_command, gateway_log
+from firmware_sim.scenarios.workers_cast import Press, Stage, jid
+from firmware_sim.scenarios.workers_plan import LEVELS, QUEUE
+from firmware_sim.scenarios.workers_verdict import Dead, Evidence, Taken, Worked
 
 _DEAD: Final = "dead"
 _BURIED: Final = "queue_dead"  # the event that tells of it

@@ -5,12 +5,10 @@ What it needs of the store it declares as Protocols (`ports`); it knows no SQL a
 
 from sync.uplink.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
-from sync.uplink.bell import Bell
 from sync.uplink.client import HttpsLimits
 from sync.uplink.folder import FolderTransport, parse_folder
 from sync.uplink.https import HttpsTransport
-from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Outcome, Refused
-from sync.uplink.ports import (
+from sync.uplink.interfaces import (
     Backlog,
     BacklogUnavailable,
     Draft,
@@ -25,9 +23,11 @@ from sync.uplink.ports import (
     Waiting,
 )
 from sync.uplink.renewal import Renewal
+from sync.uplink.responses import Conflict, Denied, Landed, Later, Outcome, Refused
+from sync.uplink.scheduler import Turns
 from sync.uplink.sealer import Sealer, header_of
-from sync.uplink.turns import Turns
 from sync.uplink.uploader import Uploader
+from sync.uplink.wakeup import Bell
 
 __all__ = [
     "Backlog",

@@ -6,12 +6,10 @@ Pure: knows no clock, no store and no format. The sealer asks it with what these
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from sync.format.limits import MAX_EVENTS
-
-if TYPE_CHECKING:
-    from sync.uplink.ports import LaneState
+from sync.segment.limits import MAX_EVENTS
+from sync.uplink.interfaces import LaneState
 
 _MAX_BYTES = 4 * 1024 * 1024  # bytes: a quarter of the largest file, for what does not compress
 

@@ -12,19 +12,17 @@ import io
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from sync.format import Enrolment, EnrolmentError
-from sync.uplink.outcomes import Answer, Later, quoted
-from sync.uplink.pacing import Pace, paced
+from sync.segment import Enrolment, EnrolmentError
+from sync.uplink.bandwidth import Pace, paced
 from sync.uplink.proxies import ProxyError, proxy_for
+from sync.uplink.responses import Answer, Later, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     import aiohttp
 
 _MAX_ANSWER: Final = 16 * 1024  # bytes of an answer's body that are read: a certificate has 2,000

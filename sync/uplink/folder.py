@@ -12,12 +12,14 @@ import asyncio
 import errno
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sync.format import (
+from sync.common.text import fault
+from sync.segment import (
     MAX_FILE,
     SegmentError,
     digest_of,
@@ -25,15 +27,8 @@ from sync.format import (
     parse_identity,
     read_header,
 )
-from sync.uplink.outcomes import Conflict, Landed, Later, quoted
-from sync.uplink.ports import Head
-from sync.words import fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from sync.uplink.outcomes import Outcome
-    from sync.uplink.ports import Waiting
+from sync.uplink.interfaces import Head, Waiting
+from sync.uplink.responses import Conflict, Landed, Later, Outcome, quoted
 
 T = TypeVar("T")
 

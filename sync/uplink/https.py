@@ -9,20 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sync.format import identity_path
+from sync.segment import Enrolment, identity_path
 from sync.uplink.client import Client, HttpsLimits, Request
-from sync.uplink.lineage import parse_heads
-from sync.uplink.outcomes import Answer, Denied, Landed, Later, Refused, judge, judge_other, said
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from sync.format import Enrolment
-    from sync.uplink.outcomes import Outcome
-    from sync.uplink.ports import Head, Waiting
+from sync.uplink.epoch_check import parse_heads
+from sync.uplink.interfaces import Head, Waiting
+from sync.uplink.responses import (
+    Answer,
+    Denied,
+    Landed,
+    Later,
+    Outcome,
+    Refused,
+    judge,
+    judge_other,
+    said,
+)
 
 RESUMED: Final = 64 * 1024
 """Bytes from which on a body is continued after a cut: a smaller one costs less than the question,

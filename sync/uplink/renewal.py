@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
-from sync.format import EnrolmentError, read_enrolment, write_enrolment
+from sync.segment import Enrolment, EnrolmentError, read_enrolment, write_enrolment
 from sync.uplink.client import client_context
-from sync.uplink.outcomes import Outcome
-from sync.uplink.telling import Teller
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from sync.format import Enrolment
-    from sync.uplink.ports import Tell
+from sync.uplink.interfaces import Tell
+from sync.uplink.notices import Teller
+from sync.uplink.responses import Outcome
 
 DAY: Final = 86_400.0
 """Seconds between two looks: a third of a certificate's life has many of them."""

@@ -6,19 +6,23 @@ Holds one draft at a time. Ships nothing: it rings the uploader's bell.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from sync.format import SegmentHeader, digest_of, encode
-from sync.format.limits import MAX_NAME
+from sync.segment import SegmentHeader, digest_of, encode
+from sync.segment.limits import MAX_NAME
 from sync.uplink.batcher import BatchLimits, Seal, decide
-from sync.uplink.bell import Bell
-from sync.uplink.ports import BacklogUnavailable
-from sync.uplink.telling import Teller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from sync.uplink.ports import Backlog, Draft, Facts, GatewayState, LaneState, Tell
+from sync.uplink.interfaces import (
+    Backlog,
+    BacklogUnavailable,
+    Draft,
+    Facts,
+    GatewayState,
+    LaneState,
+    Tell,
+)
+from sync.uplink.notices import Teller
+from sync.uplink.wakeup import Bell
 
 _SPACING: Final = 0.25  # seconds between two looks: a burst of events is looked at once
 _RETRY: Final = 5.0  # seconds before the store is asked again after it could not

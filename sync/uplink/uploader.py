@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
-from sync.format import identity_path
+from sync.segment import identity_path
 from sync.uplink.backoff import Backoff
-from sync.uplink.bell import Bell
-from sync.uplink.lineage import Verdict, judge
-from sync.uplink.outcomes import Conflict, Denied, Landed, Later, Refused
-from sync.uplink.ports import BacklogUnavailable
-from sync.uplink.telling import Teller
-from sync.uplink.turns import Turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sync.uplink.outcomes import Outcome
-    from sync.uplink.ports import Backlog, Head, Tell, Transport, Waiting
+from sync.uplink.epoch_check import Verdict, judge
+from sync.uplink.interfaces import Backlog, BacklogUnavailable, Head, Tell, Transport, Waiting
+from sync.uplink.notices import Teller
+from sync.uplink.responses import Conflict, Denied, Landed, Later, Outcome, Refused
+from sync.uplink.scheduler import Turns
+from sync.uplink.wakeup import Bell
 
 _IDLE: Final = 300.0  # seconds before an empty backlog is looked at again without a ring
 

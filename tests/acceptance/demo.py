@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sync.format import decode
+from sync.segment import decode
 from tests.helpers.processes import Process, start
 
 DOMAIN = "gw.example"

@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 import pytest
 
-from edge.admin import events
+from edge.engine import database
+from edge.engine.database import Transaction
 from edge.errors import StoreError
-from edge.store import database, released
-from edge.store.database import Transaction
-from sync.format import SegmentError, decode
+from edge.features.custody.store import dedup_keys as released
+from edge.ops import events
+from sync.segment import SegmentError, decode
 from tests.helpers import power_cut
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.power_cut import Disk

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -16,14 +19,7 @@ from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, PASSWORD
 from tests.helpers.prosody import Prosody
 from tests.helpers.sites import TRUSTED, UNTRUSTED, Behind, Embedded, Site
-from tests.helpers.xmpp import CLIENT, SM, authenticated, condition, log_message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import CLIENT, SM, Client, authenticated, condition, log_message
 
 INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"
 PING = "<ping xmlns='urn:xmpp:ping'/>"

@@ -11,16 +11,14 @@ import base64
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PROGRAMS: Final = ("chromium", "chromedriver")
 """What has to be on the path: `make browser-packages` puts it there."""

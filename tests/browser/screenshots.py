@@ -9,16 +9,13 @@ import io
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from PIL import Image
 
-from sync.central.rendering.page import write_report
-from tests.browser.chromium import DESKTOP, PHONE, Scheme, chromium, missing
+from sync.pages.page import write_report
+from tests.browser.chromium import DESKTOP, PHONE, Browser, Scheme, chromium, missing
 from tests.helpers.sample_findings import sample
-
-if TYPE_CHECKING:
-    from tests.browser.chromium import Browser
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "images"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import pytest
 
-from sync.central.rendering.page import fleet_page, write_report
+from sync.pages.page import fleet_page, write_report
 from tests.browser.chromium import (
     DESKTOP,
     PAPER_PX,
@@ -20,9 +21,6 @@ from tests.browser.chromium import (
 )
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")
 

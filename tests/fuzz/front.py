@@ -1,5 +1,5 @@
 """A connection without a socket: the parser and the negotiation, and what they ask for answered at
-once, as `edge.net` would.
+once, as `edge.server` would.
 
 It holds the negotiation to what must be true of any stream, whatever the peer sends:
 
@@ -20,24 +20,21 @@ import re
 from collections import deque
 from enum import IntFlag
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from edge import credentials
-from edge.wire import actions, jid, management
-from edge.wire.errors import StanzaError, StreamError
-from edge.wire.management import Management
-from edge.wire.negotiation import Negotiation
-from edge.wire.parser import StreamParser
-from edge.wire.requests import STANZAS
-from edge.wire.stanza import Stanza
-from edge.wire.states import State
+from edge.credentials import Credentials
+from edge.xmpp import jid
+from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Item, Stanza
+from edge.xmpp.stream import actions, management
+from edge.xmpp.stream.actions import Action
+from edge.xmpp.stream.management import EnableRequest, Management
+from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.requests import STANZAS
+from edge.xmpp.stream.states import State
 from tests.fuzz.oracle import Output
-
-if TYPE_CHECKING:
-    from edge.credentials import Credentials
-    from edge.wire.actions import Action
-    from edge.wire.management import EnableRequest
-    from edge.wire.stanza import Item
 
 DOMAIN: Final = "gw.example"
 USER: Final = "cam1"

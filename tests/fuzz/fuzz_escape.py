@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from edge.wire import serialize
-from edge.wire.stanza import parse_fragment
+from edge.xmpp import serialize
+from edge.xmpp.stanza import parse_fragment
 
 MAX_BYTES: Final = 4096
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.wire.errors import FragmentError
-from edge.wire.stanza import parse_fragment
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.stanza import parse_fragment
 from tests.fuzz.fuzz_parser import same
 
 MAX_BYTES: Final = 4096

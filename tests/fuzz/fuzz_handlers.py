@@ -19,23 +19,20 @@ import sqlite3
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
-from edge.handlers import destinations
-from edge.handlers.router import features, refusal
-from edge.wire.errors import StanzaError, StreamError
-from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER
-from edge.wire.parser import StreamParser
-from edge.wire.requests import STANZAS
-from edge.wire.stanza import Stanza
+from edge.engine import destinations
+from edge.engine.database import Send
+from edge.engine.router import features, refusal
+from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
+from edge.xmpp.stream.requests import STANZAS
 from tests.fuzz.oracle import CLIENT, one_element, one_stanza
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.wire_corpus import HEADER
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from edge.store.database import Send
 
 SERVICE: Final = f"{destinations.PUBSUB}.{DOMAIN}"
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from edge.wire import jid
-from edge.wire.jid import Jid, JidError
+from edge.xmpp import jid
+from edge.xmpp.jid import Jid, JidError
 
 MAX_BYTES: Final = 4096
 

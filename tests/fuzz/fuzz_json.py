@@ -14,9 +14,9 @@ import math
 import re
 from typing import Any, Final
 
-from edge.rules import json_readings
-from edge.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
-from edge.rules.strict_json import MOST_WHOLE, BadJson
+from edge.features.eventlog.rules import json_readings
+from edge.features.eventlog.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
+from edge.features.eventlog.rules.strict_json import MOST_WHOLE, BadJson
 
 MAX_BYTES: Final = 4096
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

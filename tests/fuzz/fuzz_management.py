@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.wire import management
-from edge.wire.errors import StanzaError, StreamError
-from edge.wire.management import WRAP, Management
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
+from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
+from edge.xmpp.stream import management
+from edge.xmpp.stream.management import WRAP, Management
 from tests.fuzz.oracle import one_element
 from tests.helpers.wire_corpus import HEADER
 

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import random
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-from edge.wire.errors import StreamError
-from edge.wire.parser import MAX_STANZA_BYTES, StreamParser
-from edge.wire.stanza import Child, Item, Stanza
+from edge.xmpp.errors import StreamError
+from edge.xmpp.parser import MAX_STANZA_BYTES, StreamParser
+from edge.xmpp.stanza import Child, Item, Stanza
 from tests.helpers.wire_corpus import HEADER, flat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from xml.etree.ElementTree import Element
 
 MAX_BYTES: Final = 12 * 1024
 

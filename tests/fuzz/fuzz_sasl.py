@@ -18,8 +18,8 @@ from typing import Final
 import pytest
 
 from edge.credentials import Credentials
-from edge.wire import sasl
-from edge.wire.sasl import PlainExchange, SaslFailure, ScramExchange
+from edge.xmpp.stream import sasl
+from edge.xmpp.stream.sasl import PlainExchange, SaslFailure, ScramExchange
 
 MAX_BYTES: Final = 8192
 

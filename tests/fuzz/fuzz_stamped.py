@@ -10,16 +10,14 @@ An input is what follows the header of a stream; each stanza in it is stamped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
-from edge.wire.errors import StreamError
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza, parse_fragment, stamped, stamped_with
+from edge.xmpp.errors import StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 from tests.fuzz.fuzz_parser import same
 from tests.helpers.wire_corpus import HEADER
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 MAX_BYTES: Final = 4096
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from edge.wire.errors import STANZA_CONDITIONS, STANZA_TYPES, STREAM_CONDITIONS
-from edge.wire.sasl import FAILURES
+from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, STREAM_CONDITIONS
+from edge.xmpp.stream.sasl import FAILURES
 
 CLIENT: Final = "{jabber:client}"
 STREAMS: Final = "{http://etherx.jabber.org/streams}"

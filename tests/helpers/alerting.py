@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sync.central.alerts.rules import LATE_MS
-from sync.central.alerts.seen import Event, Seen, Segment, take_arrival, take_event, take_segment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from sync.alerts.rules import LATE_MS
+from sync.alerts.state import Event, Seen, Segment, take_arrival, take_event, take_segment
 
 GATEWAY = "gw.example"
 EPOCH = "01JD0000000000000000000000"

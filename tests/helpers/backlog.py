@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from sync.format import LANES, Event, Identity, digest_of, encode
+from sync.segment import LANES, Dropped, Event, Identity, digest_of, encode
 from sync.uplink import header_of
-from sync.uplink.ports import (
+from sync.uplink.interfaces import (
     BacklogUnavailable,
     Draft,
     GatewayState,
@@ -23,11 +23,6 @@ from sync.uplink.ports import (
     Waiting,
 )
 from tests.helpers.segments import EPOCH, START, header
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from sync.format import Dropped
 
 SCHEMA = """
 CREATE TABLE events (lane TEXT, seq INTEGER, since REAL, size INTEGER, event TEXT);

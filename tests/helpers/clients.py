@@ -36,13 +36,11 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, Self
+from typing import IO, NamedTuple, Self
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WAIT_S = 30.0
 """Seconds for one line, and for an end: generous for two busy cores, and bounded."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
-from edge.limits import Limits
-from edge.store import sessions
+from edge.config.limits import Limits
+from edge.engine import sessions
+from edge.engine.database import Transaction
 from tests.helpers.people import APART, PUMP
-from tests.helpers.store import QOS, Gateway, assured, deliver, new_database, read_element
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
-    from edge.store.database import Transaction
-    from tests.helpers.store import Reply
+from tests.helpers.store import QOS, Gateway, Reply, assured, deliver, new_database, read_element
 
 _APPEAR: Final = "UPDATE temp.sessions SET available = 1, priority = ? WHERE full = ?"
 

@@ -12,10 +12,8 @@ import contextlib
 import socket
 import struct
 import threading
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 

@@ -9,22 +9,27 @@ import contextlib
 import datetime as dt
 import hashlib
 import ssl
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 
-from sync.central.folders import FleetFolder
-from sync.central.gateways import Gateways
-from sync.central.limits import ReceiverLimits
-from sync.central.pki import Authority
-from sync.central.server import Listen, listening
-from sync.central.tls import own_chain
-from sync.format import Event, Identity, SegmentHeader, encode, identity_path, new_token
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import Gateways
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import Authority
+from sync.receiver.server import Listen, listening
+from sync.receiver.tls import own_chain
+from sync.segment import (
+    Event,
+    Identity,
+    SegmentHeader,
+    encode,
+    identity_path,
+    new_token,
+)
 
 GATEWAY = "gw.example"
 OTHER = "other.example"

@@ -5,15 +5,12 @@ Output, exit status and errors are what a process would give: it is the same ent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
 
-from sync.central.cli import cli
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from sync.cli.main import cli
 
 
 def fleet_command(

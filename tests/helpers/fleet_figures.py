@@ -8,11 +8,9 @@ are compared with the tolerance that the report declares.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 Json = dict[str, Any]
 Rows = dict[tuple[Any, ...], Json]

@@ -7,13 +7,11 @@ the gateway, but for what `SLACK` states.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from sync.central.rendering.words import plain as written
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from sync.pages.text import plain as written
 
 Json = dict[str, Any]
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import cbor2
 
-from sync.central import filing
-from sync.central.folders import FleetFolder, segment_path
-from sync.central.storage import LocalStorage
-from sync.format import Dropped, Event, Identity, SegmentHeader, digest_of, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.ingest import archive
+from sync.segment import Dropped, Event, Identity, SegmentHeader, digest_of, encode
+from sync.tables.storage import LocalStorage
 
 EPOCH = "01JD0000000000000000000000"
 LATER_EPOCH = "01JE0000000000000000000000"
@@ -121,7 +119,7 @@ def land(folder: FleetFolder, sealed: tuple[Identity, bytes], at: float | None =
 
 def waiting(folder: FleetFolder) -> set[str]:
     """Name the segments that wait to be read, by their paths below the fleet folder."""
-    return set(filing.waiting(LocalStorage(folder.root)))
+    return set(archive.waiting(LocalStorage(folder.root)))
 
 
 def put(path: Path, data: bytes, at: float | None = None) -> Path:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 from click.testing import CliRunner
 
 from edge.__main__ import main
-from edge.admin import devices, setup
+from edge.ops import devices, setup
 from tests.helpers.processes import Process, start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 DOMAIN = "gw.example"
 PASSWORD = "correct horse"

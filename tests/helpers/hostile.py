@@ -7,17 +7,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import psutil
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
 from tests.helpers.xmpp import WAIT_S, Client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.helpers.processes import Process
 
 PING: Final = "<ping xmlns='urn:xmpp:ping'/>"
 HEADER: Final = (

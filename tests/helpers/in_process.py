@@ -7,22 +7,20 @@ a feature that fails. Its TLS certificate is real, and nobody needs it.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from edge import config
-from edge.handlers.router import Router
-from edge.net.clock import Clock
-from edge.net.listener import Listener
-from edge.net.tally import Tally
-from edge.store import database
-from edge.store.commit import Bounds, Store
+from edge.config import load
+from edge.engine import database
+from edge.engine.clock import Clock
+from edge.engine.group_commit import Bounds, Store
+from edge.engine.router import Router
+from edge.server.listener import Listener
+from edge.server.refusal_counters import Tally
 from tests.helpers.gateway import PASSWORD, Gateway
 from tests.helpers.xmpp import Client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 
 class InProcess(NamedTuple):
@@ -64,7 +62,7 @@ class InProcess(NamedTuple):
 async def in_process(folder: Path, *names: str, **options: object) -> AsyncIterator[InProcess]:
     """Open the front door of a gateway with these devices."""
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
-    settings = config.load(gateway.folder)
+    settings = load.load(gateway.folder)
     limits = settings.limits
     bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)

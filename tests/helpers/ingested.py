@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from sync.central.manifest import LocalCommits, live
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.manifest import LocalCommits, live
 from tests.helpers.jvm import FAST_JVM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
 
 LIMIT_S = 400
 """Seconds for an ingest of some thousand segments on a loaded machine."""
@@ -32,7 +29,7 @@ class Tables(NamedTuple):
 def ingested(fleet: FleetFolder) -> Tables:
     """Ingest all that waits, by the command, and give what the tables have then."""
     done = subprocess.run(
-        [sys.executable, "-m", "sync.central", "ingest", "--dir", str(fleet.root)],
+        [sys.executable, "-m", "sync.cli", "ingest", "--dir", str(fleet.root)],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -12,10 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from sync.central.folders import FleetFolder
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.session import spark_session
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.tables.manifest import LocalCommits
+from sync.tables.spark_session import spark_session
 from tests.helpers.jvm import FAST_JVM
 
 BATCH_FILES = 5

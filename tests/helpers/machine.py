@@ -13,14 +13,12 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from edge import config
 from edge.app import App
-from edge.net.clock import Machine
-
-if TYPE_CHECKING:
-    from tests.helpers.processes import Process
+from edge.config import load
+from edge.engine.clock import Machine
+from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
 """The true time, in seconds since 1970 UTC, at which a world begins."""
@@ -104,7 +102,7 @@ def _shown(path: Path, speed: float) -> Machine:
 
 
 def _main(folder: Path, path: Path, speed: float) -> None:
-    app = App(folder, config.load(folder), print, _shown(path, speed))
+    app = App(folder, load.load(folder), print, _shown(path, speed))
     asyncio.run(app.serve(partial(print, flush=True)))
 
 

@@ -8,15 +8,12 @@ it, as one that was not renewed is on a cluster, so that those who slept too lon
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
-from sync.central.errors import LeaseError
-from sync.central.storage import File
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+from sync.common.errors import LeaseError
+from sync.tables.storage import File
 
 
 @dataclass
@@ -29,7 +26,7 @@ class Disk:
 
 
 class MemoryStorage:
-    """One user's view of a disk; see `sync.central.storage.Storage`."""
+    """One user's view of a disk; see `sync.tables.storage.Storage`."""
 
     def __init__(self, disk: Disk, ask: Callable[[str], None] = lambda call: None) -> None:
         self.disk = disk

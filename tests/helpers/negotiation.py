@@ -10,12 +10,12 @@ from typing import Any
 from scramp import ScramClient
 
 from edge import credentials
-from edge.wire.actions import Action, Close, Denied, Restart, Send, StartTls
-from edge.wire.namespaces import BIND, SASL, TLS
-from edge.wire.negotiation import Negotiation
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Item
-from edge.wire.states import State
+from edge.xmpp.namespaces import BIND, SASL, TLS
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Item
+from edge.xmpp.stream.actions import Action, Close, Denied, Restart, Send, StartTls
+from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.states import State
 
 HEADER = (
     b"<?xml version='1.0'?><stream:stream to='gw.example' version='1.0' xmlns='jabber:client' "

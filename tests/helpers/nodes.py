@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
-from edge.wire.namespaces import DATA_FORMS, PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWNER
+from edge.xmpp.namespaces import DATA_FORMS, PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWNER
 from tests.helpers.people import PUMP
-from tests.helpers.store import DOMAIN, read_element
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway, Reply
+from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 
 SERVICE: Final = f"pubsub.{DOMAIN}"
 OWNER: Final = PUBSUB_OWNER

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway
+from tests.helpers.store import Gateway
 
 PUMP: Final = "pump1@gw.example/fw"
 VALVE: Final = "valve@gw.example/fw"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import ssl
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class LoopbackPki(NamedTuple):

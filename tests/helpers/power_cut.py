@@ -11,11 +11,9 @@ import random
 import shutil
 import struct
 import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 SOURCE: Final = Path(__file__).with_name("write_log.c")
 SECTOR: Final = 512

@@ -13,10 +13,8 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from types import TracebackType
+from typing import IO, Self
 
 READY_S = 30.0
 """Seconds to the `ready` line: generous for two busy cores, and bounded."""

@@ -14,15 +14,13 @@ import socket
 import subprocess
 import threading
 from contextlib import ExitStack, closing, suppress
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers.gateway import Gateway
 from tests.helpers.pki import make_pki
 from tests.helpers.xmpp import Client
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOST = "users.example"
 """The domain of its users."""

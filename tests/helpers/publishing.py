@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
-from tests.helpers.store import read_element
+from tests.helpers.store import Gateway, Reply, read_element
 from tests.helpers.subscribing import EVENT, PUBSUB, SERVICE, ask, element, form
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway, Reply
 
 CLIENT: Final = "{jabber:client}"
 READING: Final = "<reading xmlns='urn:example:plant' watts='{}'/>"

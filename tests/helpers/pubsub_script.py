@@ -7,13 +7,11 @@ nobody asked about.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import Client
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 OWNER: Final = f"{PUBSUB}#owner"

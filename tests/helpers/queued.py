@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from edge.rules.affiliation import Affiliation
-from edge.rules.node import Config
-from edge.store import affiliations, nodes, queue_view, queues, subscriptions
-
-if TYPE_CHECKING:
-    from edge.store.database import Transaction
-    from edge.store.queue_view import Overview
-    from edge.store.queues import Queue
+from edge.engine.database import Transaction
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.store import affiliations, nodes, subscriptions
+from edge.features.queues.store import queue_view, queues
+from edge.features.queues.store.queue_view import Overview
+from edge.features.queues.store.queues import Queue
 
 OWNER: Final = "olga@gw.example"
 PUBLISHER: Final = "pump1@gw.example/fw"

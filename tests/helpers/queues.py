@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from xml.etree.ElementTree import Element
 
-from tests.helpers.store import DOMAIN, read_element
+from tests.helpers.store import DOMAIN, Gateway, Reply, read_element
 from tests.helpers.subscribing import EVENT, ask, create, element, subscribe
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway, Reply
 
 QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
 NODE: Final = "work"

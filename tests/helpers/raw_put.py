@@ -8,7 +8,7 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from sync.format import identity_path
+from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     Centre,

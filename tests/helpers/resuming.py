@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import aiohttp
 
-from sync.format import identity_path
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-
-    from sync.format import Identity
-    from tests.helpers.fleet import Answer, Client
+from sync.segment import Identity, identity_path
+from tests.helpers.fleet import Answer, Client
 
 FINAL = frozenset({200, 201, 409})
 """What an upload can end with."""

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Sequence
 
-from sync.format import Enrolment, encode
+from sync.segment import Enrolment, encode
 from sync.uplink import Bell, HttpsLimits, HttpsTransport, Uploader
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.manual_time import ManualTime
-from tests.helpers.scripted_centre import Centre, running
+from tests.helpers.pki import LoopbackPki
+from tests.helpers.scripted_centre import Centre, Script, running
 from tests.helpers.segments import header, readings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from tests.helpers.pki import LoopbackPki
-    from tests.helpers.scripted_centre import Script
 
 
 class Road:

@@ -6,15 +6,12 @@ What a session was told is read as short lines, such as `available pump1@gw.exam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
+from xml.etree.ElementTree import Element
 
-from edge.rules.roster import STATES, Fields, State
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway
+from edge.features.presence.rules.roster import STATES, Fields, State
+from tests.helpers.store import Gateway
 
 PUMP: Final = "pump1@gw.example/fw"
 PANEL: Final = "panel@gw.example/screen"

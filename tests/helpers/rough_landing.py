@@ -9,18 +9,13 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
 
-from sync.central.folders import segment_path
-from sync.format import decode
+from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.segment import Event, Identity, decode
 from tests.helpers.fleet_tables import NOON, Lane, put, some_events
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from random import Random
-
-    from sync.central.folders import FleetFolder
-    from sync.format import Event, Identity
 
 CLOCKS = {
     "now.example": NOON,

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from sync.format import Enrolment, digest_of, new_token
+from sync.segment import Enrolment, digest_of, new_token
+from tests.helpers.pki import LoopbackPki
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from tests.helpers.pki import LoopbackPki
-
     Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element
 
 SECRET = "between us"
 WAIT_S = 15.0

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sync.format import LANES, Dropped, Event, SegmentHeader
-from sync.format.limits import MAX_TIME, MIN_TIME
+from sync.segment import LANES, Dropped, Event, SegmentHeader
+from sync.segment.limits import MAX_TIME, MIN_TIME
 from tests.helpers.segments import header
 
 characters = st.characters(exclude_categories=["Cs"])

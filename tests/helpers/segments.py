@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sync.format import Event, SegmentHeader
+from sync.segment import Event, SegmentHeader
 
 EPOCH = "01J8ZQ4M7T5W3VX2A9B6C1D0EF"
 START = 1_790_000_000_000

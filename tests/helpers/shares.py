@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
 from tests.helpers.custody import CLIENT, Handed, done, handed, received
 from tests.helpers.people import PUMP
+from tests.helpers.store import Gateway
 from tests.helpers.subscribing import EVENT, ask, element, subscribe
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway
 
 POOL: Final = "$share:pool:plant/#"
 NODE: Final = "plant/boiler/temp"

@@ -11,20 +11,17 @@ import contextlib
 import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edge import config, config_text
-from edge.store import events
-from edge.store.events import READINGS, NewEvent
-from edge.upstream import StoreBacklog
-from sync.format import read_enrolment
+from edge.config import annotated_file, load
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import READINGS, NewEvent
+from edge.engine.group_commit import Store
+from edge.uplink.backlog import StoreBacklog
+from sync.segment import read_enrolment
 from sync.uplink import BatchLimits, Bell, HttpsLimits, HttpsTransport, Sealer, Uploader
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, opened
-
-if TYPE_CHECKING:
-    from edge.store.commit import Store
-    from edge.store.database import Transaction
 
 PACED = HttpsLimits(bandwidth=65_536)
 """A cap, so that each piece of a body is a step: the clock stands still, and nobody waits."""
@@ -63,7 +60,7 @@ async def log(store: Store, count: int) -> None:
 
 async def work(store: Store, enrolment: Path, chance: random.Random, finish: bool) -> None:
     """Log, seal and ship for ever, or ship what waits and end."""
-    settings = config.parse(config_text.render(DOMAIN).encode())
+    settings = load.parse(annotated_file.render(DOMAIN).encode())
     backlog = StoreBacklog(store, settings, FixedFacts())
     transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
     bell = Bell(lambda seconds: asyncio.sleep(min(seconds, 0.02)))

@@ -6,11 +6,9 @@ or any text; neither the order of attributes nor white space around text counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from xml.etree import ElementTree
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element
 
 ANY: Final = "{any}"
 

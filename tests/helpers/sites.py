@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
 from tests.helpers.prosody import HOST, Prosody, attached
 from tests.helpers.xmpp import Client, log_in
-
-if TYPE_CHECKING:
-    from tests.helpers.processes import Process
 
 TRUSTED: Final = ("pump1", "pump2", "pump3")
 UNTRUSTED: Final = "guest"

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from slixmpp import ClientXMPP
 from slixmpp.exceptions import IqError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
-    from pathlib import Path
 
 WAIT_S: Final = 15.0
 """Seconds for any one answer: generous for two busy cores, and bounded."""

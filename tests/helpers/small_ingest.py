@@ -7,26 +7,22 @@ All files go to the archive, and nothing is made durable.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from sync.central.decoding import JUDGED, take
-from sync.central.filing import waiting
-from sync.central.ledger import CLAIM, Claim, judge
-from sync.central.manifest import LocalCommits, Manifest
-from sync.central.parts import packed
-from sync.central.places import LANDING
-from sync.central.storage import LocalStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
-    from sync.central.storage import File
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.archive import waiting
+from sync.ingest.decoding import JUDGED, take
+from sync.ingest.ledger import CLAIM, Claim, judge
+from sync.ingest.parts import packed
+from sync.tables.locations import LANDING
+from sync.tables.manifest import LocalCommits, Manifest
+from sync.tables.storage import File, LocalStorage
 
 FILES = pa.schema(
     [

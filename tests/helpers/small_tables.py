@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -31,7 +30,7 @@ def events(spark: SparkSession, rows: Sequence[dict[str, Any]]) -> DataFrame:
     """Make a table of events with their day, as what computes a summary takes them."""
     from pyspark.sql import functions as F
 
-    from sync.central.tables import EVENTS
+    from sync.tables.tables import EVENTS
 
     return table(spark, EVENTS, rows).withColumn("day", F.to_date("time"))
 

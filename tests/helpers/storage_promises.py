@@ -1,15 +1,12 @@
-"""What every storage promises (`sync.central.storage.Storage`), asked of one that is empty."""
+"""What every storage promises (`sync.tables.storage.Storage`), asked of one that is empty."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sync.central.storage import Storage
+from sync.tables.storage import Storage
 
 NOON_S = 1_763_726_400.0
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
-from edge.handlers.feature import Slow
-from edge.handlers.lifecycle import Lifecycle
-from edge.handlers.router import Router, guarded
-from edge.limits import Limits
-from edge.options import Pubsub, Xmpp
-from edge.rules.clock import Now
-from edge.store import accounts, database, due, events, meta
-from edge.store.commit import Bounds, Store
-from edge.store.events import LANES, Row
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from xml.etree.ElementTree import Element
-
-    from edge.store.database import Send, Transaction
-    from edge.store.events import NewEvent
+from edge.config.limits import Limits
+from edge.config.options import Pubsub, Xmpp
+from edge.engine import database, events, meta, timers
+from edge.engine.database import Send, Transaction
+from edge.engine.events import LANES, NewEvent, Row
+from edge.engine.feature import Slow
+from edge.engine.group_commit import Bounds, Store
+from edge.engine.router import Router, guarded
+from edge.engine.service_time import Now
+from edge.engine.session_lifecycle import Lifecycle
+from edge.features.accounts.store import accounts
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
 
 T = TypeVar("T")
 
@@ -288,7 +285,7 @@ class Gateway:
         """Do what is due."""
 
         def unit(tx: Transaction) -> None:
-            due.ring(tx, self.limits)
+            timers.ring(tx, self.limits)
             self.router.due(tx)
 
         self.tx(unit)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 from xml.sax.saxutils import quoteattr
 
-from tests.helpers.store import DOMAIN
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.store import Gateway, Reply
+from tests.helpers.store import DOMAIN, Gateway, Reply
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 OWNER: Final = f"{PUBSUB}#owner"

@@ -7,14 +7,9 @@ order of calls can be had, and had again. A cut ends it at a call that is not ma
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from tests.helpers.memory_storage import MemoryStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.helpers.memory_storage import Disk
+from tests.helpers.memory_storage import Disk, MemoryStorage
 
 PATIENCE_S = 60.0
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import xml.etree.ElementTree as ET
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
-from firmware_sim.device import Device
-from firmware_sim.limits import Reconnect
-from firmware_sim.receiving import Receiving
-from tests.helpers.scripted_peer import ScriptedPeer
-
-if TYPE_CHECKING:
-    import sqlite3
-    import xml.etree.ElementTree as ET
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from firmware_sim.receiving import Received
-    from tests.helpers.scripted_peer import Certificate
+from firmware_sim.device.device import Device
+from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.received import Received, Receiving
+from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 
 JID: Final = "valve1@gw.example/fw"
 SENDER: Final = "pump1@gw.example/fw"

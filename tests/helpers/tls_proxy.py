@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 HEADER = "X-Client-Certificate"
 

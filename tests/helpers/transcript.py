@@ -21,15 +21,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from tests.helpers.store import DOMAIN, Gateway, read_element
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
 
 ANY: Final = "{any}"
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from edge.store.database import Transaction
+from edge.engine.database import Transaction
 
 _HOLD: Final = """
 INSERT INTO held (source, sender, msg_id, destination, body, digest, bytes, since, recipient)

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from edge.wire.errors import StreamError
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Child, Item, Stanza, StreamOpen
+from edge.xmpp.errors import StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Child, Item, Stanza, StreamOpen
 
 HEADER = (
     b"<?xml version='1.0' encoding='UTF-8'?>\n<stream:stream to='gw.example' version='1.0' "

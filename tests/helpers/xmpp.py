@@ -13,12 +13,10 @@ import hashlib
 import hmac
 import secrets
 import ssl
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 from xml.etree import ElementTree
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element
 
 WAIT_S = 15.0
 """Seconds for any one answer: generous for two busy cores, and bounded."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from edge.store import sessions
+from edge.engine import sessions
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.xmpp import BIND, SM, WAIT_S, Client, condition

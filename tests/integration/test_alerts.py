@@ -8,19 +8,16 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
-from sync.format import Event
+from sync.common.fleet_folder import FleetFolder
+from sync.segment import Event
 from tests.helpers.fleet_tables import Lane, fleet_folder, land
 from tests.helpers.processes import Process, start
 from tests.helpers.small_ingest import SmallIngest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
 
 ONE, TWO = "gw-001.example", "gw-002.example"
 WAIT_S = 30.0

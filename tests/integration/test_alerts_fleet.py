@@ -7,26 +7,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from firmware_sim.fleet.faults import FAULTS
 from firmware_sim.fleet.plan import make_plans
 from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.shipping import Delivery
 from firmware_sim.fleet.simulate import Fleet
-from sync.central.alerts.keeping import Keeping
-from sync.central.alerts.lines import Lines
-from sync.central.alerts.watching import Watch
+from sync.alerts.incidents import Message
+from sync.alerts.json_lines import Lines
+from sync.alerts.monitor import Watch
+from sync.alerts.persistence import Keeping
+from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_tables import fleet_folder, put
 from tests.helpers.small_ingest import SmallIngest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
-    from firmware_sim.fleet.shipping import Delivery
-    from sync.central.alerts.stretches import Message
-    from sync.central.folders import FleetFolder
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 START: Final = 1_772_409_600_000

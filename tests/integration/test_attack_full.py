@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.store import database
+from edge.engine import database
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, Closed, condition

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
+from edge.config.limits import Limits
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edge.admin import backup, devices
+from edge.ops import backup, devices
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import log_in, log_message
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from edge.admin import pki
-from sync.format import Enrolment, new_token, write_enrolment
+from edge.ops import pki
+from sync.segment import Enrolment, new_token, write_enrolment
 from tests.helpers.gateway import DOMAIN, Gateway
 
 

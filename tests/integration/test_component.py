@@ -5,33 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from edge import config
+from edge.config import load
+from edge.config.limits import Limits
+from edge.config.options import Log
+from edge.engine import events, sessions
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.group_commit import Store
+from edge.engine.router import Router
 from edge.errors import ConfigError
-from edge.handlers import notices
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.net.component import link as link_module
-from edge.net.component import traffic as traffic_module
-from edge.net.component.front import Component
-from edge.net.tally import Tally
-from edge.options import Log
-from edge.store import accounts, events, sessions
-from edge.store.events import NewEvent
+from edge.features.accounts.store import accounts
+from edge.features.eventlog import notify
+from edge.server.component import link as link_module
+from edge.server.component import traffic as traffic_module
+from edge.server.component.front import Component
+from edge.server.refusal_counters import Tally
 from tests.helpers.scripted_server import HEADER, SECRET, Link, Server, serving
 from tests.helpers.store import DOMAIN, new_database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from edge.store.commit import Store
-    from edge.store.database import Transaction
 
 PUMP = "pump1@users.example/fw"
 PING = "<ping xmlns='urn:xmpp:ping'/>"
@@ -58,7 +55,7 @@ class Site:
             f'component = "{host}:{port}"\ncomponent_secret = "secret"\n'
             f"trusted_domains = {json.dumps(['trusted.example'])}\n"
         )
-        settings = replace(config.parse(text.encode()), limits=limits)
+        settings = replace(load.parse(text.encode()), limits=limits)
         self.secret = folder / "secret"
         self.secret.write_text(SECRET)
         self.secret.chmod(0o600)
@@ -92,14 +89,14 @@ async def attached(
     async with starting(folder, limits) as (site, server, task):
         link = await server.link()
         await link.shake()
-        assert await task == [("component", config.Address("127.0.0.1", server.port))]
+        assert await task == [("component", load.Address("127.0.0.1", server.port))]
         yield site, link, server
 
 
 @asynccontextmanager
 async def starting(
     folder: Path, limits: Limits | None = None
-) -> AsyncIterator[tuple[Site, Server, asyncio.Task[list[tuple[str, config.Address]]]]]:
+) -> AsyncIterator[tuple[Site, Server, asyncio.Task[list[tuple[str, load.Address]]]]]:
     """A component that tries to attach."""
     async with serving() as server, opened(new_database(folder)) as store:
         await store.run(lambda tx: accounts.add(tx, "pump1@users.example", (), trusted=True))
@@ -296,7 +293,7 @@ async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_pat
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         house = site.router.house
-        site.store.at_end = notices.teller(house, Log(notify=["olga@users.example"]))
+        site.store.at_end = notify.teller(house, Log(notify=["olga@users.example"]))
         await site.store.run(note)
         message = await link.element()
         assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)

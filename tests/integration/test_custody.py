@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element
 
 import pytest
 
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, Closed
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 VALVE = f"valve@{DOMAIN}"
 QOS = "{urn:xmpp:qos}"

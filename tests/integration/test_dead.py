@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from edge.admin.transactions import changing
+from edge.ops.transactions import changing
 from tests.helpers import waiting
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in

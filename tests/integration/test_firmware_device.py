@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from firmware_sim.connection import Connection, Endpoint
-from firmware_sim.courier import Moment
-from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
-from firmware_sim.limits import OutboxLimits, Policy, Reconnect
-from firmware_sim.sender import State
+from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, MessageRefused, OutboxError, OutboxFull
+from firmware_sim.device.limits import OutboxLimits, Policy, Reconnect
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import State
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza, accept
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JID = "pump1@gw.example/fw"
 POLICY = Policy(retry_base=0.2, retry_cap=1.0, jitter=0, max_attempts=3)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.actuator import Actuator, Ran, command
-from firmware_sim.connection import Connection, Endpoint
-from firmware_sim.courier import Moment
-from firmware_sim.device import Device
-from firmware_sim.limits import Policy, Reconnect
-from firmware_sim.link import FaultyLink
-from firmware_sim.receiving import Received, Receiving
-from firmware_sim.sender import State
+from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.device import Device
+from firmware_sim.device.limits import Policy, Reconnect
+from firmware_sim.device.received import Received, Receiving
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import State
+from firmware_sim.scenarios.actuator import Actuator, Ran, command
+from firmware_sim.scenarios.link import FaultyLink
 from tests.helpers.gateway import DOMAIN, PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.integration.test_firmware_gateway import examples

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.connection import Connection, Endpoint
-from firmware_sim.courier import Moment
-from firmware_sim.device import Device
-from firmware_sim.limits import Policy, Reconnect
-from firmware_sim.sender import State
+from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.device import Device
+from firmware_sim.device.limits import Policy, Reconnect
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 

@@ -8,18 +8,16 @@ import hashlib
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from firmware_sim.device import Device
-from firmware_sim.errors import DeviceStopped, MessageRefused, NotSent
-from firmware_sim.limits import InboxLimits, OutboxLimits, Policy
+from firmware_sim.device.device import Device
+from firmware_sim.device.errors import DeviceStopped, MessageRefused, NotSent
+from firmware_sim.device.limits import InboxLimits, OutboxLimits, Policy
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
 

@@ -7,19 +7,17 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from firmware_sim.errors import DeviceStopped, InboxError
-from firmware_sim.inbox import Inbox, Tally
-from firmware_sim.limits import InboxLimits
-from firmware_sim.receiving import Receiving
+from firmware_sim.device.errors import DeviceStopped, InboxError
+from firmware_sim.device.inbox import Inbox, Tally
+from firmware_sim.device.limits import InboxLimits
+from firmware_sim.device.received import Receiving
 from tests.helpers.scripted_peer import Certificate
 from tests.helpers.talk import JID, MESSAGE, QOS, SENDER, error_of, talking
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMESPACES = [QOS, "urn:nf:iot:qos:1.0", "urn:ieee:iot:qos:1.0"]
 

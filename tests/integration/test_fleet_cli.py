@@ -6,18 +6,15 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.format import read_enrolment
+from sync.segment import read_enrolment
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, client, identity, make_fleet, segment
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 URL = f"https://{HOST}:8443"
 

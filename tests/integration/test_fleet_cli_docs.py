@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
-from sync.central.cli import cli
-from sync.central.limits import ReceiverLimits
-from sync.central.pki import CA_DAYS, RENEW_DAYS, SERVER_DAYS
+from sync.cli.main import cli
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import CA_DAYS, RENEW_DAYS, SERVER_DAYS
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from edge.store import database
+from edge.engine import database
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_message

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import certificates, devices, pki
-from edge.admin.pki import Authority
+from edge.ops import certificates, devices, pki
+from edge.ops.pki import Authority
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.helpers.hostile import HEADER, HONEST, Door, trickle, unharmed, until_closed
 from tests.helpers.xmpp import Client, Closed

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import devices
-from firmware_sim.device import Device
-from firmware_sim.sender import State
+from edge.ops import devices
+from firmware_sim.device.device import Device
+from firmware_sim.device.sender_rules import State
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving

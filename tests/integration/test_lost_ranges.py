@@ -11,17 +11,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edge import config, config_text, upstream
-from edge.rules.clock import Now
-from edge.store import epochs, events, lost, meta, segments
-from edge.store.database import Transaction
-from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.upstream import EVICTED, bound_of, make_room
-from sync.format import decode
+from edge.config import annotated_file, load
+from edge.engine import events, meta
+from edge.engine.database import Transaction
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.service_time import Now
+from edge.features.eventlog.store import epochs, lost_ranges, segments
+from edge.uplink import backlog
+from edge.uplink.backlog import EVICTED, bound_of, make_room
+from sync.segment import decode
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, in_memory
 
-CONFIG: Final = config.parse(config_text.render(DOMAIN).encode())
+CONFIG: Final = load.parse(annotated_file.render(DOMAIN).encode())
 STATE: Final = asyncio.run(FixedFacts().state())
 ROOM: Final = 10**9
 
@@ -50,7 +52,7 @@ class Gateway:
         events.append(tx, lane, NewEvent("log", text="x"))
 
     def _seal(self, tx: Transaction, lane: str) -> None:
-        upstream._seal_all(tx, CONFIG, STATE, lane)
+        backlog._seal_all(tx, CONFIG, STATE, lane)
 
     def _evict(self, tx: Transaction, percent: int) -> None:
         used = sum(segments.used(tx).values())
@@ -65,14 +67,14 @@ class Gateway:
     def _refuse(self, tx: Transaction, newest: int) -> None:
         found = segments.next_waiting(tx, newest=bool(newest))
         if found is not None:
-            upstream.set_aside(tx, found.digest, "refused")
+            backlog.set_aside(tx, found.digest, "refused")
 
     def _begin(self, tx: Transaction, _value: int) -> None:
         epoch = meta.epoch(tx)
         events.settle(tx)
         for lane, last in tx.rows("SELECT lane, last FROM lanes"):
             self.last[epoch, lane] = last
-        upstream.begin_epoch(tx, CONFIG, STATE, "restored")
+        backlog.begin_epoch(tx, CONFIG, STATE, "restored")
 
     def known(self) -> dict[LaneOfEpoch, set[int]]:
         """Return the numbers that are here or landed, or of which what is here or landed tells."""
@@ -144,7 +146,7 @@ def test_every_number_of_every_epoch_is_here_or_there_or_told(
     work: list[Work], ranges: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, in_memory() as db:
-        patch.setattr(lost, "RANGES", ranges)
+        patch.setattr(lost_ranges, "RANGES", ranges)
         gateway = Gateway(db)
         for what, value in work:
             gateway.do(what, value)

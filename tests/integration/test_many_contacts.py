@@ -8,8 +8,8 @@ from itertools import chain
 
 import pytest
 
-from edge.admin import moment
-from edge.store import database
+from edge.engine import database
+from edge.ops import current_time
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import SM, Client
 
@@ -31,7 +31,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     pairs = chain.from_iterable((("panel", name), (name, "panel")) for name in CONTACTS)
     with (
         closing(database.connect(made.folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         for owner, contact in pairs:
             tx.run(

@@ -7,13 +7,14 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.handlers import capabilities, notices
-from edge.net.tally import Refusal
-from edge.options import Log
-from edge.store import events, sessions
-from edge.store.database import Transaction
-from edge.store.events import NewEvent
-from edge.wire.namespaces import DISCO_INFO, EVENTLOG, QOS
+from edge.config.options import Log
+from edge.engine import events, sessions
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.features.discovery import capabilities
+from edge.features.eventlog import notify
+from edge.server.refusal_counters import Refusal
+from edge.xmpp.namespaces import DISCO_INFO, EVENTLOG, QOS
 from tests.helpers.gateway import PASSWORD, UNPACED, Gateway, port_of
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, Client, condition, log_in
@@ -79,7 +80,7 @@ async def messages(client: Client, count: int) -> list[Element]:
 
 async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Path) -> None:
     async with in_process(tmp_path, "olga") as front:
-        front.store.at_end = notices.teller(front.router.house, Log(notify=[OLGA]))
+        front.store.at_end = notify.teller(front.router.house, Log(notify=[OLGA]))
         event = NewEvent("system", name="heat", level="Error")
 
         def failing(tx: Transaction) -> None:

@@ -8,8 +8,11 @@ session that has the item.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -19,10 +22,6 @@ from tests.helpers.shown import lacking, read, tell
 from tests.helpers.xmpp import Client, condition, log_in
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
     Bound = Callable[[str, str], Awaitable[Client]]
 
 NAMES: Final = ("engine", "workerbee237", "workerbee238", "stranger")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from edge.wire.namespaces import COMMANDS, PUBSUB, PUBSUB_EVENT
+from edge.xmpp.namespaces import COMMANDS, PUBSUB, PUBSUB_EVENT
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import CLIENT, Client, log_in
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from sync.format import Identity, digest_of, identity_path
+from sync.segment import Identity, digest_of, identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     OTHER,
@@ -19,10 +20,6 @@ from tests.helpers.fleet import (
     segment,
 )
 from tests.helpers.raw_put import put_head, raw_request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 LANDED = f"landing/{identity_path(identity())}.seg"
 

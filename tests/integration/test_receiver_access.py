@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from sync.central.gateways import Gateways
-from sync.format import identity_path, new_token
+from sync.receiver.gateways import Gateways
+from sync.segment import identity_path, new_token
 from tests.helpers.fleet import (
     GATEWAY,
     HOST,
@@ -20,10 +21,6 @@ from tests.helpers.fleet import (
     segment,
 )
 from tests.helpers.raw_put import put_head, raw_request
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

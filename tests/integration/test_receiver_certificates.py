@@ -6,7 +6,8 @@ import base64
 import contextlib
 import hashlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -15,11 +16,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
-from sync.central.clients import REQUEST_BYTES, make_pair
-from sync.central.gateways import Gateways
-from sync.central.limits import ReceiverLimits
-from sync.central.pki import Authority
-from sync.format import identity_path, new_token
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.client_certificates import REQUEST_BYTES, make_pair
+from sync.receiver.gateways import Gateways
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import Authority
+from sync.segment import identity_path, new_token
 from tests.helpers.fleet import (
     GATEWAY,
     OTHER,
@@ -32,12 +34,6 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
 
 DAY_MS = 86_400_000
 

@@ -9,17 +9,14 @@ import logging
 import os
 import socket
 import tracemalloc
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from sync.central.limits import ReceiverLimits
+from sync.receiver.limits import ReceiverLimits
 from tests.helpers.fleet import Answer, Centre, running_centre, segment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 STALLED_BYTES = 64 * 1024
 """What Python may hold for a stalled handshake: with asyncio's own buffer it is four times that."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from sync.format import digest_of, identity_path
+from sync.segment import digest_of, identity_path
 from tests.helpers.fleet import (
     EPOCH,
     GATEWAY,
@@ -17,10 +18,6 @@ from tests.helpers.fleet import (
     running_centre,
     segment,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

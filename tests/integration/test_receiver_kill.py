@@ -11,23 +11,19 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 
 import aiohttp
 import pytest
 
-from sync.central.folders import FleetFolder, parse_segment_path
-from sync.format import Identity, decode, digest_of, read_header
+from sync.common.fleet_folder import FleetFolder, parse_segment_path
+from sync.segment import Identity, decode, digest_of, read_header
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
 from tests.helpers.ingested import ingested
 from tests.helpers.processes import Process, start
 from tests.helpers.resuming import cut, go_on, pieces
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
 SENDERS = 2
 AHEAD = 8

@@ -9,16 +9,17 @@ import json
 import logging
 import os
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from sync.central.folders import FleetFolder
-from sync.central.limits import ReceiverLimits
-from sync.central.server import Listen, bind, listening
-from sync.central.tls import own_chain
-from sync.format import identity_path
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.server import Listen, bind, listening
+from sync.receiver.tls import own_chain
+from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     HOST,
@@ -33,10 +34,6 @@ from tests.helpers.fleet import (
     segment,
 )
 from tests.helpers.raw_put import close, open_body, put_head, raw_request, until_open
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 def partial(data: bytes) -> str:

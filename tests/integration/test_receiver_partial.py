@@ -6,18 +6,15 @@ import asyncio
 import hashlib
 import random
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from sync.central.limits import ReceiverLimits
-from sync.central.partial import PartialBound, Partials
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.partial_uploads import PartialBound, Partials
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import close, open_bodies, put_head, raw_request, until_open
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 DATA = segment(text=random.Random(1).randbytes(20_000).hex())
 TOTAL = len(DATA)

@@ -7,27 +7,25 @@ import contextlib
 import ipaddress
 import logging
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import aiohttp
 import pytest
 from multidict import CIMultiDict
 
-from sync.central.clients import make_pair
-from sync.central.folders import FleetFolder
-from sync.central.limits import ReceiverLimits
-from sync.central.pki import Authority
-from sync.central.proxy import Proxy, is_loopback
-from sync.central.server import Listen, listening
-from sync.format import identity_path
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.client_certificates import make_pair
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import Authority
+from sync.receiver.proxy import Proxy, is_loopback
+from sync.receiver.server import Listen, listening
+from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
 from tests.helpers.processes import start
 from tests.helpers.tls_proxy import HEADER, tls_proxy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 PROXY = Proxy(certificate_header=HEADER)
 

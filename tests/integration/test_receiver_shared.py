@@ -6,22 +6,17 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
-from sync.central.folders import FleetFolder
-from sync.format import identity_path
+from sync.common.fleet_folder import FleetFolder
+from sync.segment import identity_path
 from tests.helpers.fleet import HOST, Centre, Client, client, identity, make_fleet, segment
-from tests.helpers.processes import start
+from tests.helpers.processes import Process, start
 from tests.helpers.raw_put import open_body
 from tests.helpers.resuming import cut, go_on
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from tests.helpers.processes import Process
 
 
 @contextlib.asynccontextmanager

@@ -6,18 +6,15 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from sync.central.limits import ReceiverLimits
-from sync.format import identity_path
+from sync.receiver.limits import ReceiverLimits
+from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import begun, close, until_open
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 HEAD = f"HEAD /v1/segments/{identity_path(identity())} HTTP/1.1\r\nHost: centre\r\n"

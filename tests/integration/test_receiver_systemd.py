@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.fleet import HOST, make_fleet
 from tests.helpers.processes import start
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @contextlib.contextmanager

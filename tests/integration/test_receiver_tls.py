@@ -6,15 +6,16 @@ import asyncio
 import datetime as dt
 import logging
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from sync.central.errors import FleetError
-from sync.central.pki import Authority
-from sync.central.repeating import repeated
-from sync.central.tls import Certificate, own_chain
+from sync.common.errors import FleetError
+from sync.receiver.pki import Authority
+from sync.receiver.repeating import repeated
+from sync.receiver.tls import Certificate, own_chain
 from tests.helpers.fleet import (
     HOST,
     Centre,
@@ -24,10 +25,6 @@ from tests.helpers.fleet import (
     segment,
 )
 from tests.helpers.raw_put import close
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import BIND, Client, condition
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sync.format import decode, new_token
+from sync.segment import decode, new_token
 from sync.uplink.folder import MARKER
 from tests.helpers.gateway import DOMAIN, Gateway, port_of
 from tests.helpers.processes import Process, start

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.xmpp import SM, Client
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = ("closer", "loser", "resumer", "twice", "wrong", "sleeper", "asker", "crowd", "stays")
 PING = "<ping xmlns='urn:xmpp:ping'/>"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import devices
+from edge.engine import database
 from edge.errors import StoreBusy
-from edge.net import leaving as net_leaving
-from edge.net import listener as net_listener
-from edge.net.tally import Refusal
-from edge.store import database
+from edge.ops import devices
+from edge.server import listener as net_listener
+from edge.server import session_teardown as net_leaving
+from edge.server.refusal_counters import Refusal
 from tests.helpers.gateway import PASSWORD
 from tests.helpers.in_process import in_process
 from tests.helpers.xmpp import CLIENT, SM, Client, condition

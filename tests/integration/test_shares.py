@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
+from xml.etree.ElementTree import Element
 
 import pytest
 
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
+from tests.helpers.processes import Process
 from tests.helpers.shares import NODE, POOL, name
 from tests.helpers.subscribing import SERVICE, element, form, options
 from tests.helpers.xmpp import Client, log_in
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.processes import Process
 
 PUBSUB: Final = "http://jabber.org/protocol/pubsub"
 QOS: Final = "urn:xmpp:qos"

@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 from firmware_sim.__main__ import main
-from firmware_sim.errors import OutboxError
-from firmware_sim.faults import Fault
-from firmware_sim.limits import OutboxLimits, Policy
-from firmware_sim.outbox import Outbox
+from firmware_sim.device.errors import OutboxError
+from firmware_sim.device.limits import OutboxLimits, Policy
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import State
 from firmware_sim.scenarios.count import CountSettings, Progress, count
+from firmware_sim.scenarios.count_verdict import Key, judge
+from firmware_sim.scenarios.faults import Fault
 from firmware_sim.scenarios.record import RunRecord
-from firmware_sim.sender import State
-from firmware_sim.verdict import Key, judge
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from firmware_sim.link import FaultyLink
+from firmware_sim.scenarios.link import FaultyLink
 
 _Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

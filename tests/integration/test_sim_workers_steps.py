@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.errors import CannotDo, DeviceStopped, RequestRefused, Unanswered
-from firmware_sim.jobs import Job, State, Tally
-from firmware_sim.limits import Reconnect, WorkLimits
-from firmware_sim.worker import Worker
+from firmware_sim.device.errors import CannotDo, DeviceStopped, RequestRefused, Unanswered
+from firmware_sim.device.jobs import Job, State, Tally
+from firmware_sim.device.limits import Reconnect, WorkLimits
+from firmware_sim.device.worker import Worker
 from tests.helpers.scripted_peer import Certificate, ScriptedPeer, Stanza
 
 JID = "worker1@gw.example/w"

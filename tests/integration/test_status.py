@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edge.admin import control
-from edge.admin.status import OF_PROCESS, allowed
-from edge.config import load
+from edge.config.load import load
+from edge.engine.clock import boot_id
 from edge.errors import SetupError
-from edge.net.clock import boot_id
+from edge.ops import control
+from edge.ops.status import OF_PROCESS, allowed
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.processes import Process, start
 from tests.helpers.scripted_server import SECRET, serving

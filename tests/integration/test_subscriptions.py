@@ -5,19 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
+from xml.etree.ElementTree import Element
 
-from edge.rules.clock import Now
-from edge.store import accounts, database
-from tests.helpers.in_process import in_process
+from edge.engine import database
+from edge.engine.service_time import Now
+from edge.features.accounts.store import accounts
+from tests.helpers.in_process import InProcess, in_process
 from tests.helpers.subscribing import element, form, options, request
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
-    from tests.helpers.in_process import InProcess
-    from tests.helpers.xmpp import Client
+from tests.helpers.xmpp import Client
 
 PATIENCE: Final = 10.0
 CREATE: Final = (

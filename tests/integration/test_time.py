@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from edge.store import database
+from edge.engine import database
 from tests.helpers.gateway import PASSWORD, Gateway, port_of
 from tests.helpers.machine import Shown, run, show
 from tests.helpers.xmpp import Client, log_message

@@ -8,22 +8,17 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
+from asyncio.subprocess import Process
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
-from sync.format import Enrolment, decode, write_enrolment
-from tests.helpers.fleet import GATEWAY, running_centre
+from sync.common.fleet_folder import FleetFolder
+from sync.segment import Enrolment, decode, write_enrolment
+from tests.helpers.fleet import GATEWAY, Centre, running_centre
 from tests.helpers.ingested import ingested
 from tests.helpers.shipping_process import text_of
 from tests.helpers.store import DOMAIN, EPOCH, new_database
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
-    from tests.helpers.fleet import Centre
 
 assert GATEWAY == DOMAIN
 

@@ -6,15 +6,22 @@ import asyncio
 import contextlib
 import random
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central.clients import make_pair
-from sync.central.limits import ReceiverLimits
-from sync.central.pki import Authority
-from sync.format import Enrolment, Identity, new_token, read_enrolment, write_enrolment
+from sync.receiver.client_certificates import make_pair
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.pki import Authority
+from sync.segment import (
+    Enrolment,
+    Identity,
+    new_token,
+    read_enrolment,
+    write_enrolment,
+)
 from sync.uplink import (
     BatchLimits,
     Bell,
@@ -33,15 +40,9 @@ from sync.uplink import (
 )
 from sync.uplink.renewal import life_of
 from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
-from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, identity, running_centre, segment
+from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.segments import logs, readings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from tests.helpers.fleet import Centre
 
 
 @pytest.fixture

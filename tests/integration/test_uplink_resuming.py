@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from sync.format import digest_of
-from sync.uplink import Denied, HttpsTransport, Landed, Later, Waiting
+from sync.segment import digest_of
+from sync.uplink import Denied, HttpsTransport, Landed, Later, Outcome, Waiting
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.road import road, seal
-from tests.helpers.scripted_centre import Partly, land, land_and_cut, running, says, silence
+from tests.helpers.scripted_centre import (
+    Centre,
+    Partly,
+    Script,
+    land,
+    land_and_cut,
+    running,
+    says,
+    silence,
+)
 from tests.helpers.segments import header
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sync.uplink import Outcome
-    from tests.helpers.scripted_centre import Centre, Script
 
 LARGE = 100_000
 DONE = [(1, "acknowledged")]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 from cryptography import x509
 
-from sync.format import Enrolment, digest_of, identity_path, parse_identity
+from sync.segment import Enrolment, digest_of, identity_path, parse_identity
 from sync.uplink import (
     Bell,
     FolderTransport,
@@ -30,14 +31,8 @@ from tests.helpers.connect_proxy import proxying
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.road import road, seal
-from tests.helpers.scripted_centre import land, running, says
+from tests.helpers.scripted_centre import Centre, Script, land, running, says
 from tests.helpers.segments import EPOCH, header
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.helpers.scripted_centre import Centre, Script
 
 IDLE = 300.0
 NAME = "centre.example"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.format import Enrolment, EnrolmentError, encode, identity_path, new_token
+from sync.segment import Enrolment, EnrolmentError, encode, identity_path, new_token
 from sync.uplink import HttpsLimits, HttpsTransport, Landed, Later, Waiting
 from tests.helpers.backlog import SqliteBacklog
 from tests.helpers.pki import LoopbackPki, make_pki
 from tests.helpers.road import road, seal
 from tests.helpers.scripted_centre import (
     Centre,
+    Script,
     cut,
     endless,
     garbage,
@@ -27,12 +30,8 @@ from tests.helpers.scripted_centre import (
 from tests.helpers.segments import header, logs, readings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from aiohttp.web import Request, StreamResponse
 
-    from tests.helpers.scripted_centre import Script
 
 IDLE = 300.0
 WAITING, DONE, ASIDE = "waiting", "acknowledged", "aside"

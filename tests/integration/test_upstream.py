@@ -12,22 +12,26 @@ from typing import Any
 
 import pytest
 
-from edge import config, config_text, flash, hardware, lineage, shipping, upkeep
-from edge.admin import events as admin
-from edge.config import Config
+from edge import background_tasks
+from edge.config import annotated_file, load
+from edge.config.limits import ASIDE_BYTES, Limits
+from edge.config.load import Config
+from edge.config.options import Flash, Uplink
+from edge.engine import database, events, flash_meter
+from edge.engine.database import Transaction
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.group_commit import Store
+from edge.engine.service_time import Run
 from edge.errors import StoreBroken, StoreError, StoreFull
-from edge.limits import ASIDE_BYTES, Limits
-from edge.net.tally import Tally
-from edge.options import Flash, Uplink
-from edge.rules.backlog import Bound
-from edge.rules.clock import Run
-from edge.rules.levels import LEVELS, NEVER, at_least
-from edge.rules.lineage import Hardware
-from edge.store import database, epochs, events, segments
-from edge.store.commit import Store
-from edge.store.database import Transaction
-from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.upstream import (
+from edge.features.eventlog.rules.epoch import Hardware
+from edge.features.eventlog.rules.eviction import Bound
+from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least
+from edge.features.eventlog.store import epochs, segments
+from edge.ops import events as admin
+from edge.ops import hardware
+from edge.server.refusal_counters import Tally
+from edge.uplink import epoch_check, setup
+from edge.uplink.backlog import (
     EVICTED,
     NOT_SEALED,
     Facts,
@@ -37,12 +41,12 @@ from edge.upstream import (
     disk_used,
     make_room,
 )
-from sync.format import Dropped, Event, Segment, decode, digest_of
+from sync.segment import Dropped, Event, Segment, decode, digest_of
 from sync.uplink import BacklogUnavailable, BatchLimits, Head, Notice, Order, Sealer
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 
-CONFIG = config.parse(config_text.render(DOMAIN).encode())
+CONFIG = load.parse(annotated_file.render(DOMAIN).encode())
 
 
 @pytest.fixture
@@ -275,9 +279,11 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     backlog = backlog_of(store, settings)
     last = sealer(tmp_path, store, clock, settings, backlog=backlog)
     run = Run("boot-1", 0.0)
-    beats = upkeep.Beats(store, Tally(), run, settings.limits, await flash.meter(store, Flash()))
+    beats = background_tasks.Beats(
+        store, Tally(), run, settings.limits, await flash_meter.meter(store, Flash())
+    )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
-    await shipping.close(beats, last, backlog)
+    await setup.close(beats, last, backlog)
     assert await unsealed(store) == {lane: [] for lane in LANES}
     found = [segment for segment in await shipped(store) if segment.header.lane == SYSTEM]
     assert (found[-1].events[-1].kind, found[-1].events[-1].name) == ("system", "stop")
@@ -287,9 +293,9 @@ async def test_nothing_is_logged_after_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store, CONFIG)
-    run, meter = Run("boot-1", 0.0), await flash.meter(store, Flash())
-    beats = upkeep.Beats(store, Tally(), run, CONFIG.limits, meter)
-    await shipping.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
+    run, meter = Run("boot-1", 0.0), await flash_meter.meter(store, Flash())
+    beats = background_tasks.Beats(store, Tally(), run, CONFIG.limits, meter)
+    await setup.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
     last = await backlog.next_waiting()
     assert last is not None
     with pytest.raises(BacklogUnavailable, match="over"):
@@ -359,7 +365,7 @@ async def test_a_start_on_another_board_or_card_or_of_a_copy_begins_an_epoch(
 ) -> None:
     async def start(board: str | None, card: str | None) -> list[str]:
         monkeypatch.setattr(hardware, "read", lambda _folder: Hardware(board, card))
-        await lineage.settle(tmp_path, store, CONFIG, FixedFacts())
+        await epoch_check.settle(tmp_path, store, CONFIG, FixedFacts())
         found = await store.read(epochs.latest)
         return [str(epoch.reason) for epoch in reversed(found)]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers import clients
 from tests.helpers.clients import Client, Login
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from tests.helpers.processes import Process
+from tests.helpers.processes import Process
 
 
 class Site:

@@ -6,16 +6,14 @@ assured one in an exchange that is made twice, as after a lost answer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers.gateway import Gateway
 from tests.interop.conftest import Site
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QOS = "urn:xmpp:qos"
 FEATURES = {QOS, "urn:xmpp:ping", "urn:xmpp:eventlog", "http://jabber.org/protocol/disco#info"}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from tests.helpers.gateway import DOMAIN, PASSWORD
 from tests.helpers.slix import WAIT_S, Peer, peer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.interop.conftest import Site
+from tests.interop.conftest import Site
 
 SERVICE: Final = f"pubsub.{DOMAIN}"
 NODE: Final = "slix/commands"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers.cutter import Cutter
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 WAIT_S = 10.0
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.admin import devices
+from edge.ops import devices
 from tests.helpers import prosody
 from tests.helpers.gateway import DOMAIN, Gateway
-from tests.helpers.processes import start
+from tests.helpers.processes import Process, start
 from tests.helpers.prosody import HOST, Prosody, attached
 from tests.helpers.xmpp import condition, log_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.helpers.processes import Process
 
 USERS = ("pump1", "pump2", "stranger")
 INFO = "<query xmlns='http://jabber.org/protocol/disco#info'/>"

@@ -5,8 +5,10 @@ Where they differ is listed here and, with the reason, in docs/protocol.md.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,10 +16,6 @@ from tests.helpers import prosody, pubsub_script
 from tests.helpers.gateway import DOMAIN, PASSWORD, Gateway, port_of
 from tests.helpers.prosody import HOST, PUBSUB, Prosody
 from tests.helpers.xmpp import Client, log_in
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(
     prosody.PROGRAM is None, reason="no prosody (make interop-packages)"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from xml.etree import ElementTree
 
 import pytest
@@ -13,11 +14,7 @@ from slixmpp.xmlstream import register_stanza_plugin
 
 from tests.helpers.gateway import DOMAIN, PASSWORD
 from tests.helpers.slix import WAIT_S, Peer, peer, refused
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.interop.conftest import Site
+from tests.interop.conftest import Site
 
 SERVICE: Final = f"pubsub.{DOMAIN}"
 QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"

@@ -6,17 +6,15 @@ either direction, arrives afterwards, once; and nobody else learns that anything
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.helpers.clients import Client
 from tests.helpers.cutter import Cutter
 from tests.interop.conftest import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Pair(NamedTuple):

@@ -9,16 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.clients import Login
 from tests.helpers.gateway import DOMAIN, Gateway
 from tests.interop.conftest import Site
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SECONDS = 60
 EVENT = (

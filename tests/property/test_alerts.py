@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import random
 
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sync.central.alerts.rules import judge_events
-from sync.central.alerts.seen import DAYS, DEPTHS, SECONDS, SEGMENTS, Event, Seen, Segment
-from sync.central.alerts.silence import judge_silence
-from sync.central.alerts.stretches import Message, Stretch, Stretches
-from sync.central.alerts.verdict import Key, Right, Verdict, wrong
+from sync.alerts.incidents import Message, Stretch, Stretches
+from sync.alerts.rules import judge_events
+from sync.alerts.silence import judge_silence
+from sync.alerts.state import DAYS, DEPTHS, SECONDS, SEGMENTS, Event, Seen, Segment
+from sync.alerts.verdict import Key, Right, Verdict, wrong
 from tests.helpers.alerting import (
     DAY,
     MINUTE,
@@ -26,9 +26,6 @@ from tests.helpers.alerting import (
     sign,
     take,
 )
-
-if TYPE_CHECKING:
-    import random
 
 EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
 

@@ -6,20 +6,18 @@ import os
 import random
 import struct
 import zlib
+from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cbor2
 from cbor2 import CBORTag
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sync.central.columns import arrow_columns
-from sync.format import Event, SegmentError, SegmentHeader, decode, encode
+from sync.ingest.arrow_columns import arrow_columns
+from sync.segment import Event, SegmentError, SegmentHeader, decode, encode
 from tests.helpers.segment_strategies import segments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXAMPLES = 4_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
 

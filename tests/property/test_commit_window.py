@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules import window
+from edge.engine import commit_delay
 
 BUDGETS = st.integers(1, 10**12)
 MOST = st.floats(0, 1)
@@ -14,7 +14,7 @@ RATES = st.floats(0, 10**9)
 
 
 def wait(pressure: float, budget: int, most: float) -> float:
-    return window.wait(pressure * budget / window.DAY, budget, most)
+    return commit_delay.wait(pressure * budget / commit_delay.DAY, budget, most)
 
 
 @given(PRESSURES, BUDGETS, MOST)
@@ -25,7 +25,7 @@ def test_it_is_none_within_the_budget_and_all_at_twice_that(
     assert 0 <= found <= most
     if pressure < 1:
         assert found == 0
-    if pressure > window.FULL:
+    if pressure > commit_delay.FULL:
         assert found == most
 
 
@@ -34,19 +34,19 @@ def test_more_written_means_no_shorter_wait_and_it_never_jumps(
     pressure: float, more: float, budget: int, most: float
 ) -> None:
     before, after = wait(pressure, budget, most), wait(pressure + more, budget, most)
-    assert before <= after <= before + most * more / (window.FULL - 1) + 1e-9
+    assert before <= after <= before + most * more / (commit_delay.FULL - 1) + 1e-9
 
 
 @given(RATES, MOST)
 def test_without_a_budget_nothing_waits(rate: float, most: float) -> None:
-    assert window.wait(rate, 0, most) == 0
+    assert commit_delay.wait(rate, 0, most) == 0
 
 
 @given(RATES, RATES, st.floats(0, 10**6))
 def test_an_average_lies_between_what_it_was_and_what_is(
     average: float, rate: float, seconds: float
 ) -> None:
-    found = window.averaged(average, rate, seconds)
+    found = commit_delay.averaged(average, rate, seconds)
     low, high = min(average, rate), max(average, rate)
     slip = 1e-9 * (1 + high)  # what floats lose against the larger of the two
     assert low - slip <= found <= high + slip
@@ -56,8 +56,8 @@ def test_an_average_lies_between_what_it_was_and_what_is(
 def test_looking_more_often_gives_the_same(
     average: float, rate: float, first: float, second: float
 ) -> None:
-    twice = window.averaged(window.averaged(average, rate, first), rate, second)
-    once = window.averaged(average, rate, first + second)
+    twice = commit_delay.averaged(commit_delay.averaged(average, rate, first), rate, second)
+    once = commit_delay.averaged(average, rate, first + second)
     assert abs(twice - once) <= 1e-6 * max(average, rate, 1.0)
 
 
@@ -66,19 +66,19 @@ def test_it_settles_where_the_wait_makes_less_be_written(load: float, units: flo
     """A commit of `units` a second, each of a page, and a page for each unit: what is written with
     a wait is less, and how much less depends on how much comes."""
     most, budget = 0.05, 10**9
-    full = load * budget / window.DAY  # bytes a second when nothing waits
+    full = load * budget / commit_delay.DAY  # bytes a second when nothing waits
 
     def written(waited: float) -> float:
         return full * (0.5 + 0.5 / (1 + units * waited))
 
     average, waits = 0.0, []
     for _minute in range(24 * 60):
-        waited = window.wait(average, budget, most)
+        waited = commit_delay.wait(average, budget, most)
         waits.append(waited)
-        average = window.averaged(average, written(waited), 60)
+        average = commit_delay.averaged(average, written(waited), 60)
     last = waits[-60:]
     assert max(last) - min(last) < most * 0.01, "it does not swing"
     if load <= 1:
         assert max(waits) == 0
-    if written(most) > window.FULL * budget / window.DAY:
+    if written(most) > commit_delay.FULL * budget / commit_delay.DAY:
         assert last[-1] == most

@@ -16,14 +16,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from firmware_sim.inbox import Inbox
-from firmware_sim.incoming import Incoming
-from firmware_sim.limits import InboxLimits
-from firmware_sim.porter import Porter
-from firmware_sim.qos import Step
-from firmware_sim.receiver import Reply
-from firmware_sim.receiving import Received, Receiving
-from firmware_sim.sender import Action, Input, State
+from firmware_sim.device.inbox import Inbox
+from firmware_sim.device.limits import InboxLimits
+from firmware_sim.device.qos_incoming import Incoming
+from firmware_sim.device.qos_requests import Step
+from firmware_sim.device.received import Received, Receiving
+from firmware_sim.device.receiver_loop import Porter
+from firmware_sim.device.receiver_rules import Reply
+from firmware_sim.device.sender_rules import Action, Input, State
 from tests.property.test_sender_exchange import Exchange
 
 SCHEMA = "CREATE TABLE done (place INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT"

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.wire.errors import STREAM_CONDITIONS, StreamError
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Item
+from edge.xmpp.errors import STREAM_CONDITIONS, StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Item
 from tests.fuzz.front import Front, How
 from tests.fuzz.fuzz_negotiation import ELEMENTS
 from tests.fuzz.oracle import STREAM_ERRORS, STREAMS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rules import json_readings, strict_json
-from edge.rules.json_readings import MOST_READINGS, Reading
-from edge.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
+from edge.features.eventlog.rules import json_readings, strict_json
+from edge.features.eventlog.rules.json_readings import MOST_READINGS, Reading
+from edge.features.eventlog.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
 from tests.fuzz import fuzz_json
 
 legal = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"])

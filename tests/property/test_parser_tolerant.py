@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.wire.errors import StreamError
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Bulky, Stanza
+from edge.xmpp.errors import StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Bulky, Stanza
 
 HEADER = (
     b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='1'>"

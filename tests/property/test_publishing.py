@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from edge.limits import Limits
+from edge.config.limits import Limits
 from tests.helpers.people import appear
 from tests.helpers.publishing import (
     embedded,

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,20 +25,16 @@ from hypothesis.stateful import (
     rule,
 )
 
-from edge.limits import Limits
-from edge.store import database, meta
-from firmware_sim import messages
-from firmware_sim.limits import Policy
-from firmware_sim.line import Line
-from firmware_sim.outbox import Outbox
-from firmware_sim.qos import Request, Step
-from firmware_sim.sender import LIVE, Action, Input, Level, Message, State
+from edge.config.limits import Limits
+from edge.engine import database, meta
+from edge.engine.database import Transaction
+from firmware_sim.device import messages
+from firmware_sim.device.limits import Policy
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.qos_requests import Request, Step
+from firmware_sim.device.send_order import Line
+from firmware_sim.device.sender_rules import LIVE, Action, Input, Level, Message, State
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database, read_reply
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edge.store.database import Transaction
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 DEVICES: Final = ("pump1", "valve1")

@@ -10,23 +10,21 @@ import os
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge.limits import Limits
-from edge.rules.queue import Choice, slot
-from edge.store import queues
+from edge.config.limits import Limits
+from edge.engine.database import Transaction
+from edge.features.queues.rules.assignment import Choice, slot
+from edge.features.queues.store import queues
 from tests.helpers import queues as helper
 from tests.helpers import subscribing
 from tests.helpers.queues import NODE, OWNER, Word
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import ask, element
-
-if TYPE_CHECKING:
-    from edge.store.database import Transaction
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 PUBLISHERS: Final = tuple(f"{name}@{DOMAIN}/s" for name in ("sensor", "meter", "probe"))

@@ -11,19 +11,17 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from xml.etree.ElementTree import Element
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from edge.limits import Limits
-from edge.rules.roster import FIELDS, Fields, Kind
+from edge.config.limits import Limits
+from edge.features.presence.rules.roster import FIELDS, Fields, Kind
 from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
 from tests.helpers.store import Gateway, new_database
-
-if TYPE_CHECKING:
-    from xml.etree.ElementTree import Element
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 EXAMPLES: Final = 200 if LONG else 25

@@ -15,8 +15,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge.limits import Limits
-from edge.store.database import Receipt, Send
+from edge.config.limits import Limits
+from edge.engine.database import Receipt, Send
 from tests.helpers.people import PUMP, VALVE_BARE, provision
 from tests.helpers.store import Gateway, new_database, read_element
 

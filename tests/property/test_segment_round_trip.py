@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import random
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sync.format import (
+from sync.segment import (
     Event,
     SegmentError,
     SegmentHeader,
@@ -24,9 +24,6 @@ from sync.format import (
 from tests.helpers import segment_reader
 from tests.helpers.segment_strategies import segments
 from tests.helpers.segments import header, logs, readings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 150
 

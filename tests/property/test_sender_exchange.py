@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from firmware_sim.limits import Policy
-from firmware_sim.line import Line
-from firmware_sim.sender import ENDED, IN_FLIGHT, Action, Input, Level, Message, State
+from firmware_sim.device.limits import Policy
+from firmware_sim.device.send_order import Line
+from firmware_sim.device.sender_rules import ENDED, IN_FLIGHT, Action, Input, Level, Message, State
 
 POLICY = Policy(
     retry_base=1, retry_cap=4, jitter=0, max_attempts=1_000_000, window=3, window_bytes=100

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge import timekeeping
-from edge.net.clock import Clock
-from edge.rules.clock import begin
-from edge.store import custody, meta, service
-from edge.store.database import Transaction
+from edge.engine import clock_store, meta
+from edge.engine.clock import Clock
+from edge.engine.database import Transaction
+from edge.engine.service_time import begin
+from edge.features.custody.store import held
 from tests.helpers.machine import World
 from tests.helpers.store import digest_of, in_memory
 
@@ -68,13 +69,13 @@ class Time(RuleBasedStateMachine):
 
     def start(self) -> None:
         at, tx = self.world.machine.read(), self.tx
-        start = begin(service.saved(tx), meta.service(tx), at)
+        start = begin(clock_store.saved(tx), meta.service(tx), at)
         if self.ran >= timekeeping.FIRST_SAVE:
             counted = start.saved.service - self.began
             assert counted >= self.ran / 3 - 0.01, "a third counts at least"
         self.settled += 1
         self.clock = Clock(start.saved.service, self.world.machine)
-        service.save(self.tx, start.saved)
+        clock_store.save(self.tx, start.saved)
         self.keep()
         self.began, self.ran = self.clock().service, 0.0
         self.world.true += 0.001  # nothing else is done in no time
@@ -85,13 +86,13 @@ class Time(RuleBasedStateMachine):
         return Transaction(self.db, self.clock())
 
     def keep(self) -> None:
-        service.keep(self.tx, self.clock.run)
+        clock_store.keep(self.tx, self.clock.run)
 
     @rule()
     def settle(self) -> None:
         tx = self.tx
-        pending = service.saved(tx).before is not None
-        settled = service.settle(tx, self.clock.run)
+        pending = clock_store.saved(tx).before is not None
+        settled = clock_store.settle(tx, self.clock.run)
         tx.finish()
         self.settled += pending and settled
 
@@ -112,9 +113,9 @@ class Time(RuleBasedStateMachine):
     @rule()
     def store(self) -> None:
         tx, name = self.tx, str(len(self.messages))
-        custody.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
+        held.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
         (row,) = tx.row("SELECT max(id) FROM held")
-        saved = service.saved(tx)
+        saved = clock_store.saved(tx)
         sure = saved.trusted is not None and saved.before is None
         self.messages.append(Stored(row, self.world.true, sure))
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge.limits import Limits
+from edge.config.limits import Limits
 from tests.helpers.custody import Handed, come, done, handed, received, refusal
 from tests.helpers.shares import NODE, join, leave, name, publish, told, waiting
 from tests.helpers.store import DOMAIN, Gateway, new_database

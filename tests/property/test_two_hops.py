@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,10 +27,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from edge.limits import Limits
-from edge.store import database, dead, meta
-from edge.store.database import Send
-from tests.helpers.custody import able, body, done, read, received, refusal
+from edge.config.limits import Limits
+from edge.engine import database, meta
+from edge.engine.database import Send, Transaction
+from edge.features.outbox.store import dead_letters
+from tests.helpers.custody import Handed, able, body, done, read, received, refusal
 from tests.helpers.store import (
     DOMAIN,
     Gateway,
@@ -42,11 +44,6 @@ from tests.helpers.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edge.store.database import Transaction
-    from tests.helpers.custody import Handed
-
     Unit = Callable[[Transaction], bytes]
 
 LONG: Final = os.environ.get("FIELDPOST_TEST_LONG") == "1"
@@ -345,19 +342,19 @@ class TwoHops(RuleBasedStateMachine):
     def requeue_what_is_in_doubt(self) -> None:
         """As an operator does: the deliver alone is repeated."""
         for letter in self.letters():
-            if letter.state == dead.IN_DOUBT and letter.session is not None:
+            if letter.state == dead_letters.IN_DOUBT and letter.session is not None:
                 sender = self.senders[letter.sender]
                 assert letter.msg_id is not None
                 self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
-                again = partial(dead.requeue, row=letter.row, may_repeat=False)
+                again = partial(dead_letters.requeue, row=letter.row, may_repeat=False)
                 self.gateway.tx(again)
         self.gateway.tx(self.gateway.router.changed)
         self.work()
 
     # What must be true.
 
-    def letters(self) -> list[dead.Dead]:
-        return self.gateway.tx(lambda tx: dead.listed(tx, 0, 1000))
+    def letters(self) -> list[dead_letters.Dead]:
+        return self.gateway.tx(lambda tx: dead_letters.listed(tx, 0, 1000))
 
     def texts(self, sql: str) -> list[str]:
         rows = self.gateway.connection.execute(sql).fetchall()
@@ -397,7 +394,7 @@ class TwoHops(RuleBasedStateMachine):
     @invariant()
     def what_is_dead_is_reported(self) -> None:
         for letter in self.letters():
-            name = "in_doubt" if letter.state == dead.IN_DOUBT else "dead"
+            name = "in_doubt" if letter.state == dead_letters.IN_DOUBT else "dead"
             told = self.gateway.events("system", name)
             assert any(event.source == letter.sender for event in told)
             if letter.msg_id is not None:

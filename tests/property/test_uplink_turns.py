@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.uplink.ports import Order
-from sync.uplink.turns import Turns
+from sync.uplink.interfaces import Order
+from sync.uplink.scheduler import Turns
 
 LARGEST = 300_000
 sizes = st.integers(1, LARGEST)

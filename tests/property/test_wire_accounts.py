@@ -11,9 +11,10 @@ from slixmpp.jid import JID, InvalidJID
 
 from edge import credentials
 from edge.credentials import PasswordError
-from edge.wire import jid, sasl
-from edge.wire.jid import JidError
-from edge.wire.sasl import SaslFailure
+from edge.xmpp import jid
+from edge.xmpp.jid import JidError
+from edge.xmpp.stream import sasl
+from edge.xmpp.stream.sasl import SaslFailure
 
 LOCAL = st.text("abz019_.+=~!#$%^*()-@/ A\u00e4", max_size=6)
 DOMAIN = st.text("abz019.-xn[]:A\u00e4", max_size=10)

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from edge.wire.errors import StreamError
-from edge.wire.management import WRAP, Management
+from edge.xmpp.errors import StreamError
+from edge.xmpp.stream.management import WRAP, Management
 
 ENDS = st.sampled_from([0, 1])
 BOUND = 12

@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge import credentials
-from edge.wire import actions, management
-from edge.wire.actions import Action
-from edge.wire.authentication import MAX_SASL_FAILURES
-from edge.wire.binding import MAX_BIND_FAILURES
-from edge.wire.errors import StanzaError, StreamError
-from edge.wire.negotiation import Negotiation
-from edge.wire.parser import StreamParser
-from edge.wire.states import State
+from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stream import actions, management
+from edge.xmpp.stream.actions import Action
+from edge.xmpp.stream.authentication import MAX_SASL_FAILURES
+from edge.xmpp.stream.binding import MAX_BIND_FAILURES
+from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
     ABORT,
     ABORT2,

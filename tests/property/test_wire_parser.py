@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.wire import serialize
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Child, Stanza, parse_fragment
+from edge.xmpp import serialize
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Child, Stanza, parse_fragment
 from tests.helpers.wire_corpus import HEADER, STREAMS, run
 
 NAMES = st.sampled_from(["a", "b", "iq", "message", "q-1", "\u00e9l\u00e9", "x.y"])

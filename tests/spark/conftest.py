@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.common.fleet_folder import FleetFolder
 from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-    from sync.central.folders import FleetFolder
 
 LONG = os.environ.get("FIELDPOST_TEST_LONG") == "1"
 
@@ -37,7 +36,7 @@ users do, and so does what the normal run starts as a process."""
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    from sync.central.session import spark_session
+    from sync.tables.spark_session import spark_session
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

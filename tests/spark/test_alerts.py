@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.alerts.following import Following
-from sync.central.alerts.seen import Seen
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.storage import LocalStorage
-from sync.format import Event
+from sync.alerts.batch_reader import Following
+from sync.alerts.state import Seen
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.segment import Event
+from sync.tables.manifest import LocalCommits
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import NOON, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

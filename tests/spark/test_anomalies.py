@@ -1,20 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import pi, sin
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import anomalies
-from sync.central.reports.hours import DAILY, HOURS
-from sync.central.reports.odd_hours import CROWD, Z
-from sync.central.tables import DAY
+from sync.reports import anomalies
+from sync.reports.hours import DAILY, HOURS
+from sync.reports.odd_hours import CROWD, Z
+from sync.tables.tables import DAY
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

@@ -1,20 +1,18 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
-from sync.central.reports import lanes, signs
-from sync.central.reports.availability import SCHEMA, availability
-from sync.central.reports.outages import SCHEMA as OUTAGES
-from sync.central.reports.outages import outages
-from sync.central.reports.signs import SPANS, spans, stretches
-from sync.central.tables import SEGMENTS
+from sync.reports import heartbeats, lanes
+from sync.reports.availability import SCHEMA, availability
+from sync.reports.heartbeats import SPANS, spans, stretches
+from sync.reports.outages import SCHEMA as OUTAGES
+from sync.reports.outages import outages
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +59,7 @@ class Signs(NamedTuple):
 
 def signs_of(spark: SparkSession, rows: list[dict[str, Any]]) -> Signs:
     told = events(spark, rows).persist()
-    life = signs.DAILY.compute(told).persist()
+    life = heartbeats.DAILY.compute(told).persist()
     return Signs(life, spans(life, lanes.DAILY.compute(told)).persist())
 
 
@@ -173,7 +171,7 @@ def test_stretches_join_what_follows_in_one_state(lives: Signs) -> None:
     rows = stretches(lives.times)
     found = [
         (gateway, end - begin, state)
-        for gateway, begin, end, state in told(rows, *signs.STRETCHES.fieldNames())
+        for gateway, begin, end, state in told(rows, *heartbeats.STRETCHES.fieldNames())
     ]
     assert found == [
         ("brisk", 25, "running"),
@@ -274,7 +272,7 @@ def test_a_range_begins_with_a_day_and_tells_states_as_they_are(
     since, midnight = date(2025, 11, 22), 43_200
     segments = table(spark, SEGMENTS, [arrival("holed", 0), arrival("holed", midnight + 750)])
     holed = [each.where("gateway = 'holed'") for each in lives]
-    times = signs.since_day(holed[1], since)
+    times = heartbeats.since_day(holed[1], since)
     report = availability(holed[0], times, segments, at(midnight + 1000), since)
     columns = ("first_seen", "running_s", "unknown_s", "clock_steps", "silences", "last_arrival")
     assert told(report, *columns) == [(0, 60, 0, 1, 1, midnight + 750)]

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.errors import FleetError
-from sync.central.ingest import run_ingest
-from sync.central.manifest import Counts, LocalCommits
-from sync.central.tables import read_events
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import clocks
-from sync.central.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, SETTLE_S
-from sync.central.tables import SEGMENTS
+from sync.reports import clocks
+from sync.reports.clocks import AHEAD_S, BEHIND_S, DAILY, DRIFT_PPM, SETTLE_S
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

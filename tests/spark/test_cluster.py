@@ -7,25 +7,20 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.java import find_java
-from sync.central.manifest import LocalCommits
-from sync.central.tables import read_events
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.java import find_java
+from sync.tables.manifest import LocalCommits
+from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -55,7 +50,7 @@ def test_the_package_is_all_that_the_commands_need_of_fieldpost(
     assert (tmp_path / "again" / package.name).read_bytes() == package.read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(package)!r}); sys.argv = ['x', 'ingest', '--help']\n"
-        "import sync, sync.central.ingest, sync.central.hadoop, sync.central.upkeep\n"
+        "import sync, sync.ingest.ingest, sync.tables.hadoop, sync.tables.maintenance\n"
         "print(sync.__file__)\n"
         f"exec(open({str(DEPLOY / 'fleet.py')!r}).read())"
     )

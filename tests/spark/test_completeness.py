@@ -1,24 +1,20 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.reports import completeness, lanes
-from sync.central.reports.completeness import SCHEMA
-from sync.central.tables import SEGMENTS, read_events, read_segments
-from sync.format import Dropped
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.reports import completeness, lanes
+from sync.reports.completeness import SCHEMA
+from sync.segment import Dropped
+from sync.tables.manifest import LocalCommits
+from sync.tables.tables import SEGMENTS, read_events, read_segments
 from tests.helpers.fleet_tables import Lane, land, some_events
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

@@ -6,23 +6,18 @@ import contextlib
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.continuous import run_continuously, stopped_by_signals
-from sync.central.errors import LeaseError
-from sync.central.ingest import Summary, Watch, run_ingest
-from sync.central.manifest import Counts, LocalCommits, Manifest
-from sync.central.places import Places
+from sync.common.errors import LeaseError
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.continuous import run_continuously, stopped_by_signals
+from sync.ingest.ingest import Summary, Watch, run_ingest
+from sync.tables.locations import Places
+from sync.tables.manifest import Counts, LocalCommits, Manifest
 from tests.helpers.fleet_tables import Lane, land, some_events, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

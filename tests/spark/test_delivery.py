@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import delivery, duplicates, lag, notices, quarantine, volume
-from sync.central.tables import SEGMENTS
+from sync.reports import delivery, duplicates, lag, notices, quarantine, volume
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NOW = at(100_000).timestamp()
 

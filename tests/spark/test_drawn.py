@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import drawn
-from sync.central.reports.drawn import DRAWN_S, SENSORS
-from sync.central.reports.hours import HOURS
-from sync.central.reports.queues import RUNS
-from sync.central.tables import SEGMENTS
+from sync.reports import drawn
+from sync.reports.drawn import DRAWN_S, SENSORS
+from sync.reports.hours import HOURS
+from sync.reports.queues import RUNS
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import START, at, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

@@ -7,21 +7,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import pytest
 
+from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events, waiting
 from tests.helpers.jvm import FAST_JVM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +37,7 @@ class Command(Protocol):
 
 def as_a_process(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sync.central", *arguments],
+        [sys.executable, "-m", "sync.cli", *arguments],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -55,7 +54,7 @@ def lent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Command:
     def session(name: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("sync.central.session.spark_session", session)
+    monkeypatch.setattr("sync.tables.spark_session.spark_session", session)
     return fleet_command
 
 

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from edge.limits import Limits
-from sync.central.reports import growth
-from sync.central.reports.growth import CAP, DAILY, SOON_D
-from sync.central.tables import SEGMENTS
+from edge.config.limits import Limits
+from sync.reports import growth
+from sync.reports.growth import CAP, DAILY, SOON_D
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

@@ -6,29 +6,24 @@ import secrets
 import shutil
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central import hadoop
-from sync.central.compaction import Compaction
-from sync.central.errors import FleetError, LeaseError
-from sync.central.hadoop import HadoopStorage, storage_at
-from sync.central.ingest import run_ingest
-from sync.central.manifest import Commits, Counts, Manifest
-from sync.central.places import Places
-from sync.central.storage import LocalStorage
-from sync.central.tables import read_events
-from sync.central.upkeep import compact
+from sync.common.errors import FleetError, LeaseError
+from sync.ingest.ingest import run_ingest
+from sync.tables import hadoop
+from sync.tables.compaction import Compaction
+from sync.tables.hadoop import HadoopStorage, storage_at
+from sync.tables.locations import Places
+from sync.tables.maintenance import compact
+from sync.tables.manifest import Commits, Counts, Manifest
+from sync.tables.storage import LocalStorage, Storage
+from sync.tables.tables import read_events
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events, waiting
 from tests.helpers.storage_promises import keeps_promises
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.storage import Storage
 
 pytestmark = pytest.mark.spark
 
@@ -115,7 +110,7 @@ def test_the_lease_is_one_drivers_until_it_ends_or_runs_out(
 
     with storage.lease():
         later = time.time() + hadoop.LEASE_S + 1
-        monkeypatch.setattr("sync.central.hadoop.time.time", lambda: later)
+        monkeypatch.setattr("sync.tables.hadoop.time.time", lambda: later)
         with other.lease():
             with pytest.raises(LeaseError, match="has taken the lease"):
                 storage.keep_lease()

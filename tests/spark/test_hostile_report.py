@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.format import Dropped, Event
+from sync.common.fleet_folder import FleetFolder
+from sync.segment import Dropped, Event
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.fleet_tables import LATER_EPOCH, NOON, Lane, land, some_events
 from tests.helpers.small_ingest import SmallIngest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +55,7 @@ def test_a_gateway_that_tells_nonsense_keeps_nobody_from_the_report(
     def session(_: str) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr("sync.central.session.spark_session", session)
+    monkeypatch.setattr("sync.tables.spark_session.spark_session", session)
     land(fleet, Lane().seal(some_events(10)), at=NOON / 1000 + 60)
     for name in ("system", "readings"):
         lane = Lane(LIAR, name)

@@ -2,20 +2,24 @@ from __future__ import annotations
 
 import random
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from sync.central import filing
-from sync.central.decoding import MAX_DAYS
-from sync.central.errors import FleetError
-from sync.central.ingest import STEPS, Summary, run_ingest
-from sync.central.ledger import CLAIM, Claim, neighbours
-from sync.central.manifest import Counts, LocalCommits
-from sync.central.tables import SEGMENTS, read_events, read_segments
-from sync.format import Dropped
-from sync.format.limits import MAX_TIME, MIN_TIME
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest import archive
+from sync.ingest.decoding import MAX_DAYS
+from sync.ingest.ingest import STEPS, Summary, run_ingest
+from sync.ingest.ledger import CLAIM, Claim, neighbours
+from sync.segment import Dropped
+from sync.segment.limits import MAX_TIME, MIN_TIME
+from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.tables import SEGMENTS, read_events, read_segments
 from tests.helpers.fleet_tables import (
     NOON,
     Lane,
@@ -25,14 +29,6 @@ from tests.helpers.fleet_tables import (
     some_events,
     waiting,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -283,7 +279,7 @@ def test_batches_see_what_the_batches_before_them_took(
         return noted
 
     monkeypatch.setattr(commits, "segments", counted("ledger", commits.segments))
-    monkeypatch.setattr("sync.central.batch.waiting", counted("landing", filing.waiting))
+    monkeypatch.setattr("sync.ingest.batch.waiting", counted("landing", archive.waiting))
     lane = Lane()
     for at in range(3):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)
@@ -298,8 +294,8 @@ def test_batches_see_what_the_batches_before_them_took(
 def test_what_was_gathered_is_known_without_its_manifests_and_without_a_checkpoint(
     spark: SparkSession, fleet: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sync.central.ingest.GATHERED_AFTER", 2)
-    monkeypatch.setattr("sync.central.ingest.GRACE_S", -3600)
+    monkeypatch.setattr("sync.ingest.ingest.GATHERED_AFTER", 2)
+    monkeypatch.setattr("sync.ingest.ingest.GRACE_S", -3600)
     lane = Lane()
     for at in range(2):
         land(fleet, lane.seal(some_events(2)), at=NOON / 1000 + at)

@@ -13,24 +13,20 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.ingest import STEPS, run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.tables import read_events, read_segments
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import STEPS, run_ingest
+from sync.tables.manifest import LocalCommits
+from sync.tables.tables import read_events, read_segments
 from tests.helpers.fleet_tables import waiting
 from tests.helpers.rough_landing import RoughLanding, Row, lose_checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

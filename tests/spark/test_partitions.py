@@ -3,31 +3,34 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sync.central import partitions
-from sync.central.manifest import Manifest
-from sync.central.partitions import gathered, in_place, nothing, size_of, union
-from sync.central.reports import anomalies, availability, completeness, refusals, sensors, signs
-from sync.central.reports.given import Given
-from sync.central.storage import LocalStorage
-from sync.central.summaries import kept, summarise
-from sync.central.summaries.index import FOLDER
-from sync.central.tables import EVENTS, SEGMENTS, Attempt, read_segments
+from sync.reports import (
+    anomalies,
+    availability,
+    completeness,
+    heartbeats,
+    refusals,
+    sensors,
+)
+from sync.reports.context import Given
+from sync.tables import partitions
+from sync.tables.manifest import Manifest
+from sync.tables.partitions import gathered, in_place, nothing, size_of, union
+from sync.tables.storage import LocalStorage
+from sync.tables.summaries import Kept, kept, summarise
+from sync.tables.summaries.index import FOLDER
+from sync.tables.tables import EVENTS, SEGMENTS, Attempt, read_segments
 from tests.helpers.small_tables import START, at, table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sync.central.summaries import Kept
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = StructType([StructField("gateway", StringType()), StructField("n", LongType())])
-REPORTS = (signs, availability, completeness, refusals, sensors, anomalies)
+REPORTS = (heartbeats, availability, completeness, refusals, sensors, anomalies)
 DAILY = {each.name: each for report in REPORTS for each in report.REPORT.summaries}
 GATEWAYS, DAYS, READINGS = 4, 2, 3
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports.past import at as then
-from sync.central.summaries import summarise
-from sync.central.tables import SEGMENTS
+from sync.reports.as_of import at as then
+from sync.tables.summaries import summarise
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, table
 from tests.spark.test_summaries import BOTH, DAY_S, batch, told
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

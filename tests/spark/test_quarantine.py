@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
-from sync.central.cli import cli
-from sync.central.folders import segment_path
-from sync.central.ingest import run_ingest
-from sync.central.manifest import Counts, LocalCommits
-from sync.central.tables import SEGMENTS, read_events, read_segments, refused
+from sync.cli.main import cli
+from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.ingest.ingest import run_ingest
+from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.tables import SEGMENTS, read_events, read_segments, refused
 from tests.helpers.fleet_tables import NOON, Lane, as_version, land, put, some_events, waiting
 from tests.helpers.small_tables import table
-
-if TYPE_CHECKING:
-    from click.testing import Result
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import queues
-from sync.central.reports.queues import DAILY, DAILY_DONE
-from sync.central.reports.thresholds import STUCK_S, TOGETHER_S, TOLD_S
+from sync.reports import queues
+from sync.reports.queues import DAILY, DAILY_DONE
+from sync.reports.thresholds import STUCK_S, TOGETHER_S, TOLD_S
 from tests.helpers.small_tables import at, events, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import refusals
-from sync.central.reports.refusals import DAILY, NAMED
-from sync.central.reports.thresholds import SURGE, SURGE_LEAST
+from sync.reports import refusals
+from sync.reports.refusals import DAILY, NAMED
+from sync.reports.thresholds import SURGE, SURGE_LEAST
 from tests.helpers.small_tables import at, events, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

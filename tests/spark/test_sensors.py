@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import sensors
-from sync.central.reports.sensors import DAILY, DAILY_LIVES
-from sync.central.reports.thresholds import FLOOR_S, LATE_S, TIMES
-from sync.central.tables import SEGMENTS
+from sync.reports import sensors
+from sync.reports.sensors import DAILY, DAILY_LIVES
+from sync.reports.thresholds import FLOOR_S, LATE_S, TIMES
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

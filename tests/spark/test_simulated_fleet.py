@@ -13,27 +13,24 @@ from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writing import write_fleet
-from sync.central.ingest import run_ingest
-from sync.central.manifest import LocalCommits
-from sync.central.rendering.files import report_json
-from sync.central.reports.gather import gather, summaries_of
-from sync.central.reports.given import Given
-from sync.central.summaries import summarise
-from sync.central.tables import read_events, read_segments
+from firmware_sim.fleet.writer import write_fleet
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.ingest import run_ingest
+from sync.pages.files import report_json
+from sync.reports.context import Given
+from sync.reports.gather import gather, summaries_of
+from sync.tables.manifest import LocalCommits
+from sync.tables.summaries import summarise
+from sync.tables.tables import read_events, read_segments
 from tests.helpers import fleet_figures, fleet_planted
 from tests.helpers.fleet_tables import fleet_folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 

@@ -3,25 +3,20 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from sync.central.manifest import Manifest
-from sync.central.storage import LocalStorage
-from sync.central.summaries import Summary, summarise
-from sync.central.summaries.index import FOLDER, GRACE_S
-from sync.central.tables import EVENTS, Attempt
+from sync.tables.manifest import Manifest
+from sync.tables.storage import LocalStorage
+from sync.tables.summaries import Kept, Summary, summarise
+from sync.tables.summaries.index import FOLDER, GRACE_S
+from sync.tables.tables import EVENTS, Attempt
 from tests.helpers.small_tables import at, table
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
-
-    from sync.central.summaries import Kept
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +78,7 @@ def test_only_days_that_were_touched_are_computed_anew(
     # what was replaced goes once the grace is over
     held = parquet(tmp_path)
     later = time.time() + GRACE_S + 1
-    monkeypatch.setattr("sync.central.summaries.index.time.time", lambda: later)
+    monkeypatch.setattr("sync.tables.summaries.index.time.time", lambda: later)
     third = batch(spark, tmp_path, 2, 3)
     summarise(spark, tmp_path, [first, late, third], [newer, NONE])
     assert len(held - parquet(tmp_path)) == 2 + 2

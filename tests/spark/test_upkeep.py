@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central import upkeep
-from sync.central.compaction import Compacted, Compaction
-from sync.central.errors import FleetError
-from sync.central.folders import segment_path
-from sync.central.ingest import run_ingest
-from sync.central.manifest import Commits, Counts, Live, Manifest, live, retired
-from sync.central.places import Places
-from sync.central.retention import old_days
-from sync.central.sweep import ABANDONED_S, GRACE_S
-from sync.central.tables import read_events, read_segments
-from sync.central.upkeep import Keep, compact, retain
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.ingest.ingest import run_ingest
+from sync.tables import maintenance
+from sync.tables.compaction import Compacted, Compaction
+from sync.tables.locations import Places
+from sync.tables.maintenance import Keep, compact, retain
+from sync.tables.manifest import Commits, Counts, Live, Manifest, live, retired
+from sync.tables.retention import old_days
+from sync.tables.tables import read_events, read_segments
+from sync.tables.vacuum import ABANDONED_S, GRACE_S
 from tests.helpers.fleet_tables import NOON, Lane, land, put, some_events
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
-
-    from sync.central.folders import FleetFolder
 
 pytestmark = pytest.mark.spark
 
@@ -72,7 +66,7 @@ class Tables:
         compaction = Compaction(self.spark, self.places.tables, self.commits, on_step)
         return compact(compaction, self.places, self.commits, chosen, wait_s=0)[0]
 
-    def retain(self, keep: Keep, days: float, *, dry_run: bool = False) -> upkeep.Retained:
+    def retain(self, keep: Keep, days: float, *, dry_run: bool = False) -> maintenance.Retained:
         now = datetime.fromtimestamp(time.time(), UTC) + timedelta(days=days)
         return retain(
             *(self.spark, self.places, self.commits, keep, now),
@@ -122,12 +116,12 @@ def test_compaction_changes_files_and_no_row_wherever_it_is_cut_off(
     old = {*before.events[FIRST], *before.segments}
     assert old <= tables.parquet()
     now = time.time()
-    monkeypatch.setattr("sync.central.upkeep.time.time", lambda: now + GRACE_S + 60)
+    monkeypatch.setattr("sync.tables.maintenance.time.time", lambda: now + GRACE_S + 60)
     tables.compact()
     assert not old & tables.parquet()
     assert set(before.events[SECOND]) <= tables.parquet()
     assert len(tables.parquet()) == 4
-    monkeypatch.setattr("sync.central.upkeep.time.time", lambda: now + ABANDONED_S + 60)
+    monkeypatch.setattr("sync.tables.maintenance.time.time", lambda: now + ABANDONED_S + 60)
     tables.compact()
     assert tables.parquet() == {*after.events[FIRST], *after.events[SECOND], *after.segments}
     assert tables.rows() == rows

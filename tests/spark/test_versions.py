@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central.reports import versions
-from sync.central.reports.versions import DAILY
-from sync.central.tables import SEGMENTS
+from sync.reports import versions
+from sync.reports.versions import DAILY
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import at, events, table, told
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 

@@ -10,12 +10,15 @@ import pytest
 
 from edge import credentials
 from edge.credentials import Credentials
+from edge.engine import events, meta, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from edge.errors import SetupError
-from edge.rules.access import Sender
-from edge.store import accounts, custody, events, meta, roster, sessions
-from edge.store.accounts import Account
-from edge.store.database import Transaction
-from edge.store.events import NewEvent
+from edge.features.accounts.store import accounts
+from edge.features.accounts.store.accounts import Account
+from edge.features.custody.store import held as custody
+from edge.features.presence.store import roster
 from tests.helpers import waiting
 from tests.helpers.store import EPOCH, Gateway, digest_of, new_database
 

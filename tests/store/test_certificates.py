@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge.errors import SetupError
-from edge.store import accounts, certificates
-from edge.store.certificates import DAY_MS, KEPT, VALID, Expiring
+from edge.features.accounts.store import accounts, certificates
+from edge.features.accounts.store.certificates import DAY_MS, KEPT, VALID, Expiring
 from tests.helpers.store import Gateway, digest_of, new_database
 
 

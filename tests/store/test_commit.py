@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
+from edge.engine import commit_window, database, group_commit, meta, sessions
+from edge.engine.database import Transaction
+from edge.engine.database_thread import DatabaseThread
+from edge.engine.group_commit import Bounds, Store
+from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
-from edge.rules.space import WAL_SHARE
-from edge.store import accounts, commit, company, database, meta, sessions
-from edge.store.commit import Bounds, Store
-from edge.store.database import Transaction
-from edge.store.thread import DatabaseThread
+from edge.features.accounts.store import accounts
 from tests.helpers.store import Clock, new_database, opened
 
 Unit = Callable[[Transaction], Any]
@@ -103,7 +104,7 @@ async def test_all_that_waits_is_one_commit_and_answered_after_it_in_order(path:
 
 
 async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "GROUP", 10)
+    monkeypatch.setattr(group_commit, "GROUP", 10)
     async with opened(path) as store:
         answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
         assert store.commits == 3
@@ -114,7 +115,7 @@ async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -
 async def test_units_that_have_much_to_send_are_committed_one_after_another(
     path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
 ) -> None:
-    monkeypatch.setattr(commit, "SENT_BYTES", 2 * (10 + commit.SEND_COST))
+    monkeypatch.setattr(group_commit, "SENT_BYTES", 2 * (10 + group_commit.SEND_COST))
     answers = Answers(path, 6)
     handed: list[int] = []
 
@@ -189,7 +190,7 @@ async def test_a_commit_is_told_to_those_who_watch_the_log(path: Path) -> None:
 async def test_on_a_slow_disk_a_group_waits_for_company(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(company, "SLOW_COMMIT", 0.0)
+    monkeypatch.setattr(commit_window, "SLOW_COMMIT", 0.0)
     async with opened(path) as store:
         await store.run(write("first"))  # from now on every commit counts as slow
         before = store.commits
@@ -235,7 +236,7 @@ async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
 async def test_a_full_group_waits_no_more(
     path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (commit, company):
+    for module in (group_commit, commit_window):
         monkeypatch.setattr(module, "GROUP", 5 if bound == "GROUP" else 512)
         monkeypatch.setattr(module, "GROUP_BYTES", 50 if bound == "GROUP_BYTES" else 2**20)
     bounds = Bounds(5 if bound == "waiting" else 512, 2**20)
@@ -549,7 +550,7 @@ ON_A_REAL_LIMIT = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 from edge.errors import StoreBroken, StoreFull
-from edge.store import meta
+from edge.engine import meta
 from tests.helpers.store import opened
 
 async def main(path: Path, limit: int) -> None:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rules.clock import Now
-from edge.rules.quota import Oldest, Usage
-from edge.store import custody, dead, released
-from edge.store.custody import Held
-from edge.store.database import Transaction
-from edge.store.dead import Letter
+from edge.engine.database import Transaction
+from edge.engine.service_time import Now
+from edge.features.custody.quota import Oldest, Usage
+from edge.features.custody.store import dedup_keys
+from edge.features.custody.store import held as custody
+from edge.features.custody.store.held import Held
+from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store.dead_letters import Letter
 from tests.helpers.store import digest_of, in_memory
 
 A, B = "a@gw.example", "b@gw.example"
@@ -77,12 +79,12 @@ def test_what_is_released_is_remembered_and_what_is_removed_is_not(db: sqlite3.C
     tx = at(db)
     custody.release(tx, hold(tx, A, "m1"), 256)
     assert custody.find(tx, A, f"{A}/r", "m1") is None
-    assert released.has(tx, A, f"{A}/r", "m1")
-    assert not released.has(tx, A, f"{A}/other", "m1")
-    assert not released.has(tx, B, f"{A}/r", "m1")
+    assert dedup_keys.has(tx, A, f"{A}/r", "m1")
+    assert not dedup_keys.has(tx, A, f"{A}/other", "m1")
+    assert not dedup_keys.has(tx, B, f"{A}/r", "m1")
     held = hold(tx, A, "m2")
     assert custody.remove(tx, held.row) == held
-    assert not released.has(tx, A, f"{A}/r", "m2")
+    assert not dedup_keys.has(tx, A, f"{A}/r", "m2")
 
 
 def test_removing_a_message_forgets_that_its_key_was_released_before(
@@ -93,34 +95,34 @@ def test_removing_a_message_forgets_that_its_key_was_released_before(
         custody.release(tx, hold(tx, A, "m1"), 256)
     custody.release(tx, hold(tx, A, "m2"), 256)
     custody.remove(tx, hold(tx, A, "m1").row)
-    assert not released.has(tx, A, f"{A}/r", "m1")
-    assert released.has(tx, A, f"{A}/r", "m2")
+    assert not dedup_keys.has(tx, A, f"{A}/r", "m1")
+    assert dedup_keys.has(tx, A, f"{A}/r", "m2")
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
 def test_at_least_the_last_released_keys_are_remembered_and_not_many_more(
     db: sqlite3.Connection, keys: int
 ) -> None:
-    tx, most = at(db), keys + 2 * released.PAGE_KEYS
+    tx, most = at(db), keys + 2 * dedup_keys.PAGE_KEYS
     for number in range(most + 100):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
         if number in (0, keys, keys + 5, most, most + 99):
-            known = [n for n in range(number + 1) if released.has(tx, A, f"{A}/r", f"m{n}")]
+            known = [n for n in range(number + 1) if dedup_keys.has(tx, A, f"{A}/r", f"m{n}")]
             assert known == list(range(number + 1 - len(known), number + 1)), "the last, no gap"
             assert min(keys, number + 1) <= len(known) <= most
-    assert not released.has(tx, B, f"{A}/r", f"m{most}")
+    assert not dedup_keys.has(tx, B, f"{A}/r", f"m{most}")
 
 
 def test_a_key_is_forgotten_wherever_it_is_remembered(db: sqlite3.Connection) -> None:
     tx = at(db)
     names = [f"m{number}" for number in range(100)]
     for name in names:
-        released.add(tx, A, f"{A}/r", name, 256)
+        dedup_keys.add(tx, A, f"{A}/r", name, 256)
     for gone in ("m0", "m40", "m99"):
-        released.forget(tx, A, f"{A}/r", gone)
-        released.forget(tx, B, f"{A}/r", gone)
+        dedup_keys.forget(tx, A, f"{A}/r", gone)
+        dedup_keys.forget(tx, B, f"{A}/r", gone)
         names.remove(gone)
-    found = [f"m{n}" for n in range(100) if released.has(tx, A, f"{A}/r", f"m{n}")]
+    found = [f"m{n}" for n in range(100) if dedup_keys.has(tx, A, f"{A}/r", f"m{n}")]
     assert found == names
 
 
@@ -161,7 +163,7 @@ def letter(number: int, size: int = 10) -> Letter:
 
 def bury(db: sqlite3.Connection, dead_letter: Letter, limit: Usage) -> None:
     tx = at(db)
-    dead.bury(tx, dead_letter, limit)
+    dead_letters.bury(tx, dead_letter, limit)
     tx.finish()
 
 
@@ -226,7 +228,7 @@ def test_totals_are_what_a_recount_gives(operations: list[tuple[str, str, int, i
 def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) -> None:
     held = custody.find(tx, source, f"{source}/r", msg_id)
     if operation == "bury":
-        dead.bury(tx, Letter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
+        dead_letters.bury(tx, Letter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
     elif held is None:
         hold(tx, source, msg_id, b"x" * size)
     elif operation == "remove":

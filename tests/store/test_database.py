@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from edge.engine import database
+from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
-from edge.rules.space import WAL_SHARE
-from edge.store import database
 from tests.helpers.store import Clock, new_database
 
 SCHEMA = Path(__file__).with_name("schema.sql")

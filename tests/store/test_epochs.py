@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.rules.clock import Now
-from edge.rules.lineage import Hardware
-from edge.store import epochs, events, meta
-from edge.store.database import Transaction
-from edge.store.events import LOGS, NewEvent
-from sync.format import is_epoch
+from edge.engine import events, meta
+from edge.engine.database import Transaction
+from edge.engine.events import LOGS, NewEvent
+from edge.engine.service_time import Now
+from edge.features.eventlog.rules.epoch import Hardware
+from edge.features.eventlog.store import epochs
+from sync.segment import is_epoch
 from tests.helpers.store import EPOCH, WALL, in_memory
 
 

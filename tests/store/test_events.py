@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rules.clock import Now
-from edge.store import events
-from edge.store.database import Transaction
-from edge.store.events import LANES, LOGS, READINGS, SYSTEM, Lane, NewEvent, Row
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, Lane, NewEvent, Row
+from edge.engine.service_time import Now
 from tests.helpers.store import append, in_memory
 
 EVENT = NewEvent("log", text="x")

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.store import folded
-from edge.store.folded import AGAIN
+from edge.engine import event_counters
+from edge.engine.database import Transaction
+from edge.engine.event_counters import AGAIN
+from edge.engine.events import Row
 from tests.helpers.store import Gateway, new_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
-    from edge.store.events import Row
 
 A, B = "a@gw.example", "b@gw.example"
 
@@ -29,13 +25,13 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def note(gateway: Gateway, source: str = A, name: str = "ended", **tags: str) -> None:
-    gateway.tx(lambda tx: folded.note(tx, "session", name, source, tags=tags))
+    gateway.tx(lambda tx: event_counters.note(tx, "session", name, source, tags=tags))
 
 
 def tell(gateway: Gateway, *, everything: bool = False) -> list[Row]:
     """Tell what is due; returns the events that this has made."""
     before = len(gateway.events("system"))
-    gateway.tx(lambda tx: folded.tell(tx, everything=everything))
+    gateway.tx(lambda tx: event_counters.tell(tx, everything=everything))
     return gateway.events("system")[before:]
 
 
@@ -108,7 +104,7 @@ def test_at_the_end_all_is_told_that_was_counted(gateway: Gateway) -> None:
 def test_sources_are_bounded_and_the_rest_counts_as_other(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folded, "MOST", 2)
+    monkeypatch.setattr(event_counters, "MOST", 2)
     for number in range(5):
         note(gateway, f"d{number}@gw.example", reason="lost")
     note(gateway, "d0@gw.example", reason="lost")
@@ -125,7 +121,7 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(
 
 def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
-        folded.note(tx, "session", "began", A)
+        event_counters.note(tx, "session", "began", A)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -134,6 +130,8 @@ def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
 
 
 def test_a_topic_is_told(gateway: Gateway) -> None:
-    gateway.tx(lambda tx: folded.note(tx, "share", "made", A, topic="t/#", tags={"share": "s"}))
+    gateway.tx(
+        lambda tx: event_counters.note(tx, "share", "made", A, topic="t/#", tags={"share": "s"})
+    )
     (event,) = tell(gateway)
     assert (event.kind, event.topic, event.tags["share"]) == ("share", "t/#", "s")

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from firmware_sim.actuator import Actuator
-from firmware_sim.inbox import Inbox, Key, Tally
-from firmware_sim.receiver import State
+from firmware_sim.device.inbox import Inbox, Key, Tally
+from firmware_sim.device.receiver_rules import State
+from firmware_sim.scenarios.actuator import Actuator
 
 JID = "valve1@gw.example/fw"
 SENDER = "pump1@gw.example/fw"
@@ -21,13 +21,13 @@ SENDER = "pump1@gw.example/fw"
 CHILD = """
 import sys
 from pathlib import Path
-from firmware_sim.actuator import Actuator, command
-from firmware_sim.inbox import Inbox
-from firmware_sim.limits import InboxLimits
-from firmware_sim.incoming import Incoming
-from firmware_sim.porter import Porter
-from firmware_sim.qos import Step
-from firmware_sim.receiving import Receiving
+from firmware_sim.scenarios.actuator import Actuator, command
+from firmware_sim.device.inbox import Inbox
+from firmware_sim.device.limits import InboxLimits
+from firmware_sim.device.qos_incoming import Incoming
+from firmware_sim.device.receiver_loop import Porter
+from firmware_sim.device.qos_requests import Step
+from firmware_sim.device.received import Receiving
 
 path, jid, sender, first = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-from edge.rules.node import Config
-from edge.rules.quota import Usage
-from edge.store import database, items, nodes
+from edge.engine import database
+from edge.engine.database import Transaction
+from edge.features.custody.quota import Usage
+from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.store import items, nodes
 from tests.helpers.store import Clock, in_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edge.store.database import Transaction
 
 PUBLISHER = "pump1@gw.example/fw"
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edge.rules.quota import Stored, Usage
-from edge.store import accounts, database, offline, under_way
-from edge.store.database import Receipt, Transaction
-from edge.store.offline import Expired
+from edge.engine import database, in_flight
+from edge.engine.database import Receipt, Transaction
+from edge.features.accounts.store import accounts
+from edge.features.custody.quota import Stored, Usage
+from edge.features.messages import store
+from edge.features.messages.store import Expired
 from tests.helpers.store import Clock, new_database
 
 SENDER = "pump1@gw.example/fw"
@@ -38,30 +40,30 @@ def tx(path: Path, clock: Clock) -> Iterator[Transaction]:
 
 def add(tx: Transaction, *names: str, size: int = 10) -> None:
     for name in names:
-        offline.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
+        store.add(tx, name, b"<" + b"x" * (size - 1), SENDER)
 
 
 def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
-    offline.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
-    each = offline.charge(b"x" * 10, SENDER)
-    assert each == 10 + len(SENDER) + offline.OVERHEAD
+    store.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
+    each = store.charge(b"x" * 10, SENDER)
+    assert each == 10 + len(SENDER) + store.OVERHEAD
     assert len(OTHER) == len(SENDER)
     two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
-    assert offline.usage(tx, "valve", "pump1@gw.example/other") == (2, Stored(two, three, four))
-    assert offline.usage(tx, "lamp", OTHER) == (1, Stored(two, Usage(1, each), four))
-    assert offline.usage(tx, "nobody", "pump1@gw.example.org/fw") == (
+    assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, Stored(two, three, four))
+    assert store.usage(tx, "lamp", OTHER) == (1, Stored(two, Usage(1, each), four))
+    assert store.usage(tx, "nobody", "pump1@gw.example.org/fw") == (
         0,
         Stored(Usage(), Usage(), four),
     )
-    offline.remove(tx, [1, 3])
-    assert offline.usage(tx, "valve", SENDER) == (1, Stored(Usage(1, each), Usage(1, each), two))
+    store.remove(tx, [1, 3])
+    assert store.usage(tx, "valve", SENDER) == (1, Stored(Usage(1, each), Usage(1, each), two))
 
 
 def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
     add(tx, "nobody")
-    assert offline.usage(tx, "nobody", SENDER) == (0, Stored(Usage(), Usage(), Usage()))
-    assert not offline.waits(tx, "nobody")
+    assert store.usage(tx, "nobody", SENDER) == (0, Stored(Usage(), Usage(), Usage()))
+    assert not store.waits(tx, "nobody")
 
 
 def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) -> None:
@@ -70,7 +72,7 @@ def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) ->
     with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
         accounts.add(tx, "valve", (), trusted=True)
         connection.set_trace_callback(seen.append)
-        offline.usage(tx, "valve", SENDER)
+        store.usage(tx, "valve", SENDER)
         connection.set_trace_callback(None)
         plans = [str(row[3]) for sql in seen for row in tx.rows(f"EXPLAIN QUERY PLAN {sql}")]
     reads = [plan for plan in plans if "offline " in plan]
@@ -80,29 +82,29 @@ def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) ->
 
 def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
-    rows = [stored.row for stored in offline.page(tx, "valve", 10, 1000)]
+    rows = [stored.row for stored in store.page(tx, "valve", 10, 1000)]
     assert rows == [1, 3, 4]
-    assert [stored.row for stored in offline.page(tx, "valve", 2, 1000)] == [1, 3]
-    assert [stored.row for stored in offline.page(tx, "valve", 10, 20)] == [1, 3]
-    assert [stored.row for stored in offline.page(tx, "valve", 10, 1)] == [1]
-    assert offline.page(tx, "nobody", 10, 1000) == []
+    assert [stored.row for stored in store.page(tx, "valve", 2, 1000)] == [1, 3]
+    assert [stored.row for stored in store.page(tx, "valve", 10, 20)] == [1, 3]
+    assert [stored.row for stored in store.page(tx, "valve", 10, 1)] == [1]
+    assert store.page(tx, "nobody", 10, 1000) == []
 
 
 def test_what_a_session_has_is_known_by_account(tx: Transaction) -> None:
     add(tx, "valve", "lamp")
-    under_way.begin(tx, Receipt(offline.KIND, 1), 7)
-    under_way.begin(tx, Receipt("another kind", 2), 7)
-    assert offline.with_a_session(tx, "valve")
-    assert not offline.with_a_session(tx, "lamp")
-    assert under_way.end(tx, Receipt(offline.KIND, 1), 7)
-    assert not offline.with_a_session(tx, "valve")
-    assert offline.waits(tx, "valve")
+    in_flight.begin(tx, Receipt(store.KIND, 1), 7)
+    in_flight.begin(tx, Receipt("another kind", 2), 7)
+    assert store.with_a_session(tx, "valve")
+    assert not store.with_a_session(tx, "lamp")
+    assert in_flight.end(tx, Receipt(store.KIND, 1), 7)
+    assert not store.with_a_session(tx, "valve")
+    assert store.waits(tx, "valve")
 
 
 def test_the_accounts_of_rows_are_named_once(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve")
-    assert offline.accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
-    assert offline.accounts(tx, []) == []
+    assert store.accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
+    assert store.accounts(tx, []) == []
 
 
 def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock) -> None:
@@ -113,29 +115,29 @@ def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock
         clock.service += 10
         with database.single(connection, clock()) as tx:
             add(tx, "valve")
-            under_way.begin(tx, Receipt(offline.KIND, 1), 7)
-            assert offline.expire(tx, 10.001) == []
-            assert offline.first_since(tx) == 1000.0
-            assert offline.expire(tx, 10) == [Expired(SENDER, "valve")]
-            assert offline.first_since(tx) == 1010.0
-            assert offline.expire(tx, 10) == []
-            assert [stored.row for stored in offline.page(tx, "valve", 9, 99)] == [1, 3]
-            under_way.take_back(tx, 7)
-            assert offline.first_since(tx) == 1000.0
+            in_flight.begin(tx, Receipt(store.KIND, 1), 7)
+            assert store.expire(tx, 10.001) == []
+            assert store.first_since(tx) == 1000.0
+            assert store.expire(tx, 10) == [Expired(SENDER, "valve")]
+            assert store.first_since(tx) == 1010.0
+            assert store.expire(tx, 10) == []
+            assert [stored.row for stored in store.page(tx, "valve", 9, 99)] == [1, 3]
+            in_flight.take_back(tx, 7)
+            assert store.first_since(tx) == 1000.0
 
 
 def test_a_bounded_number_expires_at_once(tx: Transaction) -> None:
-    add(tx, *["valve"] * (offline.EXPIRY_BATCH + 1))
-    assert len(offline.expire(tx, 0)) == offline.EXPIRY_BATCH
-    assert len(offline.expire(tx, 0)) == 1
-    assert offline.first_since(tx) is None
+    add(tx, *["valve"] * (store.EXPIRY_BATCH + 1))
+    assert len(store.expire(tx, 0)) == store.EXPIRY_BATCH
+    assert len(store.expire(tx, 0)) == 1
+    assert store.first_since(tx) is None
 
 
 def test_rows_outlive_a_restart_and_are_with_nobody_then(path: Path, clock: Clock) -> None:
     with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
         accounts.add(tx, "valve", (), trusted=True)
         add(tx, "valve")
-        under_way.begin(tx, Receipt(offline.KIND, 1), 7)
+        in_flight.begin(tx, Receipt(store.KIND, 1), 7)
     with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
-        assert offline.waits(tx, "valve")
-        assert not offline.with_a_session(tx, "valve")
+        assert store.waits(tx, "valve")
+        assert not store.with_a_session(tx, "valve")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from edge.errors import SetupError
-from edge.rules.quota import Usage
-from edge.store import custody, dead, outbox
-from edge.store.dead import Letter
-from edge.store.outbox import Row
+from edge.features.custody.quota import Usage
+from edge.features.custody.store import held as custody
+from edge.features.outbox.store import dead_letters, outbox
+from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.outbox import Row
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -185,27 +186,27 @@ def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, q
 
 
 def bury(gateway: Gateway, **fields: Any) -> None:
-    known: dict[str, Any] = {"state": dead.FAILED, "recipient": "valve", "outbox": 7}
+    known: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
     letter = Letter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
-    gateway.tx(lambda tx: dead.bury(tx, letter, LIMIT))
+    gateway.tx(lambda tx: dead_letters.bury(tx, letter, LIMIT))
 
 
 def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
-    return gateway.tx(lambda tx: dead.requeue(tx, row, may_repeat=may_repeat))
+    return gateway.tx(lambda tx: dead_letters.requeue(tx, row, may_repeat=may_repeat))
 
 
 def test_the_dead_are_listed_page_by_page(gateway: Gateway) -> None:
     for _ in range(5):
         bury(gateway)
-    first = gateway.tx(lambda tx: dead.listed(tx, 0, 3))
+    first = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 3))
     assert [one.row for one in first] == [1, 2, 3]
-    assert [one.row for one in gateway.tx(lambda tx: dead.listed(tx, 3, 3))] == [4, 5]
-    one = gateway.tx(lambda tx: dead.get(tx, 4))
+    assert [one.row for one in gateway.tx(lambda tx: dead_letters.listed(tx, 3, 3))] == [4, 5]
+    one = gateway.tx(lambda tx: dead_letters.get(tx, 4))
     assert (one.sender, one.state, one.recipient, one.outbox) == (PUMP, "failed", "valve", 7)
-    assert gateway.tx(lambda tx: dead.body(tx, 4)) == BODY
+    assert gateway.tx(lambda tx: dead_letters.body(tx, 4)) == BODY
 
 
-@pytest.mark.parametrize("state", [dead.FAILED, dead.REFUSED])
+@pytest.mark.parametrize("state", [dead_letters.FAILED, dead_letters.REFUSED])
 def test_what_was_not_delivered_is_a_new_message(gateway: Gateway, state: str) -> None:
     bury(gateway, state=state)
     row = requeue(gateway)
@@ -216,14 +217,14 @@ def test_what_was_not_delivered_is_a_new_message(gateway: Gateway, state: str) -
 
 
 def test_what_is_in_doubt_goes_on_where_it_stood(gateway: Gateway) -> None:
-    bury(gateway, state=dead.IN_DOUBT, session=VALVE)
+    bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert requeue(gateway) == 7
     found = get(gateway, 7)
     assert (found.state, found.session, found.sends, found.attempts) == ("released", VALVE, 1, 0)
 
 
 def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
-    bury(gateway, state=dead.IN_DOUBT, session=VALVE)
+    bury(gateway, state=dead_letters.IN_DOUBT, session=VALVE)
     assert get(gateway, requeue(gateway, may_repeat=True)).state == "queued"
 
 
@@ -248,10 +249,10 @@ def test_what_cannot_be_requeued_says_why_and_stays(
 
 def test_a_dropped_message_is_gone_and_logged(gateway: Gateway) -> None:
     bury(gateway)
-    gateway.tx(lambda tx: dead.drop(tx, 1))
+    gateway.tx(lambda tx: dead_letters.drop(tx, 1))
     assert gateway.count("SELECT count(*) FROM dead") == 0
     (event,) = gateway.events("system", "dropped")
     assert event.tags == {"msgId": "m1", "destination": VALVE_BARE, "state": "failed"}
-    for act in (dead.drop, dead.get, dead.body):
+    for act in (dead_letters.drop, dead_letters.get, dead_letters.body):
         with pytest.raises(SetupError, match="there is no dead message 1"):
             gateway.tx(lambda tx, act=act: act(tx, 1))  # type: ignore[misc]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
-from firmware_sim.sender import LIVE, State
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import LIVE, State
 
 JID = "pump1@gw.example/fw"
 KEEP = OutboxLimits(messages=10**6, keep_done=10**6, keep_failed=10**6)
@@ -21,9 +21,9 @@ ORDER = [State.QUEUED, State.OFFERED, State.RELEASED, State.DONE]
 CHILD = """
 import sys
 from pathlib import Path
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
-from firmware_sim.sender import IN_FLIGHT, Level, Message, State
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import IN_FLIGHT, Level, Message, State
 
 keep = OutboxLimits(messages=10**6, keep_done=10**6, keep_failed=10**6)
 after = {State.QUEUED: State.OFFERED, State.OFFERED: State.RELEASED, State.RELEASED: State.DONE}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edge import upkeep
-from edge.store import queue_depths, queues
-from edge.store.database import Transaction
-from edge.store.events import Row
+from edge import background_tasks
+from edge.engine.database import Transaction
+from edge.engine.events import Row
+from edge.features.queues.store import queue_depths, queues
 from tests.helpers import queued
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.queues import ONE, TWO, prepare, publish, retract, wait, work
@@ -151,9 +151,9 @@ async def test_the_task_tells_every_five_minutes(tmp_path: Path) -> None:
     with_items.close()
     time = ManualTime()
     async with opened(path) as store, asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(upkeep.tell_depths(store, time.sleep))
+        task = tasks.create_task(background_tasks.tell_depths(store, time.sleep))
         nap = await time.nap()
-        assert nap.seconds == upkeep.DEPTHS
+        assert nap.seconds == background_tasks.DEPTHS
         nap.end()
         await time.nap()
         told = await store.read(lambda tx: tx.rows("SELECT topic, value FROM events"))

@@ -8,11 +8,12 @@ from typing import TypeVar
 
 import pytest
 
-from edge.rules.roster import State
-from edge.store import presence, roster, sessions
-from edge.store.database import Transaction
-from edge.store.presence import Listener, Visible
-from edge.store.roster import Contact
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.features.presence.rules.roster import State
+from edge.features.presence.store import presence, roster
+from edge.features.presence.store.presence import Listener, Visible
+from edge.features.presence.store.roster import Contact
 from tests.helpers.store import Gateway, new_database
 
 T = TypeVar("T")

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.rules.backlog import AT_ONCE, Bound, below
-from edge.rules.clock import Now
-from edge.store import events, segments
-from edge.store.database import Transaction
-from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.store.segments import Dropped, Sealed
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.service_time import Now
+from edge.features.eventlog.rules.eviction import AT_ONCE, Bound, below
+from edge.features.eventlog.store import segments
+from edge.features.eventlog.store.segments import Dropped, Sealed
 from tests.helpers.store import EPOCH, append, digest_of, in_memory
 
 EVENT = NewEvent("log", text="x")

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.rules.clock import Now, Run, Saved, Trusted
-from edge.store import custody, events, meta, service
-from edge.store.database import Transaction
+from edge.engine import clock_store, events, meta
+from edge.engine.database import Transaction
+from edge.engine.service_time import Now, Run, Saved, Trusted
+from edge.features.custody.store import held
 from tests.helpers.store import WALL, digest_of, in_memory
 
 DAY = 86_400.0
@@ -31,7 +32,7 @@ def at(db: sqlite3.Connection, seconds: float, wall: float = 0.0, *, trusted: bo
 def store(db: sqlite3.Connection, seconds: float) -> None:
     """Store one message of each kind, and an event."""
     tx = at(db, seconds, trusted=False)
-    custody.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
+    held.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
     tx.run(
         "INSERT INTO outbox (recipient, source, sender, qos, bytes, since)"
         " VALUES ('a', 'a', 'a/r', 1, 1, ?)",
@@ -59,20 +60,20 @@ def noted(db: sqlite3.Connection) -> list[tuple[float, str, str]]:
 
 def test_what_is_saved_is_read_again(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
-    assert service.saved(tx) == Saved()
+    assert clock_store.saved(tx) == Saved()
     for state in (
         Saved(12.5, "one", 3.25, Trusted(12.0, WALL), 11.0, clean=True),
         Saved(13.5, "two", 1.0),
     ):
-        service.save(tx, state)
-        assert service.saved(tx) == state
+        clock_store.save(tx, state)
+        assert clock_store.saved(tx) == state
         assert meta.service(tx) == state.service
 
 
 def test_an_older_database_has_service_seconds_alone(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
     meta.write(tx, meta.SERVICE, 1234.5)
-    assert service.saved(tx) == Saved(1234.5)
+    assert clock_store.saved(tx) == Saved(1234.5)
 
 
 @pytest.mark.parametrize("table", ["held", "outbox", "offline", "events"])
@@ -88,36 +89,36 @@ def test_service_time_is_at_least_that_of_the_newest_row(
 
 def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
-    service.save(
+    clock_store.save(
         at(db, 0.0, trusted=False),
         Saved(1000.0, "two", 1000.0, Trusted(900.0, WALL), 1000.0),
     )
     store(db, 1010.0)
     tx = at(db, 1020.0, 0.0, trusted=False)
-    assert not service.settle(tx, RUN)
-    service.keep(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
-    assert service.saved(tx) == Saved(1025.0, "two", 1025.0, Trusted(900.0, WALL), 1000.0)
+    assert not clock_store.settle(tx, RUN)
+    clock_store.keep(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
+    assert clock_store.saved(tx) == Saved(1025.0, "two", 1025.0, Trusted(900.0, WALL), 1000.0)
     assert (tx.due, noted(db)) == (None, []), "not yet"
     tx = at(db, 1030.0, DAY + 130.0, trusted=True)
-    assert service.settle(tx, RUN)
+    assert clock_store.settle(tx, RUN)
     tx.finish()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
     assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
     assert tx.due == 1030.0, "something may be due by that"
     expected = Saved(1030.0, "two", 1030.0, Trusted(1030.0, tx.now.wall))
-    assert service.saved(tx) == expected
-    assert service.settle(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
-    service.keep(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
+    assert clock_store.saved(tx) == expected
+    assert clock_store.settle(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
+    clock_store.keep(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
     assert stored(db)["held"] == (1000.0 - DAY, 1010.0), "once"
-    assert service.saved(tx).clean
+    assert clock_store.saved(tx).clean
 
 
 def test_an_implausible_time_off_is_told_and_makes_nothing_older(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
     state = Saved(1000.0, "two", 1000.0, Trusted(1000.0, WALL), 1000.0)
-    service.save(at(db, 0.0, trusted=False), state)
+    clock_store.save(at(db, 0.0, trusted=False), state)
     tx = at(db, 1000.0, 20 * 365 * DAY, trusted=True)
-    assert service.settle(tx, RUN)
+    assert clock_store.settle(tx, RUN)
     tx.finish()
     assert stored(db)["held"] == (1000.0,)
     assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from edge.config.limits import Limits
+from edge.engine import database, group_commit, meta, space
+from edge.engine.database import PAGE_BYTES, Transaction
+from edge.engine.group_commit import Store
+from edge.engine.space_rules import WAL_SHARE
 from edge.errors import StoreBroken, StoreError, StoreFull
-from edge.limits import Limits
-from edge.rules.quota import Over
-from edge.rules.space import WAL_SHARE
-from edge.store import commit, database, meta, space
-from edge.store.commit import Store
-from edge.store.database import PAGE_BYTES, Transaction
+from edge.features.custody.quota import Over
 from tests.helpers.store import Clock, in_memory, new_database, opened
 
 MIB = 1024 * 1024
@@ -114,7 +114,7 @@ def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
 async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "TIDY", 0.0)
+    monkeypatch.setattr(group_commit, "TIDY", 0.0)
     limits = Limits(wal_bytes=8 * MIB)
     async with opened(path, max_bytes=1024 * MIB) as store:
 
@@ -191,7 +191,7 @@ async def test_a_group_in_which_some_write_is_answered_one_by_one(path: Path) ->
 async def test_the_file_shrinks_when_a_backlog_has_gone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "TIDY", 0.0)
+    monkeypatch.setattr(group_commit, "TIDY", 0.0)
     async with opened(path, max_bytes=64 * MIB) as store:
         for number in range(100):
             await store.run(write(f"k{number}"))
@@ -223,7 +223,7 @@ async def test_tidying_waits_for_nobody(path: Path, monkeypatch: pytest.MonkeyPa
                 await store._writer.call(keeper.tidy, store._writer.raw)
             assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
             other.execute("ROLLBACK")
-        monkeypatch.setattr(commit, "TIDY", 0.0)
+        monkeypatch.setattr(group_commit, "TIDY", 0.0)
         await store.run(lambda _tx: None)
         assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
         assert await store.run(lambda tx: tx.row("PRAGMA busy_timeout")) == (5000,)
@@ -236,10 +236,10 @@ async def test_a_query_that_takes_too_long_is_interrupted(
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
     )
     async with opened(path) as store:
-        monkeypatch.setattr(commit, "READ_TIME", 0.05)
+        monkeypatch.setattr(group_commit, "READ_TIME", 0.05)
         with pytest.raises(StoreError, match="interrupted"):
             await store.read(lambda tx: tx.row(endless))
-        monkeypatch.setattr(commit, "READ_TIME", 60.0)
+        monkeypatch.setattr(group_commit, "READ_TIME", 60.0)
         assert await store.read(lambda tx: meta.read_text(tx, meta.EPOCH))
 
 

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from edge import upkeep
-from edge.flash import meter
-from edge.limits import Limits
-from edge.net.tally import Tally
-from edge.options import Flash
-from edge.rules.clock import Run
-from edge.rules.quota import Over
-from edge.store import database, events, folded, space, standing
-from edge.store.events import NewEvent
-from edge.store.standing import ROOM
+from edge import background_tasks
+from edge.config.limits import Limits
+from edge.config.options import Flash
+from edge.engine import database, event_counters, events, space, status_events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent, Row
+from edge.engine.flash_meter import meter
+from edge.engine.service_time import Run
+from edge.engine.status_events import ROOM
+from edge.features.custody.quota import Over
+from edge.server.refusal_counters import Tally
 from tests.helpers.store import Clock, Gateway, new_database, opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
-    from edge.store.events import Row
 
 OVER = Over("database_bytes", 7)
 
@@ -39,7 +34,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_a_new_database_was_never_migrated(gateway: Gateway) -> None:
-    gateway.tx(standing.tell_migrated)
+    gateway.tx(status_events.tell_migrated)
     assert gateway.events() == []
 
 
@@ -55,14 +50,14 @@ def test_a_migration_is_told_once_whoever_made_it(
         database.connect(path).close()
     gateway = Gateway(path)
     for _ in range(2):
-        gateway.tx(standing.tell_migrated)
+        gateway.tx(status_events.tell_migrated)
     (event,) = gateway.events("system")
     assert (event.kind, event.name, event.level) == ("store", "migrated", "Notice")
     assert (event.value, event.tags) == (newest + 2.0, {"from": str(newest)})
     gateway.close()
     steps.append((newest + 3, "CREATE TABLE more3 (x)"))
     gateway = Gateway(path)
-    gateway.tx(standing.tell_migrated)
+    gateway.tx(status_events.tell_migrated)
     assert gateway.events("system")[-1].tags == {"from": str(newest + 2)}
     gateway.close()
 
@@ -95,7 +90,7 @@ def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
 
     def look() -> list[Row]:
         before = len(gateway.events("system"))
-        gateway.tx(lambda tx: standing.tell_room(tx, Limits()))
+        gateway.tx(lambda tx: status_events.tell_room(tx, Limits()))
         gateway.clock.service += 60
         return gateway.events("system")[before:]
 
@@ -134,17 +129,17 @@ async def test_a_heartbeat_tells_what_happened_often_where_there_is_room_and_a_s
         monkeypatch.setattr(space, "lacks", lambda *_: OVER)
     async with opened(new_database(tmp_path), Clock()) as store:
         run = Run("boot-1", 0.0)
-        beats = upkeep.Beats(store, Tally(), run, Limits(), await meter(store, Flash()))
+        beats = background_tasks.Beats(store, Tally(), run, Limits(), await meter(store, Flash()))
 
         async def told(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
             await store.run(work)
-            await upkeep.record(beats, NewEvent("system", name=name))
+            await background_tasks.record(beats, NewEvent("system", name=name))
             rows = await store.run(lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20))
             return [row.name for row in rows]
 
         def began(tx: Transaction) -> None:
-            folded.note(tx, "session", "began", "a@gw.example")
+            event_counters.note(tx, "session", "began", "a@gw.example")
 
         beaten = await told("heartbeat", began)
         assert beaten == (["full", "heartbeat"] if full else ["began", "heartbeat"])
-        assert (await told(upkeep.STOP, began))[2:] == ["began", "stop"]
+        assert (await told(background_tasks.STOP, began))[2:] == ["began", "stop"]

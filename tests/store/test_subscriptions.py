@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.topic import matches, parse_filter
-from edge.store import accounts, database, queues, subscriptions
-from edge.store.database import Transaction
+from edge.engine import database
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
+from edge.features.pubsub.rules.topic import matches, parse_filter
+from edge.features.pubsub.store import subscriptions
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.queues.store import queues
 from tests.helpers.store import Clock, in_memory, new_database, opened
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from edge.store.subscriptions import Subscription
 
 NAMES: Final = ("a", "a/b", "b/a", "$a/b", "a/b/c")
 FILTERS: Final = ("a/#", "+/b", "#", "a/+/c", "a/b", "$a/+")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.store import usage
+from edge.engine import usage
 from tests.helpers import waiting
 from tests.helpers.store import Gateway, new_database
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.store import wear
-from edge.store.certificates import DAY_MS
-from edge.store.wear import Day, Written
+from edge.engine import wear
+from edge.engine.wear import Day, Written
+from edge.features.accounts.store.certificates import DAY_MS
 from tests.helpers.store import WALL, Gateway, new_database
 
 CAP = 1_000_000

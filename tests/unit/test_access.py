@@ -11,8 +11,8 @@ from typing import Final, get_args
 
 import pytest
 
-from edge.rules import access
-from edge.rules.access import Relation, Sender, Trust, Who
+from edge.engine import access
+from edge.engine.access import Relation, Sender, Trust, Who
 
 TRUSTED_DOMAINS: Final = ("plant.example",)
 

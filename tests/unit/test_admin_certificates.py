@@ -13,10 +13,10 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from edge.admin import certificates, der, devices, moment, pki, setup
+from edge.engine import database
 from edge.errors import SetupError
-from edge.store import certificates as issued
-from edge.store import database
+from edge.features.accounts.store import certificates as issued
+from edge.ops import certificates, current_time, der, devices, pki, setup
 
 DAY = 24 * 3600 * 1000
 YEAR = 365 * DAY
@@ -133,7 +133,7 @@ def test_a_certificate_names_the_jid_and_is_for_clients_alone(tmp_path: Path, do
 
 def test_the_longest_jid_is_encoded(folder: Path) -> None:
     jid = f"{'x' * 64}@{'d' * 253}"
-    made = certificates.issue(pki.load(folder), jid, 1, moment.now().wall)
+    made = certificates.issue(pki.load(folder), jid, 1, current_time.now().wall)
     certificate = x509.load_pem_x509_certificate(made.contents["cert.pem"].data)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     (name,) = names
@@ -141,7 +141,7 @@ def test_the_longest_jid_is_encoded(folder: Path) -> None:
 
 
 def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) -> None:
-    ca, now = pki.load(folder), moment.now().wall
+    ca, now = pki.load(folder), current_time.now().wall
 
     def dates(days: int, at: int) -> tuple[datetime.datetime, datetime.datetime]:
         made = certificates.issue(ca, "p@gw.example", days, at)
@@ -159,7 +159,7 @@ def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) 
 
 
 def test_no_two_certificates_share_a_key_or_a_number(folder: Path) -> None:
-    ca, now = pki.load(folder), moment.now().wall
+    ca, now = pki.load(folder), current_time.now().wall
     made = [certificates.issue(ca, "p@gw.example", 1, now) for _ in range(8)]
     for part in ({one.serial for one in made}, {one.contents["key.pem"].data for one in made}):
         assert len(part) == 8
@@ -199,14 +199,14 @@ def write_crl(folder: Path, now: int) -> None:
     ca = pki.load(folder)
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()._replace(wall=now)) as tx,
+        database.single(connection, current_time.now()._replace(wall=now)) as tx,
     ):
         certificates.write_crl(tx, folder, ca)
 
 
 @pytest.mark.parametrize("shift", [-10 * YEAR, -DAY, 0, DAY, 10 * YEAR])
 def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, shift: int) -> None:
-    now = moment.now().wall
+    now = current_time.now().wall
     write_crl(folder, now + shift)
     first = number_of(folder)
     write_crl(folder, now)  # the clock is right again
@@ -217,7 +217,7 @@ def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, 
 def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
     before = pki.files(folder).crl.read_bytes()
     with pytest.raises(SetupError, match="the gateway's CA ran out on 20"):
-        write_crl(folder, moment.now().wall + 21 * YEAR)
+        write_crl(folder, current_time.now().wall + 21 * YEAR)
     assert pki.files(folder).crl.read_bytes() == before
 
 
@@ -225,7 +225,7 @@ def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
 
 
 def test_the_servers_certificate_is_renewed_in_its_last_third(folder: Path) -> None:
-    paths, now = pki.files(folder), moment.now().wall
+    paths, now = pki.files(folder), current_time.now().wall
     before, key = read(paths.server), paths.server_key.read_bytes()
     assert not pki.renew_server(folder, "gw.example", now)
     assert not pki.renew_server(folder, "gw.example", now + 3 * YEAR)
@@ -245,12 +245,12 @@ def test_the_servers_certificate_is_renewed_in_its_last_third(folder: Path) -> N
 
 def test_devices_accept_the_renewed_certificate(folder: Path) -> None:
     place = provision(folder)
-    assert pki.renew_server(folder, "gw.example", moment.now().wall + 4 * YEAR)
+    assert pki.renew_server(folder, "gw.example", current_time.now().wall + 4 * YEAR)
     assert shake_hands(server_context(folder), place) is not None
 
 
 def test_it_does_not_outlive_the_ca(folder: Path) -> None:
-    now, ca = moment.now().wall, der.read(pki.files(folder).ca)
+    now, ca = current_time.now().wall, der.read(pki.files(folder).ca)
     for years in (4, 9, 14, 18, 19):
         pki.renew_server(folder, "gw.example", now + years * YEAR)
     assert der.read(pki.files(folder).server).ends == ca.ends
@@ -261,16 +261,16 @@ def test_a_certificate_of_another_ca_is_left_alone(folder: Path, tmp_path: Path)
     setup.init(tmp_path / "other", "other.example")
     foreign = pki.files(tmp_path / "other").server.read_bytes()
     pki.files(folder).server.write_bytes(foreign)
-    assert not pki.renew_server(folder, "gw.example", moment.now().wall + 5 * YEAR)
+    assert not pki.renew_server(folder, "gw.example", current_time.now().wall + 5 * YEAR)
     assert pki.files(folder).server.read_bytes() == foreign
 
 
 def test_to_look_at_the_servers_certificate_needs_no_heavy_import(folder: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from edge.admin import devices, pki, setup\n"
+        "from edge.ops import devices, pki, setup\n"
         f"assert not pki.renew_server(pathlib.Path({str(folder)!r}), 'gw.example', "
-        f"{moment.now().wall})\n"
+        f"{current_time.now().wall})\n"
         "assert 'cryptography' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -299,7 +299,7 @@ def test_a_server_certificate_of_another_kind_is_told(folder: Path) -> None:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
-    ca, now = pki.load(folder), moment.now().wall
+    ca, now = pki.load(folder), current_time.now().wall
     certificate = (
         x509.CertificateBuilder()
         .subject_name(pki.common_name("gw.example"))
@@ -320,7 +320,7 @@ def test_the_store_knows_what_was_issued(folder: Path) -> None:
     certificate = read(place / "cert.pem")
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
+        database.single(connection, current_time.now(), "BEGIN") as tx,
     ):
         (row,) = issued.listed(tx)
     assert row.serial == f"{certificate.serial_number:x}"

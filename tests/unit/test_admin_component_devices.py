@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from edge.admin import devices, setup
 from edge.errors import ConfigError, SetupError
+from edge.ops import devices, setup
 from tests.helpers.gateway import Gateway
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JID = "pump1@users.example"
 

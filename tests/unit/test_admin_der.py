@@ -10,8 +10,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from edge.admin import der, moment, pki, setup
 from edge.errors import SetupError
+from edge.ops import current_time as moment
+from edge.ops import der, pki, setup
 
 
 @pytest.fixture

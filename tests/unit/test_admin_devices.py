@@ -9,13 +9,16 @@ from typing import TypeVar
 
 import pytest
 
-from edge import config, credentials
-from edge.admin import certificates, devices, durable, moment, pki, setup
+from edge import credentials
+from edge.config import load
+from edge.engine import database, events
+from edge.engine.database import Transaction
+from edge.engine.events import Row
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.store import accounts, affiliations, database, events
-from edge.store import certificates as issued
-from edge.store.database import Transaction
-from edge.store.events import Row
+from edge.features.accounts.store import accounts
+from edge.features.accounts.store import certificates as issued
+from edge.features.pubsub.store import affiliations
+from edge.ops import certificates, current_time, devices, durable_files, pki, setup
 
 T = TypeVar("T")
 
@@ -32,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
+        database.single(connection, current_time.now(), "BEGIN") as tx,
     ):
         return unit(tx)
 
@@ -40,7 +43,7 @@ def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
 def change(folder: Path, sql: str) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         tx.run(sql)
 
@@ -135,7 +138,7 @@ def test_it_may_have_both(folder: Path) -> None:
 
 
 def test_how_long_a_certificate_is_valid_is_configured(folder: Path) -> None:
-    path = folder / config.FILE_NAME
+    path = folder / load.FILE_NAME
     path.write_text(path.read_text().replace("certificate_days = 365", "certificate_days = 30"))
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert [device.days for device in devices.listed(folder)] == [29]
@@ -407,10 +410,10 @@ def test_events_of_commands_are_of_the_services_present(folder: Path) -> None:
 def test_a_command_that_finds_the_folder_busy_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "LOCK_WAIT", 0.0)
+    monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.0)
     (folder / "devices").mkdir()
     with (
-        durable.staged(folder / "devices" / "other", {}),
+        durable_files.staged(folder / "devices" / "other", {}),
         pytest.raises(SetupError, match="another command has been busy"),
     ):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)

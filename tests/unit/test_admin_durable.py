@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import durable
-from edge.admin.durable import PRIVATE, PUBLIC, Content
 from edge.errors import SetupError
+from edge.ops import durable_files
+from edge.ops.durable_files import PRIVATE, PUBLIC, Content
 
 OLD = {"a": Content(b"old", PRIVATE)}
 NEW = {"a": Content(b"new", PRIVATE), "b": Content(b"beside", PUBLIC)}
 
 
 def put(place: Path, contents: dict[str, Content]) -> None:
-    with durable.staged(place, contents) as put:
+    with durable_files.staged(place, contents) as put:
         put()
 
 
 def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    durable.write_whole(path, Content(b"one", PUBLIC))
-    durable.write_whole(path, Content(b"two", PRIVATE))
+    durable_files.write_whole(path, Content(b"one", PUBLIC))
+    durable_files.write_whole(path, Content(b"two", PRIVATE))
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -34,7 +34,7 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
 def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        durable.write_whole(tmp_path / "file", Content(b"one", PUBLIC))
+        durable_files.write_whole(tmp_path / "file", Content(b"one", PUBLIC))
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
@@ -42,10 +42,10 @@ def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> N
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    durable.write_whole(path, Content(b"one", PUBLIC))
+    durable_files.write_whole(path, Content(b"one", PUBLIC))
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match="No space"):
-        durable.write_whole(path, Content(b"two", PUBLIC))
+        durable_files.write_whole(path, Content(b"two", PUBLIC))
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -57,13 +57,13 @@ def fails(*_args: object) -> None:
 def test_a_new_file_replaces_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"here")
     with pytest.raises(FileExistsError):
-        durable.write_new(tmp_path / "file", Content(b"x", PUBLIC))
+        durable_files.write_new(tmp_path / "file", Content(b"x", PUBLIC))
     assert (tmp_path / "file").read_bytes() == b"here"
 
 
 def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
-    with durable.staged(place, NEW) as put:
+    with durable_files.staged(place, NEW) as put:
         assert not place.exists()
         put()
         assert {path.name: path.read_bytes() for path in place.iterdir()} == {
@@ -75,7 +75,7 @@ def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None
 
 def test_a_folder_that_is_not_put_leaves_nothing(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
-    with durable.staged(place, NEW):
+    with durable_files.staged(place, NEW):
         pass
     assert list(place.parent.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_where_a_folder_cannot_be_put_the_old_one_stays(
             fails()
         return rename(self, target)
 
-    with durable.staged(place, NEW) as put_new:
+    with durable_files.staged(place, NEW) as put_new:
         monkeypatch.setattr(Path, "rename", once)
         with pytest.raises(OSError, match="No space"):
             put_new()
@@ -129,9 +129,9 @@ def test_what_is_no_folder_is_replaced_and_removed_as_what_it_is(tmp_path: Path,
     put(place, NEW)
     assert not place.is_symlink()
     assert (place / "a").read_bytes() == b"new"
-    durable.remove_folder(place)
+    durable_files.remove_folder(place)
     bar()
-    durable.remove_folder(place)
+    durable_files.remove_folder(place)
     assert list(place.parent.iterdir()) == []
     assert elsewhere.exists() == (kind == "link")
 
@@ -157,7 +157,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    with durable.staged(place, OLD) as put_old:
+    with durable_files.staged(place, OLD) as put_old:
         inside.set()
         assert waits.wait(5)
         put_old()
@@ -169,10 +169,10 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_is_busy_for_long_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durable, "LOCK_WAIT", 0.05)
+    monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.05)
     place = tmp_path / "devices" / "pump1"
     with (
-        durable.staged(place, OLD),
+        durable_files.staged(place, OLD),
         pytest.raises(SetupError, match=r"another command has been busy in .* for 0\.05 s"),
     ):
         put(place, NEW)
@@ -180,7 +180,7 @@ def test_a_folder_that_is_busy_for_long_is_told(
 
 def test_a_folder_is_removed_and_one_that_is_not_there_is_no_fault(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
-    durable.remove_folder(place)
+    durable_files.remove_folder(place)
     put(place, NEW)
-    durable.remove_folder(place)
+    durable_files.remove_folder(place)
     assert list(place.parent.iterdir()) == []

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from edge import config
-from edge.admin import moment, pki, setup
+from edge.config import load
+from edge.engine import database, meta
 from edge.errors import ConfigError, SetupError, StoreFull
-from edge.store import database, meta
-from sync.format import is_epoch
+from edge.ops import current_time, pki, setup
+from sync.segment import is_epoch
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def test_a_new_folder_has_all_that_a_gateway_needs(folder: Path) -> None:
         "fieldpost.toml",
         "pki",
     ]
-    assert config.load(folder).gateway.domain == "gw.example"
+    assert load.load(folder).gateway.domain == "gw.example"
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
+        database.single(connection, current_time.now(), "BEGIN") as tx,
     ):
         assert is_epoch(meta.read_text(tx, meta.EPOCH))
         assert len(meta.read_bytes(tx, meta.DECOY)) == 32
@@ -58,13 +58,13 @@ def test_two_folders_have_nothing_secret_in_common(folder: Path, tmp_path: Path)
 
 def test_the_address_may_be_chosen(tmp_path: Path) -> None:
     setup.init(tmp_path / "deep" / "gw", "gw.example", "[::]:5222")
-    assert config.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)
+    assert load.load(tmp_path / "deep" / "gw").listen == (("::", 5222),)
 
 
 def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     (tmp_path / "gw").mkdir()
     setup.init(tmp_path / "gw", "gw.example")
-    assert config.load(tmp_path / "gw").gateway.domain == "gw.example"
+    assert load.load(tmp_path / "gw").gateway.domain == "gw.example"
 
 
 def test_what_is_there_is_never_touched(folder: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_folder_one_stands_in_is_not_replaced(
         with pytest.raises(SetupError, match="run this in another folder"):
             setup.init(Path(name), "gw.example")
     setup.init(Path("gw"), "gw.example")
-    assert config.load(tmp_path / "gw").gateway.domain == "gw.example"
+    assert load.load(tmp_path / "gw").gateway.domain == "gw.example"
 
 
 @pytest.mark.parametrize(("domain", "listen"), [("GW", ()), ("gw.example", ("nowhere",))])

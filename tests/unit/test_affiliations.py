@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.rules.affiliation import Affiliation
-from edge.store import affiliations, nodes
-from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER
+from edge.config.limits import Limits
+from edge.engine.database import Transaction
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.store import affiliations, nodes
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from tests.helpers.nodes import (
     EVENT,
     OWNER,
@@ -23,11 +24,6 @@ from tests.helpers.nodes import (
 )
 from tests.helpers.people import APART, PUMP, VALVE, appear, provision
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edge.store.database import Transaction
 
 ITEM = "<item><value xmlns='urn:x'/></item>"
 

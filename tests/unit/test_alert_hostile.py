@@ -5,24 +5,21 @@ from __future__ import annotations
 import io
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central.alerts.keeping import QUEUE
-from sync.central.alerts.lines import Lines
-from sync.central.alerts.seen import Gateway, Segment
-from sync.central.alerts.silence import MOST_S, silent_after_ms
-from sync.central.alerts.stretches import HOLD_MS, Stretches
-from sync.central.alerts.verdict import Key, Right, wrong
-from sync.central.alerts.webhook import Webhook
+from sync.alerts.incidents import HOLD_MS, Stretches
+from sync.alerts.json_lines import Lines
+from sync.alerts.persistence import QUEUE
+from sync.alerts.silence import MOST_S, silent_after_ms
+from sync.alerts.state import Gateway, Segment
+from sync.alerts.verdict import Key, Right, wrong
+from sync.alerts.webhook import Webhook
 from tests.helpers.alerting import HOUR, NOON
 from tests.helpers.fleet_tables import EPOCH, fleet_folder
 from tests.unit.test_alert_lines import message
 from tests.unit.test_alert_watching import ONE, TWO, Fleet, event, two_gateways
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 YEAR_S = 365 * 86_400
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sync.central.alerts.lines import FILES, Lines
-from sync.central.alerts.stretches import Stretches
-from sync.central.alerts.verdict import Key, wrong
+from sync.alerts.incidents import Message, Stretches
+from sync.alerts.json_lines import FILES, Lines
+from sync.alerts.verdict import Key, wrong
 from tests.helpers.alerting import NOON
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
-
-    from sync.central.alerts.stretches import Message
 
 
 def message(number: int) -> Message:

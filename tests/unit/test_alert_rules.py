@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from sync.central.alerts import seen as bounds
-from sync.central.alerts.rules import judge_events
-from sync.central.alerts.seen import Seen, forget
-from sync.central.alerts.silence import YOUNG_S
-from sync.central.alerts.verdict import Key, Right, Verdict, Wrong, length
-from sync.central.reports.thresholds import (
+from sync.alerts import state as bounds
+from sync.alerts.rules import judge_events
+from sync.alerts.silence import YOUNG_S
+from sync.alerts.state import Seen, forget
+from sync.alerts.verdict import Key, Right, Verdict, Wrong, length
+from sync.reports.thresholds import (
     FLOOR_S,
     LATE_S,
     STUCK_S,

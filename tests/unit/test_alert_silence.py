@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from sync.central.alerts.seen import Seen
-from sync.central.alerts.silence import (
+from sync.alerts.silence import (
     BEHIND_S,
     FLEET,
     INGEST,
@@ -14,12 +13,10 @@ from sync.central.alerts.silence import (
     judge_silence,
     silent_after_ms,
 )
-from sync.central.alerts.verdict import Key, Right, Verdict, Wrong
-from sync.central.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+from sync.alerts.state import Seen
+from sync.alerts.verdict import Key, Right, Verdict, Wrong
+from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
 from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 AFTER = int(SILENCE_S * 1000)
 ONE, TWO, THREE = "gw-001.example", "gw-002.example", "gw-003.example"

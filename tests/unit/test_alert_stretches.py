@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from sync.central.alerts.stretches import (
+from sync.alerts.incidents import (
     AGAIN_MOST_MS,
     AGAIN_MS,
     CALM_MS,
@@ -15,7 +15,7 @@ from sync.central.alerts.stretches import (
     Stretches,
     alert_id,
 )
-from sync.central.alerts.verdict import REMEDIES, Key, Right, Verdict, wrong
+from sync.alerts.verdict import REMEDIES, Key, Right, Verdict, wrong
 from tests.helpers.alerting import DAY, HOUR, MINUTE, NOON
 
 KEY = Key("queue_stuck", "gw.example", "jobs")

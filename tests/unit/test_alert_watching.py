@@ -5,33 +5,30 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from sync.central.alerts import watching
-from sync.central.alerts.following import HISTORY_DAYS, Following
-from sync.central.alerts.keeping import LINES, QUEUE, VERSION, Keeping, Told
-from sync.central.alerts.lines import Lines
-from sync.central.alerts.silence import YOUNG_S
-from sync.central.alerts.watching import Watch
-from sync.central.alerts.webhook import Webhook
-from sync.central.cli import cli
-from sync.central.commands.alerts import look_once
-from sync.central.errors import FleetError
-from sync.central.gateways import Gateways
-from sync.central.manifest import UPKEEP, LocalCommits, Manifest
-from sync.central.storage import LocalStorage
-from sync.format import Event
+from sync.alerts import monitor
+from sync.alerts.batch_reader import HISTORY_DAYS, Following
+from sync.alerts.json_lines import Lines
+from sync.alerts.monitor import Watch
+from sync.alerts.persistence import LINES, QUEUE, VERSION, Keeping, Told
+from sync.alerts.silence import YOUNG_S
+from sync.alerts.webhook import Webhook
+from sync.cli.commands.alerts import look_once
+from sync.cli.main import cli
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import Gateways
+from sync.segment import Event
+from sync.tables.manifest import UPKEEP, LocalCommits, Manifest
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
 from tests.helpers.small_ingest import SmallIngest
 from tests.unit.test_alert_lines import message
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from sync.central.folders import FleetFolder
 
 NOON_S = 1_763_726_400
 """2025-11-21 12:00:00 UTC, in seconds."""
@@ -372,7 +369,7 @@ async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
     await fleet.watch.run(stopping, 0.001)
     assert len(rounds) == 5
     monkeypatch.setattr(Watch, "look", refuse)
-    monkeypatch.setattr(watching, "FAILURES", 3)
+    monkeypatch.setattr(monitor, "FAILURES", 3)
     with pytest.raises(OSError, match="disk full"):
         await fleet.watch.run(asyncio.Event(), 0.001)
 
@@ -409,7 +406,7 @@ def test_what_cannot_be_done_is_said_and_no_secret(
 def test_too_much_to_watch_is_told_once(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("sync.central.alerts.seen.QUEUES", 1)
+    monkeypatch.setattr("sync.alerts.state.QUEUES", 1)
     for _ in range(2):
         rows = [event(fleet.now, kind="queue", name="depth", topic=f"q{at}") for at in range(3)]
         fleet.arrive(ONE, *rows)

@@ -6,22 +6,18 @@ import asyncio
 import contextlib
 import json
 from collections import deque
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 from aiohttp import ClientResponseError, InvalidURL, RequestInfo, web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from sync.central.alerts.webhook import TRIES, TURN_S, Webhook, _why, check_url
-from sync.central.errors import FleetError
+from sync.alerts.incidents import Message
+from sync.alerts.webhook import TRIES, TURN_S, Webhook, _why, check_url
+from sync.common.errors import FleetError
 from tests.unit.test_alert_lines import message
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sync.central.alerts.stretches import Message
 
 
 @dataclass

@@ -7,12 +7,20 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from sync.central.alerts import keeping, lines, seen, silence, stretches, watching, webhook
-from sync.central.alerts.following import HISTORY_DAYS
-from sync.central.alerts.stretches import Message
-from sync.central.alerts.verdict import REMEDIES, Key, Kind
-from sync.central.commands import alerts
-from sync.central.reports import thresholds
+from sync.alerts import (
+    incidents,
+    json_lines,
+    monitor,
+    persistence,
+    silence,
+    state,
+    webhook,
+)
+from sync.alerts.batch_reader import HISTORY_DAYS
+from sync.alerts.incidents import Message
+from sync.alerts.verdict import REMEDIES, Key, Kind
+from sync.cli.commands import alerts
+from sync.reports import thresholds
 from sync.uplink.backoff import Backoff
 
 TEXT = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text("utf-8")
@@ -28,17 +36,17 @@ def test_every_kind_and_field_is_told_of_and_no_other() -> None:
     assert re.findall(r"`(\w+)`", " ".join(rows)) == list(Message.__struct_fields__)
     [example] = re.findall(r"```json\n(.*)\n```", TEXT)
     assert list(json.loads(example)) == list(Message.__struct_fields__)
-    assert json.loads(example)["id"] == stretches.alert_id(
+    assert json.loads(example)["id"] == incidents.alert_id(
         Key("queue_stuck", "gw-003.example", "jobs/pumps"), 1_772_461_439_980
     )
 
 
 def test_thresholds_and_bounds_are_as_told() -> None:
     hour = 3_600_000
-    assert (hour, 24 * hour) == (stretches.AGAIN_MS, stretches.AGAIN_MOST_MS)
-    assert (48 * hour, 720 * hour) == (stretches.CALM_MS, stretches.FORGET_MS)
-    assert hour == stretches.HOLD_MS
-    assert (webhook.TRIES, watching.FAILURES, lines.FILES, HISTORY_DAYS) == (5, 20, 4, 8)
+    assert (hour, 24 * hour) == (incidents.AGAIN_MS, incidents.AGAIN_MOST_MS)
+    assert (48 * hour, 720 * hour) == (incidents.CALM_MS, incidents.FORGET_MS)
+    assert hour == incidents.HOLD_MS
+    assert (webhook.TRIES, monitor.FAILURES, json_lines.FILES, HISTORY_DAYS) == (5, 20, 4, 8)
     assert (Backoff().least, Backoff().most) == (1.0, 900.0)
     for words in (
         f"nothing arrived for {thresholds.SILENCE_S:.0f} s, or {thresholds.PATIENCE} times",
@@ -49,12 +57,12 @@ def test_thresholds_and_bounds_are_as_told() -> None:
         f"in the landing for more than {silence.BEHIND_S:.0f} s",
         f"A gateway that is new has {silence.YOUNG_S:,.0f} s until five intervals",
         f"held up for more than {thresholds.LATE_S:.0f} s",
-        f"every {watching.EVERY_S:.0f} seconds",
-        f"at {lines.FILE_BYTES // 2**20} MiB renamed",
+        f"every {monitor.EVERY_S:.0f} seconds",
+        f"at {json_lines.FILE_BYTES // 2**20} MiB renamed",
         f"within {webhook.TIMEOUT_S:.0f} s",
-        f"Up to {keeping.QUEUE:,} alerts wait",
-        f"at most {seen.SENSORS:,} sensors, {seen.QUEUES} queues and {seen.RULES} rules",
-        f"and {seen.GATEWAYS:,} gateways",
+        f"Up to {persistence.QUEUE:,} alerts wait",
+        f"at most {state.SENSORS:,} sensors, {state.QUEUES} queues and {state.RULES} rules",
+        f"and {state.GATEWAYS:,} gateways",
     ):
         assert words in TOLD, words
     assert (thresholds.SEALINGS, thresholds.INTERVALS) == (5, 5)

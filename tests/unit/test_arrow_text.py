@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cbor2
 import pyarrow as pa
 import pytest
 from cbor2 import CBORTag
 
-from sync.central.columns import MAX_TEXT, arrow_columns
-from sync.format import MAX_EVENTS, Event, SegmentError, encode
+from sync.ingest.arrow_columns import MAX_TEXT, arrow_columns
+from sync.segment import MAX_EVENTS, Event, SegmentError, encode
 from tests.helpers.segments import header
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LONG = "é" * (MAX_TEXT // MAX_EVENTS // 2)
 """A text that fills a column just to its bound when every row has it."""

@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from firmware_sim.attack_verdict import MIB, Attacked, AttackVerdict, Refusals, Times, ceiling
 from firmware_sim.attackers.__main__ import ALL, named
-from firmware_sim.sender import State
-from firmware_sim.verdict import judge
+from firmware_sim.device.sender_rules import State
+from firmware_sim.scenarios.attack_verdict import (
+    MIB,
+    Attacked,
+    AttackVerdict,
+    Refusals,
+    Times,
+    ceiling,
+)
+from firmware_sim.scenarios.count_verdict import judge
 
 HONEST = judge(1, {("a", 1): State.DONE}, [("a", 1)])
 FLOOD = Attacked("flood", 100, 90, 1, {"rate": 95}, 95)

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edge import config
 from edge.__main__ import main
-from edge.admin import backup, devices, setup
-from edge.admin.transactions import changing, reading
+from edge.config import load
+from edge.engine import database, events, snapshot
+from edge.engine.events import LOGS, SYSTEM, NewEvent
 from edge.errors import FieldpostError, SetupError, StoreFull
-from edge.store import copying, database, epochs, events
-from edge.store.events import LOGS, SYSTEM, NewEvent
+from edge.features.eventlog.store import epochs
+from edge.ops import backup, devices, setup
+from edge.ops.transactions import changing, reading
 
 
 def call(*args: object) -> Result:
@@ -29,8 +30,8 @@ def call(*args: object) -> Result:
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "gw"
     setup.init(made, "gw.example")
-    text = (made / config.FILE_NAME).read_text()
-    (made / config.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
+    text = (made / load.FILE_NAME).read_text()
+    (made / load.FILE_NAME).write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
     (made / "enrol.json").write_text("secret")
     (made / "enrol.json").chmod(0o600)
     devices.add(made, "pump1", "pencil", trusted=True)
@@ -195,7 +196,7 @@ def test_other_archives_are_refused(tmp_path: Path, members: dict[str, object], 
 def test_a_database_that_is_not_marked_is_refused(folder: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "file", "w") as file:
         file.writestr("backup.json", json.dumps({"backup": 1, **ABOUT}))
-        for name in (config.FILE_NAME, database.FILE_NAME):
+        for name in (load.FILE_NAME, database.FILE_NAME):
             file.write(folder / name, name)
     with pytest.raises(SetupError, match="not a copy that a backup made"):
         backup.restore(tmp_path / "file", tmp_path / "other")
@@ -231,7 +232,7 @@ def test_no_room_for_the_copy_of_the_database_is_told_as_such(
     def full(*_args: object) -> None:
         raise StoreFull("the database: database or disk is full")
 
-    monkeypatch.setattr(copying, "copy", full)
+    monkeypatch.setattr(snapshot, "copy", full)
     result = call("backup", tmp_path / "file", "--dir", folder)
     why = "there is no room beside it for a copy of the database"
     assert result.output == f"Error: {tmp_path / 'file'} cannot be made: {why}\n"
@@ -247,16 +248,16 @@ def test_a_file_that_the_backup_lacks_is_named(folder: Path, tmp_path: Path) -> 
 
 
 def test_an_enrolment_elsewhere_is_asked_to_be_brought_here(folder: Path, tmp_path: Path) -> None:
-    text = (folder / config.FILE_NAME).read_text()
-    (folder / config.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
+    text = (folder / load.FILE_NAME).read_text()
+    (folder / load.FILE_NAME).write_text(text.replace('"enrol.json"', '"../enrol.json"'))
     with pytest.raises(SetupError, match=r"\.\./enrol\.json is not in"):
         backup.write(folder, tmp_path / "file")
 
 
 def named(folder: Path, name: str) -> None:
     """Have the configuration name another enrolment file."""
-    text = (folder / config.FILE_NAME).read_text()
-    (folder / config.FILE_NAME).write_text(text.replace('"enrol.json"', f'"{name}"'))
+    text = (folder / load.FILE_NAME).read_text()
+    (folder / load.FILE_NAME).write_text(text.replace('"enrol.json"', f'"{name}"'))
 
 
 @pytest.mark.parametrize("name", ["pki/enrol.json", "./enrol.json"])

@@ -9,12 +9,12 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.handlers import capabilities
-from edge.limits import Limits
-from edge.rules.access import Sender
-from edge.store import sessions
-from edge.store.database import Transaction
-from edge.wire.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
+from edge.config.limits import Limits
+from edge.engine import sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.features.discovery import capabilities
+from edge.xmpp.namespaces import CAPS, DISCO_INFO, QOS, QOS_ALL, QOS_IEEE, QOS_NF
 from tests.helpers.people import APART, PUMP, VALVE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database
 
@@ -246,7 +246,7 @@ def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
 def test_many_late_answers_are_looked_at_in_batches(
     known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge.store.capabilities.BATCH", 1)
+    monkeypatch.setattr("edge.features.discovery.store.BATCH", 1)
     known.send(PUMP_2, "<presence/>")
     known.turns.clear()
     known.ask(PUMP)

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.admin import config_check, setup
-from edge.admin.config_check import Changed, Fault
+from edge.ops import config_check, setup
+from edge.ops.config_check import Changed, Fault
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 

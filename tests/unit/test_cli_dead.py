@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.admin import dead as admin
-from edge.admin import devices
-from edge.admin.transactions import changing, reading
 from edge.cli.dead import SCREEN
-from edge.store import events, usage
-from edge.store.database import Transaction
+from edge.engine import events, usage
+from edge.engine.database import Transaction
+from edge.ops import dead_letters as admin
+from edge.ops import devices
+from edge.ops.transactions import changing, reading
 from tests.helpers import waiting
 
 T = TypeVar("T")

@@ -13,8 +13,9 @@ from click.testing import CliRunner, Result
 
 from edge import credentials
 from edge.__main__ import main
-from edge.admin import moment, pki
-from edge.store import accounts, certificates, database
+from edge.engine import database
+from edge.features.accounts.store import accounts, certificates
+from edge.ops import current_time, pki
 from tests.helpers import waiting
 
 
@@ -36,7 +37,7 @@ def device(folder: Path, *args: object, text: str | None = None) -> Result:
 def password_of(folder: Path, name: str = "pump1") -> credentials.Credentials | None:
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now(), "BEGIN") as tx,
+        database.single(connection, current_time.now(), "BEGIN") as tx,
     ):
         return accounts.credentials(tx, name, "SCRAM-SHA-256")
 
@@ -120,7 +121,7 @@ def test_removing_tells_what_becomes_of_what_waited(folder: Path) -> None:
         device(folder, "add", name, "--password", "x")
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         waiting.store(tx, "pump2@gw.example", "pump1")
         waiting.queue(tx, "pump2@gw.example", "m1", "pump1")
@@ -154,7 +155,7 @@ def test_the_list_for_programs(folder: Path) -> None:
     device(folder, "add", "pump2", "--no-trust", "--password", "x")
     device(folder, "add", "pump1", "--certificate")
     first, second = listed(folder)
-    now = moment.now().wall
+    now = current_time.now().wall
     created, ends = first.pop("created"), first.pop("not_after")
     assert isinstance(created, int)
     assert isinstance(ends, int)
@@ -194,7 +195,7 @@ def test_the_list_for_people(folder: Path) -> None:
     device(folder, "add", "late", "--certificate", "--no-trust", "--downgrade")
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
         tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))

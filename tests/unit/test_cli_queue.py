@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edge.__main__ import main
-from edge.admin import control, devices, setup
-from edge.admin.transactions import changing, reading
-from edge.store import events, queue_view, queues
-from edge.store.database import Transaction
-from edge.store.events import Row
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import Row
+from edge.features.queues.store import queue_view, queues
+from edge.ops import control, devices, setup
+from edge.ops.transactions import changing, reading
 from tests.helpers import queued
 from tests.helpers.queued import FIRST, PUBLISHER, WORKER
 
@@ -99,7 +100,7 @@ def test_all_queues_are_listed(folder: Path) -> None:
 def test_more_queues_than_are_read_at_once_are_listed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge.admin.queue.PAGE", 1)
+    monkeypatch.setattr("edge.ops.queue.PAGE", 1)
     assert len(ok(queue(folder, "list")).splitlines()) == 3
 
 
@@ -262,7 +263,7 @@ def test_dead_items_wait_again_all_that_are_named_or_none(folder: Path) -> None:
 
 
 def test_all_that_are_dead_wait_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge.admin.queue.BATCH", 2)
+    monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     change(folder, lambda tx: tx.run("UPDATE queue_items SET state = 'dead', reason = 'x'"))
     assert ok(queue(folder, "requeue", "work", "--all", "--yes")) == "5 requeued\n"
     assert set(states(folder).values()) == {"ready"}
@@ -287,7 +288,7 @@ def test_the_items_of_a_queue_are_deleted(folder: Path) -> None:
 def test_many_items_are_deleted_in_several_steps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge.admin.queue.BATCH", 2)
+    monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
     assert [event.value for event in logged(folder, "purged")] == [2.0, 2.0, 1.0]
     assert ok(queue(folder, "purge", "work", "--yes")) == "0 deleted\n"

@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from edge import __version__, config
+from edge import __version__
 from edge.__main__ import main
-from edge.admin import moment
-from edge.admin.status import OF_PROCESS, allowed
-from edge.limits import Limits
-from edge.store import accounts, database, events, meta, refusals, released, roster
-from edge.store.database import Transaction
-from edge.store.events import NewEvent
-from edge.store.roster import Contact
+from edge.config import load
+from edge.config.limits import Limits
+from edge.engine import database, events, meta, refusal_log
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.features.accounts.store import accounts
+from edge.features.custody.store import dedup_keys
+from edge.features.presence.store import roster
+from edge.features.presence.store.roster import Contact
+from edge.ops import current_time
+from edge.ops.status import OF_PROCESS, allowed
 from tests.helpers import waiting
 
 PUMP = "pump1@gw.example"
@@ -53,7 +57,7 @@ def call(folder: Path, *args: str) -> Result:
 def change(folder: Path, unit: Callable[[Transaction], object]) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, moment.now()) as tx,
+        database.single(connection, current_time.now()) as tx,
     ):
         unit(tx)
 
@@ -90,15 +94,15 @@ def fill(tx: Transaction) -> None:
     waiting.store(tx, VALVE, "pump1", 500)
     waiting.bury(tx, body=b"x" * 30)
     waiting.bury(tx, state="in doubt", body=b"x" * 12)
-    for number in range(released.PAGE_KEYS + 3):
-        released.add(tx, PUMP, f"{PUMP}/fw", str(number), 64)
-    released.add(tx, VALVE, f"{VALVE}/fw", "1", 64)
+    for number in range(dedup_keys.PAGE_KEYS + 3):
+        dedup_keys.add(tx, PUMP, f"{PUMP}/fw", str(number), 64)
+    dedup_keys.add(tx, VALVE, f"{VALVE}/fw", "1", 64)
     owner = roster.account(tx, "pump1")
     assert owner is not None
     for jid in (VALVE, "panel@gw.example"):
         roster.put(tx, owner, Contact(jid, listed=True))
     roster.put(tx, owner, Contact("stranger@gw.example"))
-    refusals.refuse(tx, PUMP, "rate", 5, 60.0, 100)
+    refusal_log.refuse(tx, PUMP, "rate", 5, 60.0, 100)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))
     for state, size in (("waiting", 70), ("waiting", 7), ("acknowledged", 5)):
@@ -151,7 +155,7 @@ VALUES ('e', 'logs', ?1, 1, CAST(?1 AS BLOB), ?2, ?3, x'')
 
 
 def test_every_limit_is_shown_with_what_is_allowed(folder: Path) -> None:
-    path = folder / config.FILE_NAME
+    path = folder / load.FILE_NAME
     path.write_text(path.read_text("utf-8").replace("sessions = 1000", "sessions = 999"), "utf-8")
     limits = status(folder)["limits"]
     assert {name: limit["allowed"] for name, limit in limits.items()} == {

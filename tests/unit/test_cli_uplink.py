@@ -14,19 +14,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from edge import config
 from edge.__main__ import main
-from edge.admin import moment, pki, setup
-from edge.admin import uplink as admin
-from edge.admin.transactions import changing
 from edge.cli import uplink as command
-from edge.rules.backlog import Bound, hours_left
-from edge.store import database, epochs, segments, uplink
-from edge.store.commit import Store
-from edge.store.database import Transaction
-from edge.store.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
-from edge.upstream import StoreBacklog, begin_epoch
-from sync.format import Enrolment, decode, new_token, write_enrolment
+from edge.config import load
+from edge.engine import database
+from edge.engine.database import Transaction
+from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
+from edge.engine.group_commit import Store
+from edge.features.eventlog.rules.eviction import Bound, hours_left
+from edge.features.eventlog.store import epochs, segments, uplink_view
+from edge.ops import current_time, pki, setup
+from edge.ops import uplink as admin
+from edge.ops.transactions import changing
+from edge.uplink.backlog import StoreBacklog, begin_epoch
+from sync.segment import Enrolment, decode, new_token, write_enrolment
 from sync.uplink import BatchLimits, Notice, Sealer
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.segments import START
@@ -60,7 +61,7 @@ async def told(folder: Path) -> dict[str, object]:
 
 
 def backlog_of(folder: Path, store: Store) -> StoreBacklog:
-    return StoreBacklog(store, config.load(folder), FixedFacts())
+    return StoreBacklog(store, load.load(folder), FixedFacts())
 
 
 async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int = 2) -> None:
@@ -156,7 +157,7 @@ async def test_a_notice_has_its_age_and_whether_it_is_over(
     await seal(folder, store, LOGS, 4)
     await backlog_of(folder, store).tell(Notice("conflict", "409 conflict: other bytes"))
     at = Clock()().wall
-    monkeypatch.setattr(moment, "now", lambda: Clock()()._replace(wall=at + 7_500_000))
+    monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at + 7_500_000))
 
     async def notice() -> str:
         text = (await call("uplink", "status", "--dir", folder)).output
@@ -168,11 +169,11 @@ async def test_a_notice_has_its_age_and_whether_it_is_over(
 
     def took(tx: Transaction) -> None:
         tx.now = tx.now._replace(wall=at + 60_000)
-        uplink.took(tx)
+        uplink_view.took(tx)
 
     await store.run(took)
     assert (await notice()).endswith("other bytes; segments were taken since")
-    monkeypatch.setattr(moment, "now", lambda: Clock()()._replace(wall=at - 1000))
+    monkeypatch.setattr(current_time, "now", lambda: Clock()()._replace(wall=at - 1000))
     assert "(ahead of this clock)" in await notice()
 
 
@@ -229,7 +230,7 @@ async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store
     await seal(folder, store, LOGS, 2)
     await store.run(lambda tx: append(tx, LOGS, 1, NewEvent("log")))
     state = (await FixedFacts().state())._replace(sealed_at=START + 3_600_000)
-    await store.run(lambda tx: begin_epoch(tx, config.load(folder), state, "restored"))
+    await store.run(lambda tx: begin_epoch(tx, load.load(folder), state, "restored"))
     found = await told(folder)
     waiting = await store.read(lambda tx: sum(segments.used(tx).values()))
     newest = await backlog_of(folder, store).next_waiting()
@@ -245,7 +246,7 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     write_enrolment(
         folder / "enrol.json", Enrolment("gw.example", "https://centre.example:8443", token, ca)
     )
-    path = folder / config.FILE_NAME
+    path = folder / load.FILE_NAME
     text = path.read_text()
     path.write_text(text.replace('enrolment = ""', 'enrolment = "enrol.json"'))
     result = await call("uplink", "status", "--dir", folder)
@@ -379,7 +380,7 @@ def test_the_segments_of_an_older_epoch_go_along(folder: Path, tmp_path: Path) -
     asyncio.run(work())
     with changing(folder) as tx:
         assert len(epochs.latest(tx)) == 2
-        assert tx.now.wall <= moment.now().wall
+        assert tx.now.wall <= current_time.now().wall
     result = CliRunner().invoke(
         main, ["uplink", "export", str(tmp_path / "stick"), "--dir", str(folder)]
     )

@@ -10,12 +10,13 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from edge.handlers.queues import commands
-from edge.limits import Limits
-from edge.rules.affiliation import Affiliation
-from edge.store import affiliations, queues
-from edge.store.database import Transaction
-from edge.wire.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
+from edge.config.limits import Limits
+from edge.engine.database import Transaction
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.store import affiliations
+from edge.features.queues import commands
+from edge.features.queues.store import queues
+from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queued
 from tests.helpers.people import appear
 from tests.helpers.queued import FIRST

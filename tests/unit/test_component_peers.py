@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from edge.limits import Limits
-from edge.net.component.peers import Peer, Peers
+from edge.config.limits import Limits
+from edge.server.component.peers import Peer, Peers
 
 LIMITS = replace(Limits(), sessions=4, unauthenticated=2)
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge import config
-from edge.config import Address, Config
-from edge.config_text import render
+from edge.config import load
+from edge.config.annotated_file import render
+from edge.config.limits import Limits
+from edge.config.load import Address, Config
+from edge.config.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 from edge.errors import ConfigError, FieldpostError
-from edge.limits import Limits
-from edge.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -38,7 +38,7 @@ OPTIONS = [
 
 
 def parse(text: str) -> Config:
-    return config.parse(text.encode())
+    return load.parse(text.encode())
 
 
 def test_a_domain_is_all_that_must_be_said() -> None:
@@ -142,7 +142,7 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
 
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(ConfigError):
-        config.parse(b"[gateway]\ndomain = '\xff'\n")
+        load.parse(b"[gateway]\ndomain = '\xff'\n")
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_part_is_not_larger_than_its_whole() -> None:
     ],
 )
 def test_addresses_are_read_and_written_alike(text: str, address: Address) -> None:
-    assert config.parse_address(text) == address
+    assert load.parse_address(text) == address
     assert str(address) == text
 
 
@@ -348,7 +348,7 @@ NO_ADDRESSES = [
 @pytest.mark.parametrize("text", [*NO_ADDRESSES, "ho st:1", "host:5222 "])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
-        config.parse_address(text)
+        load.parse_address(text)
     if not text:
         return  # an option may be empty: it is none then
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
@@ -357,7 +357,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("domain", ["gw", "gw.example", "a-1.b2.example", "x" * 63, "0.example"])
 def test_domains(domain: str) -> None:
-    assert config.check_domain(domain) == domain
+    assert load.check_domain(domain) == domain
     assert parse(render(domain)).gateway.domain == domain
 
 
@@ -383,13 +383,13 @@ NO_DOMAINS = [
 )
 def test_what_is_no_domain_is_refused(domain: str) -> None:
     with pytest.raises(ConfigError, match="is not a domain"):
-        config.check_domain(domain)
+        load.check_domain(domain)
 
 
 @given(st.text(max_size=300))
 def test_any_domain_that_passes_is_safe_as_a_folders_name(domain: str) -> None:
     try:
-        config.check_domain(domain)
+        load.check_domain(domain)
     except ConfigError:
         return
     assert re.fullmatch(r"[a-z0-9.-]{1,253}", domain)
@@ -403,9 +403,9 @@ def test_strings_are_rendered_so_that_they_are_read_again() -> None:
 
 
 def test_loading_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / config.FILE_NAME
+    path = tmp_path / load.FILE_NAME
     with pytest.raises(ConfigError, match=r"fieldpost\.toml does not exist; `fieldpost init`"):
-        config.load(tmp_path)
+        load.load(tmp_path)
     for text, told in (
         (b"[limits]\nsessions = 0", "limits.sessions: expected `int` >= 1"),
         (
@@ -416,18 +416,18 @@ def test_loading_names_the_file(tmp_path: Path) -> None:
     ):
         path.write_bytes(text)
         with pytest.raises(ConfigError) as caught:
-            config.load(tmp_path)
+            load.load(tmp_path)
         assert str(caught.value).startswith(f"{path}: {told}")
         assert str(caught.value).endswith("; `fieldpost config check` names every fault")
     path.write_text("[gateway]\ndomain = 'GW'\n")
     with pytest.raises(ConfigError, match=rf"{re.escape(str(path))}: domain 'GW'"):
-        config.load(tmp_path)
+        load.load(tmp_path)
     path.write_text(render("gw.example"))
-    assert config.load(tmp_path).gateway.domain == "gw.example"
+    assert load.load(tmp_path).gateway.domain == "gw.example"
     path.unlink()
     path.mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
-        config.load(tmp_path)
+        load.load(tmp_path)
 
 
 def test_a_fault_of_the_configuration_is_told_in_one_line() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import control as asking
-from edge.admin import setup, status
-from edge.admin.control import Running, There
 from edge.errors import SetupError, StoreFull
-from edge.net import control
-from edge.net.control import CALLERS, REQUEST_BYTES, Control
-from edge.store.queue_view import Attendance
+from edge.features.queues.store.queue_view import Attendance
+from edge.ops import control as asking
+from edge.ops import setup, status
+from edge.ops.control import Running, There
+from edge.server import control
+from edge.server.control import CALLERS, REQUEST_BYTES, Control
 
 WAIT_S = 10.0
 STATE = Running(

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edge.handlers.post import Letter, post
-from edge.limits import Limits
-from edge.options import Xmpp
-from edge.rules import routing
-from edge.rules.routing import Kind, Outcome, Route
-from edge.store import sessions
-from edge.store.database import Transaction
+from edge.config.limits import Limits
+from edge.config.options import Xmpp
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.features.messages import rules as routing
+from edge.features.messages.message_routing import Letter, post
+from edge.features.messages.rules import Kind, Outcome, Route
 from tests.helpers.people import (
     PUMP,
     VALVE,

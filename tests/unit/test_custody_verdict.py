@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from firmware_sim.custody_plan import Plan, Planned, Way
-from firmware_sim.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran, judge
-from firmware_sim.sender import State
-from firmware_sim.verdict import SHOWN
+from firmware_sim.device.sender_rules import State
+from firmware_sim.scenarios.count_verdict import SHOWN
+from firmware_sim.scenarios.custody_plan import Plan, Planned, Way
+from firmware_sim.scenarios.custody_verdict import GATEWAY, CustodyVerdict, Evidence, Ran, judge
 
 A = "a@gw/fw"
 DONE, FAILED, DOUBT = State.DONE, State.FAILED, State.IN_DOUBT

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sync.central import decoding
-from sync.central.decoding import EXPLODED, MAX_DAYS, TAKEN, take
-from sync.format import MAX_FILE, Dropped
+from sync.ingest import decoding
+from sync.ingest.decoding import EXPLODED, MAX_DAYS, TAKEN, take
+from sync.segment import MAX_FILE, Dropped
 from tests.helpers.fleet_tables import NOON, Lane, some_events
 
 ARRIVED = datetime(2025, 11, 21, 12, 0, 2, 500_000, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sync.central.cli import cli
+from sync.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "centre"

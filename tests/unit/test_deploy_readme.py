@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from edge import config
+from edge.config import load
 from tests.helpers.wheel import ROOT
 
 FOLDER = ROOT / "deploy" / "raspberrypi"
@@ -60,4 +60,4 @@ def test_naming_the_enrolment_changes_the_configuration(tmp_path: Path) -> None:
     assert edit[-1] == "/var/lib/fieldpost/fieldpost.toml"
     file = gateway / "fieldpost.toml"
     subprocess.run([*edit[:-1], file], check=True, timeout=SECONDS)
-    assert config.parse(file.read_bytes()).uplink.enrolment == "enrolment.json"
+    assert load.parse(file.read_bytes()).uplink.enrolment == "enrolment.json"

@@ -7,10 +7,10 @@ from hashlib import sha1
 
 import pytest
 
-from edge.handlers import disco
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.wire.namespaces import (
+from edge.config.limits import Limits
+from edge.engine.router import Router
+from edge.features.discovery import disco
+from edge.xmpp.namespaces import (
     CAPS,
     DISCO_INFO,
     DISCO_ITEMS,

@@ -13,22 +13,23 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from edge import config, hardware
 from edge.__main__ import main
-from edge.admin import devices, moment, pki, setup, status, uplink
-from edge.admin.checks import folder as in_folder
-from edge.admin.checks import machine, shipping, stored
-from edge.admin.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.admin.checks.shipping import Way
-from edge.admin.doctor import running
-from edge.admin.transactions import changing, reading
-from edge.admin.uplink import Uplink
-from edge.hardware import Disk
-from edge.store import database, events, queue_depths, queues, wear
-from edge.store.certificates import DAY_MS, Expiring
-from edge.store.events import NewEvent
-from edge.store.uplink import Aside, Range, Told, Unsealed
-from edge.store.wear import Day, Written
+from edge.config import load
+from edge.engine import database, events, wear
+from edge.engine.events import NewEvent
+from edge.engine.wear import Day, Written
+from edge.features.accounts.store.certificates import DAY_MS, Expiring
+from edge.features.eventlog.store.uplink_view import Aside, Range, Told, Unsealed
+from edge.features.queues.store import queue_depths, queues
+from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
+from edge.ops.checks import folder as in_folder
+from edge.ops.checks import machine, shipping, stored
+from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
+from edge.ops.checks.shipping import Way
+from edge.ops.doctor import running
+from edge.ops.hardware import Disk
+from edge.ops.transactions import changing, reading
+from edge.ops.uplink import Uplink
 from tests.helpers import queued, waiting
 
 GIB = 2**30
@@ -62,7 +63,7 @@ def verdicts(findings: Iterator[Finding]) -> list[tuple[str, str]]:
 
 
 def write(folder: Path, text: str) -> None:
-    (folder / config.FILE_NAME).write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
+    (folder / load.FILE_NAME).write_text(f'[gateway]\ndomain = "gw.example"\n{text}', "utf-8")
 
 
 # The whole.
@@ -149,18 +150,18 @@ def test_secrets_that_others_may_read_or_that_are_gone(folder: Path) -> None:
     files = pki.files(folder)
     files.ca_key.chmod(0o640)
     files.server_key.unlink()
-    settings = config.load(folder)
+    settings = load.load(folder)
     first, second = in_folder.secrets(folder, settings)
     assert (first.verdict, "0640" in first.text) == (WRONG, True)
     assert "is missing" in second.text
     write(folder, '[uplink]\nenrolment = "e.json"')
-    assert len(list(in_folder.secrets(folder, config.load(folder)))) == 3
+    assert len(list(in_folder.secrets(folder, load.load(folder)))) == 3
 
 
 def test_a_component_s_secret_is_one_of_them(folder: Path) -> None:
     xmpp = 'listen = ""\nlisten_tls = ""\ncomponent = "127.0.0.1:1"\ncomponent_secret = "secret"'
     write(folder, f"[xmpp]\n{xmpp}")
-    secret, settings = folder / "secret", config.load(folder)
+    secret, settings = folder / "secret", load.load(folder)
     secret.write_bytes(b"x")
     secret.chmod(0o604)
     (finding,) = in_folder.secrets(folder, settings)
@@ -178,13 +179,13 @@ def test_secrets_of_another_owner(folder: Path, monkeypatch: pytest.MonkeyPatch)
         return os.stat_result((*found[:4], found.st_uid + (path == keys), *found[5:]))
 
     monkeypatch.setattr(Path, "stat", stat)
-    (finding,) = in_folder.secrets(folder, config.load(folder))
+    (finding,) = in_folder.secrets(folder, load.load(folder))
     assert "another owner" in finding.text
 
 
 def test_certificates_that_end(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True, certificate=True)
-    now = moment.now().wall
+    now = current_time.now().wall
     year = 365 * DAY_MS
 
     def ends(years: float) -> list[str]:
@@ -201,7 +202,7 @@ def test_certificates_that_end(folder: Path) -> None:
 
 def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
     many = [Expiring(f"pump{number}", 0) for number in range(7)]
-    *_, finding = in_folder.certificates(folder, moment.now().wall, many)
+    *_, finding = in_folder.certificates(folder, current_time.now().wall, many)
     assert finding.verdict == NOTICE
     assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
 
@@ -210,7 +211,7 @@ def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
 
 
 def test_the_disk_has_room_or_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config.load(folder)
+    settings = load.load(folder)
 
     def look(free: int, flags: int = 0) -> str:
         result = os.statvfs_result((4096, 4096, 1, 1, free // 4096, 1, 1, 1, flags, 255))
@@ -281,7 +282,7 @@ def test_the_card_lasts_or_not(
 ) -> None:
     monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
     write(folder, f"[flash]\nendurance_bytes = {endurance}")
-    (finding,) = machine.wear(folder, config.load(folder), [Day(1, 86_400.0, written, 1, 1)])
+    (finding,) = machine.wear(folder, load.load(folder), [Day(1, 86_400.0, written, 1, 1)])
     assert finding.verdict == verdict
     if written:
         assert ("is assumed" in finding.text) == (endurance == 0)
@@ -289,7 +290,7 @@ def test_the_card_lasts_or_not(
 
 
 def test_a_card_that_tells_of_its_own_wear(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config.load(folder)
+    settings = load.load(folder)
     for worn, verdict in ((20, OK), (90, WRONG)):
         monkeypatch.setattr(hardware, "disk", lambda _folder, w=worn: Disk("mmcblk0", GIB, w))
         told, unknown = machine.wear(folder, settings, [])
@@ -425,7 +426,7 @@ def test_a_folder_to_ship_into_that_is_not_there_is_wrong(folder: Path) -> None:
 def test_who_is_not_the_gateway_s_user_is_told_whose_it_is(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / config.FILE_NAME).unlink()
+    (folder / load.FILE_NAME).unlink()
     owner = pwd.getpwuid(folder.stat().st_uid).pw_name
     assert found(folder)["configuration"][0].remedy == "see the text"
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)

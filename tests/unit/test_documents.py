@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.rules import qos_sender
-from edge.rules import queue as queue_rules
-from edge.rules.qos_receiver import ACKNOWLEDGED, OFFERED, RELEASED, Answer
-from edge.wire.states import diagram
+from edge.features.custody.rules import ACKNOWLEDGED, OFFERED, RELEASED, Answer
+from edge.features.outbox import rules
+from edge.features.queues.rules import assignment as queue_rules
+from edge.xmpp.stream.states import diagram
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -36,9 +36,9 @@ def test_the_negotiation_diagram_is_made_from_the_table() -> None:
     assert f"```mermaid\n{diagram()}\n```" in ARCHITECTURE
 
 
-@pytest.mark.parametrize("level", qos_sender.Level)
-def test_the_senders_diagrams_are_made_from_the_table(level: qos_sender.Level) -> None:
-    assert f"```mermaid\n{qos_sender.diagram(level)}\n```" in ARCHITECTURE
+@pytest.mark.parametrize("level", rules.Level)
+def test_the_senders_diagrams_are_made_from_the_table(level: rules.Level) -> None:
+    assert f"```mermaid\n{rules.diagram(level)}\n```" in ARCHITECTURE
 
 
 @pytest.mark.parametrize("kind", queue_rules.Kind)

@@ -8,20 +8,17 @@ import logging
 import os
 import pwd
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central import logs
-from sync.central.errors import FleetError
-from sync.central.folders import GATEWAY_LENGTH, FleetFolder, is_enrollable
-from sync.central.gateways import Gateways
-from sync.format import new_token, token_digest
+from sync.common import json_log
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import GATEWAY_LENGTH, FleetFolder, is_enrollable
+from sync.receiver.gateways import Gateways
+from sync.segment import new_token, token_digest
 from tests.helpers.fleet import GATEWAY, OTHER
 from tests.helpers.fleet_command import fleet_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 URL = "https://centre.example:8443"
@@ -165,7 +162,7 @@ def test_the_longest_name_can_be_enrolled(gateways: Gateways) -> None:
 def test_two_commands_change_a_folder_one_after_the_other(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sync.central.folders.LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr("sync.common.fleet_folder.LOCK_WAIT_S", 0.0)
     with folder.changing(), pytest.raises(FleetError, match="another command"), folder.changing():
         pass
     with folder.changing():
@@ -194,8 +191,8 @@ def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
     try:
-        logs.to_stderr()
-        logs.tell(logging.INFO, "refused", path='/a"\n{"level":"error"}', status=401)
+        json_log.to_stderr()
+        json_log.tell(logging.INFO, "refused", path='/a"\n{"level":"error"}', status=401)
         try:
             raise ValueError("why")
         except ValueError:
@@ -203,7 +200,7 @@ def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> No
     finally:
         root.handlers[:] = before[0]
         root.setLevel(before[1])
-        logs.LOGGER.setLevel(logging.NOTSET)
+        json_log.LOGGER.setLevel(logging.NOTSET)
     first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
     assert (first["event"], first["level"], first["status"]) == ("refused", "info", 401)
     assert first["path"] == '/a"\n{"level":"error"}'

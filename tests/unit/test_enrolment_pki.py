@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 
-from sync.central.errors import FleetError
-from sync.central.folders import FleetFolder
-from sync.central.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.pki import MAX_NAMES, RENEW_DAYS, SERVER_DAYS, Authority
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 URL = "https://centre.example:8443"

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.handlers import eventlog
-from edge.handlers.feature import Unreadable
-from edge.store.events import NewEvent
+from edge.engine.events import NewEvent
+from edge.engine.feature import Unreadable
+from edge.features.eventlog import log_payload
 
 
 def decode(attrs: str = "", content: str = "") -> NewEvent:
     xml = f"<log xmlns='urn:xmpp:eventlog' {attrs}>{content}</log>"
-    ((lane, event),) = eventlog.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
+    ((lane, event),) = log_payload.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
     assert lane == "logs"
     return event
 
@@ -51,10 +51,10 @@ def test_an_event_that_says_nothing_is_informational() -> None:
     assert decode(content="<message/>").text is None
 
 
-@pytest.mark.parametrize("type_", sorted(eventlog.TYPES))
+@pytest.mark.parametrize("type_", sorted(log_payload.TYPES))
 def test_the_types_of_the_specification(type_: str) -> None:
     assert decode(f"type='{type_}'").level == type_
-    assert len(eventlog.TYPES) == 8
+    assert len(log_payload.TYPES) == 8
 
 
 @pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])

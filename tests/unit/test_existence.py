@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.options import Xmpp
-from edge.store import accounts
+from edge.config.options import Xmpp
+from edge.features.accounts.store import accounts
 from tests.helpers.store import DOMAIN, Gateway, assured, deliver, log, new_database
 
 APART: Final = f"apart@{DOMAIN}/fw"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edge import files
 from edge.__main__ import main
-from edge.admin import setup
-from edge.files import NotRegular
+from edge.ops import setup
+from sync.common import regular_files
+from sync.common.regular_files import NotRegular
 
 PATIENCE_S = 60.0
 """Seconds that a command has: it would read a FIFO for ever."""
@@ -83,7 +83,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
     told = put(path, kind)
     (tmp_path / "link").symlink_to(path)
     for place in (path, tmp_path / "link"):
-        for read in (files.check_regular, files.read_regular):
+        for read in (regular_files.check_regular, regular_files.read_regular):
             with pytest.raises(NotRegular) as caught:
                 read(place)
             assert (caught.value.strerror, caught.value.filename) == (told, str(place))
@@ -91,7 +91,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
 
 def test_what_is_missing_is_told_as_ever(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        files.read_regular(tmp_path / "none")
+        regular_files.read_regular(tmp_path / "none")
 
 
 def test_links_and_files_that_are_read_only_are_read(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_links_and_files_that_are_read_only_are_read(tmp_path: Path) -> None:
     real.chmod(0o400)
     (tmp_path / "first").symlink_to("..data/secret")
     (tmp_path / "second").symlink_to(tmp_path / "first")
-    assert files.read_regular(tmp_path / "second") == b"x"
-    files.check_regular(tmp_path / "second")
+    assert regular_files.read_regular(tmp_path / "second") == b"x"
+    regular_files.check_regular(tmp_path / "second")
 
 
 # The configuration.

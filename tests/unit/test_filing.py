@@ -4,21 +4,18 @@ import filecmp
 import hashlib
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central import durable, storage
-from sync.central.filing import Read, clear_attempts, file_away, waiting
-from sync.central.manifest import Manifest
-from sync.central.storage import LocalStorage
+from sync.common import durable
+from sync.common.fleet_folder import FleetFolder
+from sync.ingest.archive import Read, clear_attempts, file_away, waiting
+from sync.tables import storage
+from sync.tables.manifest import Manifest
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder, put
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from sync.central.folders import FleetFolder
 
 NAME = "gw.example/E/logs/1-4.seg"
 

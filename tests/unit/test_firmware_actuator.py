@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from firmware_sim import messages
-from firmware_sim.actuator import Actuator, Ran, command
-from firmware_sim.receiving import Received, Receiving, everyone, nothing
+from firmware_sim.device import messages
+from firmware_sim.device.received import Received, Receiving, everyone, nothing
+from firmware_sim.scenarios.actuator import Actuator, Ran, command
 
 SENDER = "pump1@gw.example/fw"
 

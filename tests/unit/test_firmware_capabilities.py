@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from firmware_sim.capabilities import NODE, Identity, presence, verification
+from firmware_sim.device.capabilities import NODE, Identity, presence, verification
 
 DISCO = "http://jabber.org/protocol"
 

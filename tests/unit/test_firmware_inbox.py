@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from firmware_sim.errors import InboxError
-from firmware_sim.inbox import Inbox, Key, Tally
-from firmware_sim.limits import InboxLimits
-from firmware_sim.receiver import State
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from firmware_sim.device.errors import InboxError
+from firmware_sim.device.inbox import Inbox, Key, Tally
+from firmware_sim.device.limits import InboxLimits
+from firmware_sim.device.receiver_rules import State
 
 JID = "valve1@gw.example/fw"
 A, B = Key("a@gw.example/x", "1"), Key("b@gw.example/x", "1")
@@ -89,7 +86,7 @@ def test_what_nobody_releases_makes_room_after_its_time_and_not_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("firmware_sim.inbox.time.monotonic", lambda: now)
+    monkeypatch.setattr("firmware_sim.device.inbox.time.monotonic", lambda: now)
     limits = InboxLimits(messages=1, held_s=100)
     with Inbox.open(tmp_path / "in", JID, limits) as inbox:
         now += 10

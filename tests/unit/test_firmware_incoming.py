@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firmware_sim.connection import Connection, Endpoint
-from firmware_sim.incoming import RECEIVER, Incoming, read_message, read_request
-from firmware_sim.qos import NAMESPACES, Step
-from firmware_sim.receiver import Reply
+from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.qos_incoming import RECEIVER, Incoming, read_message, read_request
+from firmware_sim.device.qos_requests import NAMESPACES, Step
+from firmware_sim.device.receiver_rules import Reply
 from tests.helpers.scripted_peer import Certificate
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OWN = "valve1@gw.example/fw"
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), max_codepoint=0xFFFD))

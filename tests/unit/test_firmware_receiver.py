@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.receiver import (
+from firmware_sim.device.receiver_rules import (
     ACKNOWLEDGED,
     TRANSITIONS,
     Effect,

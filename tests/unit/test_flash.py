@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edge import flash
-from edge.flash import Counted, Meter
-from edge.options import Flash
-from edge.rules import window
-from edge.store import meta
-from edge.store.commit import Store
-from edge.store.wear import Written
+from edge.config.options import Flash
+from edge.engine import commit_delay, flash_meter, meta
+from edge.engine.flash_meter import Counted, Meter
+from edge.engine.group_commit import Store
+from edge.engine.wear import Written
 from tests.helpers.store import new_database, opened
 
 BUDGET = 86_400_000
@@ -77,14 +75,14 @@ async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> No
 async def test_the_average_is_of_the_last_hour(store: Store) -> None:
     kernel = Kernel()
     meter = made(store, kernel)
-    kernel.write(window.HOUR, 3_600_000)
+    kernel.write(commit_delay.HOUR, 3_600_000)
     meter.told(meter.look())
     assert meter.average == pytest.approx(1000 * (1 - 1 / 2.718281828))
     meter.told(meter.look())
 
 
 async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
-    meter = await flash.meter(store, OPTIONS)
+    meter = await flash_meter.meter(store, OPTIONS)
     await store.run(lambda tx: meta.write(tx, "k", b"x" * 100_000))
     found = meter.look()
     assert found.pages >= 25, "a frame of the WAL for each page"
@@ -92,4 +90,4 @@ async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
 
 
 def test_where_the_kernel_does_not_count_it_is_nothing() -> None:
-    assert flash.counted(0).given == 0
+    assert flash_meter.counted(0).given == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
@@ -13,13 +15,9 @@ from click.testing import CliRunner
 from firmware_sim.__main__ import main
 from firmware_sim.fleet.faults import FAULTS, spread
 from firmware_sim.fleet.settings import FleetSettings
-from firmware_sim.fleet.writing import NotEmpty, write_fleet
-from sync.central.ledger import Claim, judge
-from sync.format import Event, Segment, SegmentError, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from firmware_sim.fleet.writer import NotEmpty, write_fleet
+from sync.ingest.ledger import Claim, judge
+from sync.segment import Event, Segment, SegmentError, decode
 
 START = 1_772_409_600_000
 """2026-03-02 00:00:00 UTC, in milliseconds."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firmware_sim.fleet import living, working
+from firmware_sim.fleet import expected_uptime, expected_work
 from firmware_sim.fleet.contents import Told
 from firmware_sim.fleet.rollout import Ran, Rollout
 from firmware_sim.fleet.rows import Row
@@ -29,7 +29,7 @@ def _row(name: str, seconds: float, clock: bool = True, value: float | None = 60
 
 
 def states(told: list[Told]) -> list[tuple[str, int]]:
-    return [(each.state, each.length) for each in living.between_signs(told)]
+    return [(each.state, each.length) for each in expected_uptime.between_signs(told)]
 
 
 def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
@@ -37,7 +37,7 @@ def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
     assert states([*begin, *system(("heartbeat", 210), first=3)])[1:] == [("running", 150_000)]
     assert states([*begin, *system(("heartbeat", 211), first=3)])[1:] == [("outage", 151_000)]
     assert states([*begin, *system(("heartbeat", 211), first=4)])[1:] == [("unknown", 151_000)]
-    [outage] = living.outages([*begin, *system(("start", 400), first=3)])
+    [outage] = expected_uptime.outages([*begin, *system(("start", 400), first=3)])
     assert (outage["seconds"], outage["ended"]) == (340.0, "restarted")
     assert outage["begin"] == "2026-03-02T00:01:00.000+00:00"
 
@@ -45,11 +45,11 @@ def test_a_gap_is_an_outage_unless_something_of_it_did_not_come() -> None:
 def test_a_stop_bounds_time_in_which_it_did_not_run_and_a_crash_does_not() -> None:
     stopped = system(("start", 0), ("heartbeat", 60), ("stop", 90), ("start", 95))
     assert states(stopped) == [("running", 60_000), ("running", 30_000), ("stopped", 5_000)]
-    found = living.availability(stopped)
+    found = expected_uptime.availability(stopped)
     assert (found["restarts"], found["unclean_restarts"]) == (1, 0)
     assert (found["running_s"], found["stopped_s"], found["longest_gap_s"]) == (90.0, 5.0, None)
     crashed = system(("start", 0), ("heartbeat", 60), ("start", 95))
-    found = living.availability(crashed)
+    found = expected_uptime.availability(crashed)
     assert (found["restarts"], found["unclean_restarts"], found["outages"]) == (1, 1, 0)
 
 
@@ -60,7 +60,7 @@ def test_of_an_epoch_without_a_stop_nobody_knows_what_came_last() -> None:
     ended = system(("start", 0), ("stop", 60))
     assert states([*ended, *later])[-1] == ("stopped", 340_000)
     assert states([*ended, *system(("start", 400), epoch="E2", first=2)])[-1][0] == "unknown"
-    assert living.availability([*first, *later])["unclean_restarts"] == 0
+    assert expected_uptime.availability([*first, *later])["unclean_restarts"] == 0
 
 
 def test_a_clock_that_is_set_makes_no_outage() -> None:
@@ -70,8 +70,8 @@ def test_a_clock_that_is_set_makes_no_outage() -> None:
         *system(("clock_stepped", 9_000), ("heartbeat", 9_060), first=5, value=-90.0),
     ]
     assert [state for state, _ in states(told)] == ["running", "clock", "clock", "running"]
-    assert living.availability(told)["clock_steps"] == 2
-    clock = living.clock(told)
+    assert expected_uptime.availability(told)["clock_steps"] == 2
+    clock = expected_uptime.clock(told)
     assert (clock["steps"], clock["odd_steps"], clock["step_max_s"]) == (2, 1, -90.0)
     assert (clock["step_sum_s"], clock["synchronised"]) == (150.0, True)
     assert clock["unsynchronised_s"] == 60.0
@@ -81,15 +81,15 @@ def test_silence_is_measured_by_how_often_a_gateway_seals() -> None:
     told = system(("start", 0))
     arrivals = [START, START + 700_000, START + 2_000_000]
     as_of = START + 2_700_000
-    found = living.reached(told, arrivals, [], as_of)
+    found = expected_uptime.reached(told, arrivals, [], as_of)
     assert (found["state"], found["silences"], found["longest_silence_s"]) == ("running", 1, 1_300)
     sealed = [("E1", float(at)) for at in range(0, 3_600, 600)]
-    found = living.reached(told, arrivals, sealed, as_of)
+    found = expected_uptime.reached(told, arrivals, sealed, as_of)
     assert (found["silent_after_s"], found["silences"]) == (1_500.0, 0)
-    found = living.reached(told, arrivals, sealed, as_of + 1_000_000)
+    found = expected_uptime.reached(told, arrivals, sealed, as_of + 1_000_000)
     assert (found["state"], found["longest_silence_s"]) == ("silent", 1_700)
     stopped = system(("start", 0), ("stop", 1))
-    assert living.reached(stopped, arrivals, [], as_of + 10**7)["state"] == "stopped"
+    assert expected_uptime.reached(stopped, arrivals, [], as_of + 10**7)["state"] == "stopped"
 
 
 def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> Told:
@@ -109,17 +109,17 @@ def depth(seconds: int, waiting: int, delivered: int, **tags: int) -> Told:
 
 def test_a_queue_is_stuck_while_items_are_due_and_none_is_delivered() -> None:
     told = [depth(at, 5, 0) for at in range(300, 2_401, 300)]
-    [row] = working.queues(told)
+    [row] = expected_work.queues(told)
     assert (row["state"], row["stuck"], row["recovered"]) == ("stuck", 1, 0)
     assert (row["since"], row["longest_stuck_s"]) == ("2026-03-02T00:05:00.000+00:00", 2_100.0)
-    [row] = working.queues([*told, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
+    [row] = expected_work.queues([*told, depth(2_700, 4, 2, timeouts=1, redelivered=1)])
     assert (row["state"], row["stuck"], row["recovered"]) == ("ok", 1, 1)
     assert (row["delivered"], row["timeouts"], row["redelivered"]) == (2, 1, 1)
-    [row] = working.queues([depth(each.seq, 5, 0, delayed=5) for each in told])
+    [row] = expected_work.queues([depth(each.seq, 5, 0, delayed=5) for each in told])
     assert (row["state"], row["stuck"], row["depth_max"]) == ("ok", 0, 5)
-    [row] = working.queues([each for each in told if not 900 < each.seq < 1_800])
+    [row] = expected_work.queues([each for each in told if not 900 < each.seq < 1_800])
     assert row["stuck"] == 0
-    [row] = working.queues([*told, depth(2_700, 0, 0)])
+    [row] = expected_work.queues([*told, depth(2_700, 0, 0)])
     assert (row["state"], row["recovered"]) == ("idle", 1)
 
 
@@ -129,18 +129,18 @@ def test_counts_are_the_sums_of_what_was_told() -> None:
 
     told = [event("limit", "rate", 3.0), event("limit", "rate"), event("message", "dead")]
     told += [event("message", "repeated", 7.0)]
-    [refused] = working.refusals(told)
+    [refused] = expected_work.refusals(told)
     assert (refused["source"], refused["rule"], refused["times"]) == ("d@gw", "rate", 4)
-    [repeated] = working.repeats(told)
+    [repeated] = expected_work.repeats(told)
     assert (repeated["source"], repeated["times"]) == ("d@gw", 7)
-    rows = [(row["kind"], row["name"], row["times"]) for row in working.notices(told)]
+    rows = [(row["kind"], row["name"], row["times"]) for row in expected_work.notices(told)]
     assert rows == [("limit", "rate", 4), ("message", "dead", 1)]
 
 
 @pytest.mark.parametrize(("days", "usual"), [(1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
 def test_an_ordinary_day_is_neither_the_first_nor_the_last(days: int, usual: float) -> None:
     sizes = [(START + day * 86_400_000, 10 * (day + 1)) for day in range(days)]
-    found = working.growth([], sizes, (at for at, _ in sizes), 99)
+    found = expected_work.growth([], sizes, (at for at, _ in sizes), 99)
     assert (found["shipped_day"], found["days"]) == (usual, max(days - 2, 0))
     assert (found["shipped"], found["events_day"], found["disk_used"]) == (
         sum(size for _, size in sizes),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sync.format import (
+from sync.segment import (
     Enrolment,
     EnrolmentError,
     format_enrolment,

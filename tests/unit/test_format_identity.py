@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.format import (
+from sync.segment import (
     LANES,
     Identity,
     SegmentError,

@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.wire import forms, rsm
-from edge.wire.errors import StanzaError
-from edge.wire.namespaces import DATA_FORMS, RSM
-from edge.wire.rsm import Page, Request
+from edge.xmpp import forms, rsm
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import DATA_FORMS, RSM
+from edge.xmpp.rsm import Page, Request
 
 KIND = "http://jabber.org/protocol/pubsub#node_config"
 NS = f"{{{DATA_FORMS}}}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
+from edge.config.limits import Limits
 from tests.helpers.people import PUMP, VALVE, bodies, provision, received
 from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver, log, new_database
 

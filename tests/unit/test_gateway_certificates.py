@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from cryptography import x509
 
-from sync.central.cli import cli
-from sync.central.clients import shown
-from sync.central.folders import FleetFolder
-from sync.central.gateways import Enrolled, Gateways
-from sync.central.pki import Authority
-from sync.format import parse_enrolment
+from sync.cli.main import cli
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.client_certificates import shown
+from sync.receiver.gateways import Enrolled, Gateways
+from sync.receiver.pki import Authority
+from sync.segment import parse_enrolment
 from tests.helpers.fleet import GATEWAY, make_fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from click.testing import Result
-
     Fleet = Callable[..., Result]
 
 NOW = dt.datetime.now(dt.UTC)

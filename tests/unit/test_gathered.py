@@ -5,24 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.central.errors import FleetError, LeaseError
-from sync.central.gathered import GATHERED, Keys
-from sync.central.manifest import LOOKS, UPKEEP, Commits, Counts, Manifest, live
-from sync.central.storage import LocalStorage
+from sync.common.errors import FleetError, LeaseError
+from sync.tables.checkpoint import GATHERED, Keys
+from sync.tables.manifest import LOOKS, UPKEEP, Commits, Counts, Manifest, live
+from sync.tables.storage import LocalStorage, Storage
 from tests.helpers.memory_storage import Disk, MemoryStorage
 from tests.helpers.storage_promises import keeps_promises
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from sync.central.storage import Storage
 
 AT = "2025-11-21T12:00:00+00:00"
 DAY = "2025-11-21"

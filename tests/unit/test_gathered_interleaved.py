@@ -7,22 +7,19 @@ is swept at once: no reader is given time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sync.central.errors import FleetError
-from sync.central.manifest import UPKEEP, Commits, Manifest, live
+from sync.common.errors import FleetError
+from sync.tables.manifest import UPKEEP, Commits, Manifest, live
 from tests.helpers.memory_storage import Disk, MemoryStorage
 from tests.helpers.taking_turns import Actor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
 
 QUERIES = ("a", "b")
 BATCHES = 2

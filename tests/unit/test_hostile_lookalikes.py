@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.wire import jid
-from edge.wire.jid import JidError
+from edge.xmpp import jid
+from edge.xmpp.jid import JidError
 from tests.fuzz.front import PASSWORD, USER, Front, How
 from tests.fuzz.fuzz_negotiation import ELEMENTS
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, log, new_database

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from edge.wire import prelude
-from edge.wire.errors import StreamError
-from edge.wire.parser import StreamParser
+from edge.xmpp import prelude
+from edge.xmpp.errors import StreamError
+from edge.xmpp.parser import StreamParser
 from tests.helpers.wire_corpus import HEADER, feed_all, flat, run
 
 STREAM = HEADER.partition(b"\n")[2]  # without the XML declaration

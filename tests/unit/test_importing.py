@@ -6,20 +6,16 @@ import errno
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
-from sync.central.cli import cli
-from sync.central.folders import FleetFolder
-from sync.central.gateways import Gateways
-from sync.central.importing import MOST_DEPTH
-from sync.format import MAX_FILE, identity_path
+from sync.cli.main import cli
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import Gateways
+from sync.receiver.segment_import import MOST_DEPTH
+from sync.segment import MAX_FILE, identity_path
 from tests.helpers.fleet import GATEWAY, OTHER, identity, make_fleet, segment
-
-if TYPE_CHECKING:
-    from click.testing import Result
 
 
 @pytest.fixture
@@ -201,7 +197,7 @@ def test_the_reserve_of_the_disk_stays(
     folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(stick / "1.seg", segment())
-    monkeypatch.setattr("sync.central.room.Room.free", lambda _: 0)
+    monkeypatch.setattr("sync.receiver.disk_quota.Room.free", lambda _: 0)
     done = run(folder, stick)
     assert done.exit_code == 1
     assert "reserve" in done.stderr

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
+from edge.config.limits import Limits
 from tests.helpers.people import APART, PUMP, VALVE, appear, provision
 from tests.helpers.publishing import (
     ids,
@@ -22,10 +23,6 @@ from tests.helpers.publishing import (
 )
 from tests.helpers.store import Gateway, new_database
 from tests.helpers.subscribing import PUBSUB, create, element, request, subscribe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NODE = "plant/energy"
 

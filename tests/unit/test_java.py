@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sync.central.errors import FleetError
-from sync.central.java import find_java
+from sync.common.errors import FleetError
+from sync.tables.java import find_java
 
 OPENJDK = 'openjdk version "{}" 2025-04-15'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from slixmpp.jid import JID
 
-from edge.wire import jid
-from edge.wire.jid import Jid, JidError
+from edge.xmpp import jid
+from edge.xmpp.jid import Jid, JidError
 
 
 @pytest.mark.parametrize(

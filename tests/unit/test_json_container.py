@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from edge.handlers import delivery, json_container
-from edge.handlers.feature import Unreadable
-from edge.store.events import NewEvent
+from edge.engine.events import NewEvent
+from edge.engine.feature import Unreadable
+from edge.features.eventlog import destination, json_payload
 from tests.helpers.people import PUMP, provision
 from tests.helpers.publishing import embedded
 from tests.helpers.store import DOMAIN, Gateway, acknowledged, assured, deliver, new_database
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def container(text: str) -> str:
@@ -24,7 +21,7 @@ def container(text: str) -> str:
 
 
 def decode(text: str) -> list[NewEvent]:
-    found = json_container.decode(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
+    found = json_payload.decode(ElementTree.fromstring(container(text)))  # noqa: S314 - our own
     assert {lane for lane, _ in found} == {"readings"}
     return [event for _, event in found]
 
@@ -96,4 +93,4 @@ def test_the_events_of_a_message_are_bounded(gateway: Gateway) -> None:
     (event,) = gateway.events("system", "dead")
     assert event.text == "it holds more than 1000 events"
     send(gateway, 1, half)
-    assert len(gateway.events("readings")) == 501 <= delivery.MOST_EVENTS
+    assert len(gateway.events("readings")) == 501 <= destination.MOST_EVENTS

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from threading import Barrier, Event, Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central.durable import create_whole, write_whole
-from sync.central.errors import FleetError
-from sync.central.folders import FleetFolder, parse_segment_path, segment_path
-from sync.central.incoming import Incoming
-from sync.central.landing import REMEMBERED, AsideBound, Landed, Landing, Outcome
-from sync.format import Identity, SegmentError, digest_of
+from sync.common.durable import create_whole, write_whole
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder, parse_segment_path, segment_path
+from sync.receiver.incoming import Incoming
+from sync.receiver.landing import REMEMBERED, AsideBound, Landed, Landing, Outcome
+from sync.segment import Identity, SegmentError, digest_of
 from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
 

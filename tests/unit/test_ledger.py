@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.central.ledger import Claim, judge
+from sync.ingest.ledger import Claim, judge
 
 
 def claim(

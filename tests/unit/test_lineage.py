@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edge import hardware
-from edge.rules.lineage import Hardware, Reason, judge, remembered
+from edge.features.eventlog.rules.epoch import Hardware, Reason, judge, remembered
+from edge.ops import hardware
 
 NUMBERS = (None, "a", "b")
 SERIAL = "sys/firmware/devicetree/base/serial-number"

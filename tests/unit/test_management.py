@@ -6,11 +6,17 @@ import re
 
 import pytest
 
-from edge.wire import management
-from edge.wire.errors import StanzaError, StreamError
-from edge.wire.management import WRAP, EnableRequest, Management, ResumeRequest, Unacknowledged
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza
+from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza
+from edge.xmpp.stream import management
+from edge.xmpp.stream.management import (
+    WRAP,
+    EnableRequest,
+    Management,
+    ResumeRequest,
+    Unacknowledged,
+)
 from tests.helpers.wire_corpus import HEADER
 
 

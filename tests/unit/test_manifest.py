@@ -2,20 +2,15 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central.errors import FleetError
-from sync.central.manifest import UPKEEP, Counts, LocalCommits, Manifest, live, retired
-from sync.central.storage import LocalStorage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from sync.central.storage import File
+from sync.common.errors import FleetError
+from sync.tables.manifest import UPKEEP, Counts, LocalCommits, Manifest, live, retired
+from sync.tables.storage import File, LocalStorage
 
 COUNTS = Counts(segments=2, events=7, duplicates=1, quarantined=3)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import accounts
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
 from tests.helpers.store import DOMAIN, Gateway, new_database, read_element
 from tests.helpers.subscribing import (
     EVENT,
@@ -27,10 +29,6 @@ from tests.helpers.subscribing import (
     told,
     values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 BEE: Final = f"bee@{DOMAIN}/foo"
 BARE: Final = f"bee@{DOMAIN}"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.options import Xmpp
-from edge.rules import access
+from edge.config.limits import Limits
+from edge.config.options import Xmpp
+from edge.engine import access
+from edge.engine.router import Router
 from tests.helpers.people import (
     APART,
     CLIENT,

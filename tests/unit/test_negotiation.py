@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from edge import credentials
-from edge.wire import authentication, binding, negotiation
-from edge.wire.actions import (
+from edge.xmpp.errors import StanzaError, StreamError, UsageError
+from edge.xmpp.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stream import authentication, binding, negotiation
+from edge.xmpp.stream.actions import (
     Action,
     Authenticated,
     Bind,
@@ -24,13 +27,10 @@ from edge.wire.actions import (
     StartTls,
     Verify,
 )
-from edge.wire.attempt import FIRST, Attempt
-from edge.wire.errors import StanzaError, StreamError, UsageError
-from edge.wire.namespaces import BIND, CLIENT, SASL, STREAMS, TLS
-from edge.wire.negotiation import Negotiation
-from edge.wire.parser import StreamParser
-from edge.wire.requests import classify
-from edge.wire.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
+from edge.xmpp.stream.attempt import FIRST, Attempt
+from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.requests import classify
+from edge.xmpp.stream.states import FROM_PEER, TRANSITIONS, WAITING, Input, Rule, State, diagram
 from tests.helpers.negotiation import (
     ABORT,
     ABORT2,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge.wire import binding
-from edge.wire.actions import (
+from edge.xmpp.errors import StreamError, UsageError
+from edge.xmpp.stream import binding
+from edge.xmpp.stream.actions import (
     Action,
     Authenticated,
     Bind,
@@ -17,10 +18,9 @@ from edge.wire.actions import (
     Resume,
     Send,
 )
-from edge.wire.errors import StreamError, UsageError
-from edge.wire.management import failed
-from edge.wire.negotiation import Negotiation
-from edge.wire.states import State
+from edge.xmpp.stream.management import failed
+from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
     BIND_REQUEST,
     ENABLE,

@@ -9,7 +9,8 @@ from itertools import product
 import pytest
 
 from edge import credentials
-from edge.wire.actions import (
+from edge.xmpp.errors import StanzaError, UsageError
+from edge.xmpp.stream.actions import (
     Action,
     Authenticated,
     Bind,
@@ -20,10 +21,9 @@ from edge.wire.actions import (
     Send,
     Verify,
 )
-from edge.wire.errors import StanzaError, UsageError
-from edge.wire.management import EnableRequest, enabled, failed
-from edge.wire.requests import ID_CHARACTERS, MAX_TAG_BYTES, bind2_resource
-from edge.wire.states import State
+from edge.xmpp.stream.management import EnableRequest, enabled, failed
+from edge.xmpp.stream.requests import ID_CHARACTERS, MAX_TAG_BYTES, bind2_resource
+from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
     ABORT,
     ABORT2,

@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.wire.errors import FragmentError
-from edge.wire.nested import opened
-from edge.wire.stanza import anywhere, parse_fragment
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.stanza import anywhere, parse_fragment
+from edge.xmpp.subelements import opened
 
 PUBLISH = (
     b"<publish xmlns='urn:p' node='a'><item id='1'><entry xmlns='urn:x'><b>t</b></entry></item>"

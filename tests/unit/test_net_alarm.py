@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edge.net import alarm
-from edge.net.alarm import Alarm
-from edge.rules.clock import Now
+from edge.engine import timer
+from edge.engine.service_time import Now
+from edge.engine.timer import Alarm
 from tests.helpers.store import Clock
 
 WAIT_S = 10.0
@@ -79,7 +79,7 @@ async def test_time_in_which_the_loop_stood_still_is_seen(
     bell: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that was suspended for days does not wait for those days again."""
-    monkeypatch.setattr(alarm, "LONGEST", 0.01)
+    monkeypatch.setattr(timer, "LONGEST", 0.01)
     bell.alarm.set(1000.0 + 7 * 86_400)
     bell.clock.service += 7 * 86_400
     await bell.rings()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge.net.clock import SYNC_CHECK, Clock, Machine
-from edge.rules.clock import STEP, Run
+from edge.engine.clock import SYNC_CHECK, Clock, Machine
+from edge.engine.service_time import STEP, Run
 from tests.helpers.machine import EPOCH, World
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.net.hello import Incomplete, protocols
+from edge.server.tls_client_hello import Incomplete, protocols
 
 RECORD = 5
 

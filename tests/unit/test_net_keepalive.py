@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from edge.net.keepalive import bound_unread
+from edge.server.keepalive import bound_unread
 
 
 class Gone(asyncio.BaseTransport):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull, UnitFault
-from edge.net.store_errors import stanza_error
+from edge.server.store_errors import stanza_error
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge.limits import Limits
-from edge.net.strangers import PATIENCE, Strangers
+from edge.config.limits import Limits
+from edge.server.unauthenticated import PATIENCE, Strangers
 
 LIMITS = Limits(unauthenticated=6, unauthenticated_per_address=4)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import setup
 from edge.errors import SetupError
-from edge.net.tls import Contexts
+from edge.ops import setup
+from edge.server.tls import Contexts
 
 
 @pytest.fixture(scope="module")

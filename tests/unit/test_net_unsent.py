@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edge.net.unsent import Relayed, Unsent
-from edge.store.database import Receipt
+from edge.engine.database import Receipt
+from edge.server.write_tracker import Relayed, Unsent
 
 ROW = Receipt("kind", 1)
 OTHER = Receipt("kind", 2)

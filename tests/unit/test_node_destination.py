@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.options import Pubsub
+from edge.config.limits import Limits
+from edge.config.options import Pubsub
 from tests.helpers.people import APART, PUMP, VALVE, appear, provision
 from tests.helpers.publishing import embedded, ids, reading, retrieve, to_node, told
-from tests.helpers.store import QOS, Gateway, acknowledged, assured, deliver, new_database
+from tests.helpers.store import QOS, Gateway, Reply, acknowledged, assured, deliver, new_database
 from tests.helpers.subscribing import SERVICE, create, subscribe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.helpers.store import Reply
 
 NODE = "plant/energy"
 AT = f"{SERVICE}/{NODE}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.options import Pubsub
-from edge.rules.node import FIELDS
-from edge.store import nodes
-from edge.store.nodes import Node
-from edge.wire.namespaces import PUBSUB, PUBSUB_OWNER
+from edge.config.limits import Limits
+from edge.config.options import Pubsub
+from edge.features.pubsub.rules.node import FIELDS
+from edge.features.pubsub.store import nodes
+from edge.features.pubsub.store.nodes import Node
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from tests.helpers.nodes import (
     EVENT,
     OWNER,
@@ -26,9 +26,6 @@ from tests.helpers.nodes import (
 )
 from tests.helpers.people import APART, PUMP, VALVE, appear, know, provision
 from tests.helpers.store import Gateway, new_database, read_element
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PUB = f"{{{PUBSUB}}}"
 OWN = f"{{{PUBSUB_OWNER}}}"

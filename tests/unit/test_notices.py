@@ -9,13 +9,13 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.handlers import notices, refusals
-from edge.limits import Limits
-from edge.options import Log, Xmpp
-from edge.store import database, events, sessions
-from edge.store.database import Transaction
-from edge.store.events import NewEvent
-from edge.wire.namespaces import EVENTLOG
+from edge.config.limits import Limits
+from edge.config.options import Log, Xmpp
+from edge.engine import database, events, refusals, sessions
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.features.eventlog import notify
+from edge.xmpp.namespaces import EVENTLOG
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE, provision
 from tests.helpers.store import DOMAIN, EPOCH, Gateway, new_database, read_element
 
@@ -38,7 +38,7 @@ class Telling(Gateway):
         accounts: bool = True,
     ) -> None:
         super().__init__(new_database(folder), limits, xmpp=xmpp, accounts=accounts)
-        self.teller = notices.teller(self.router.house, log or Log(notify=[VALVE_BARE]))
+        self.teller = notify.teller(self.router.house, log or Log(notify=[VALVE_BARE]))
         provision(self)
         self.bind(VALVE)
         self.send(VALVE, "<presence/>")
@@ -173,11 +173,11 @@ def test_an_event_of_the_gateways_own_is_about_the_gateway(telling: Telling) -> 
     assert len(log) == 1
 
 
-@pytest.mark.parametrize("level", list(notices.LEVELS)[1:])
+@pytest.mark.parametrize("level", list(notify.LEVELS)[1:])
 def test_events_from_a_level_on_are_told(tmp_path: Path, level: str) -> None:
     told = Telling(tmp_path, Log(notify=[VALVE_BARE], notify_level=level))  # type: ignore[arg-type]
-    told.note(*(NewEvent("system", name=one, level=one) for one in notices.LEVELS))
-    types = list(notices.LEVELS)
+    told.note(*(NewEvent("system", name=one, level=one) for one in notify.LEVELS))
+    types = list(notify.LEVELS)
     assert told.ids() == types[types.index(level) :]
 
 

@@ -9,11 +9,13 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.handlers.pubsub import sending
-from edge.store import accounts, dead, outbox, subscriptions
-from edge.store.database import Transaction
-from edge.store.subscriptions import Subscription
-from edge.wire import pubsub
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
+from edge.features.outbox.store import dead_letters, outbox
+from edge.features.pubsub import sending
+from edge.features.pubsub.store import subscriptions
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.xmpp import pubsub
 from tests.helpers.custody import (
     CAM,
     CLIENT,
@@ -351,7 +353,7 @@ def test_one_that_fails_is_kept_and_nobody_is_told(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = handed(gateway, VALVE)
     gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
     assert (letter.sender, letter.destination) == (f"{SERVICE}/meters", VALVE)
     assert letter.state == "failed"
     (event,) = gateway.events(name="dead")
@@ -364,8 +366,8 @@ def test_one_that_is_requeued_is_for_that_session_alone_still(gateway: Gateway) 
     come(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
-    gateway.tx(lambda tx: dead.requeue(tx, letter.row, may_repeat=False))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
     (one,) = handed(gateway, VALVE)
     assert (one.sender, item(one.message)) == (SERVICE, "i1")
@@ -377,9 +379,9 @@ def test_one_in_doubt_is_released_again_by_the_operator(gateway: Gateway) -> Non
     notify(gateway, subscribe(gateway, 2), "i1")
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
-    gateway.tx(lambda tx: dead.requeue(tx, letter.row, may_repeat=False))
+    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
     (release,) = handed(gateway, VALVE)
     assert (release.step, release.sender) == ("deliver", SERVICE)
@@ -391,7 +393,7 @@ def test_one_that_waits_too_long_dies(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1), "i1")
     gateway.clock.service += gateway.limits.outbox_ttl + 1
     gateway.ring()
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
     assert letter.destination == VALVE_BARE
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from edge.handlers import offline
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.options import Xmpp
-from edge.store import accounts, sessions
-from edge.store.database import Transaction
-from edge.wire import serialize
+from edge.config.limits import Limits
+from edge.config.options import Xmpp
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.router import Router
+from edge.features.accounts.store import accounts
+from edge.features.messages import offline
+from edge.xmpp import serialize
 from tests.helpers.people import DELAY, PUMP, VALVE, VALVE_BARE, appear, bodies, provision, received
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from edge.__main__ import main
-from edge.admin import devices, setup
-from edge.admin.transactions import changing
-from edge.limits import Limits
-from edge.rules.explaining import Why
-from edge.store import queues
+from edge.config.limits import Limits
+from edge.features.queues.rules.diagnosis import Why
+from edge.features.queues.store import queues
+from edge.ops import devices, setup
+from edge.ops.transactions import changing
 from tests.helpers import queued, waiting
 
 ROOT = Path(__file__).parents[2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edge.wire import serialize
-from edge.wire.origin import shown, source
-from edge.wire.stanza import stamped
+from edge.xmpp import serialize
+from edge.xmpp.sender_address import shown, source
+from edge.xmpp.stanza import stamped
 
 FULL = "pump@gw.example/fw"
 

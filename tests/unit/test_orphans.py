@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.rules.quota import FEW
+from edge.config.limits import Limits
+from edge.features.custody.quota import FEW
 from tests.helpers.store import Gateway, Reply, assured, deliver, log, new_database
 
 HONEST = "honest@gw.example/fw"

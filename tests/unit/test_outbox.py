@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from firmware_sim.errors import MessageRefused, OutboxError, OutboxFull
-from firmware_sim.limits import OutboxLimits
-from firmware_sim.outbox import Outbox
-from firmware_sim.sender import Level, Message, State
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from firmware_sim.device.errors import MessageRefused, OutboxError, OutboxFull
+from firmware_sim.device.limits import OutboxLimits
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import Level, Message, State
 
 JID = "pump1@gw.example/fw"
 

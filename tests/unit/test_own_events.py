@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.handlers.lifecycle import UNKNOWN
-from edge.store import folded
+from edge.engine import event_counters
+from edge.engine.session_lifecycle import UNKNOWN
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.shares import POOL, join, leave
 from tests.helpers.store import Gateway, new_database
 from tests.helpers.subscribing import create
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PUMP_BARE = PUMP.partition("/")[0]
 Told = tuple[str, str | None, str | None, float | None, str]
@@ -35,7 +32,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def tell(gateway: Gateway) -> list[Told]:
     """Have told what was counted: kind, name, source, how often, and why."""
     before = len(gateway.events("system"))
-    gateway.tx(lambda tx: folded.tell(tx, everything=True))
+    gateway.tx(lambda tx: event_counters.tell(tx, everything=True))
     return [
         (row.kind, row.name, row.source, row.value, row.tags.get("reason", ""))
         for row in gateway.events("system")[before:]

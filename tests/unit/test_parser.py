@@ -12,11 +12,11 @@ from xml.parsers import expat
 
 import pytest
 
-from edge.wire import names, parser
-from edge.wire.errors import StreamError, UsageError
-from edge.wire.namespaces import CLIENT, QOS, STREAMS, XML, clark
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza, StreamClose, StreamOpen, parse_fragment
+from edge.xmpp import names, parser
+from edge.xmpp.errors import StreamError, UsageError
+from edge.xmpp.namespaces import CLIENT, QOS, STREAMS, XML, clark
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza, StreamClose, StreamOpen, parse_fragment
 from tests.helpers.wire_corpus import HEADER, feed_all, run, splits
 from tests.helpers.wire_corpus import STREAMS as CORPUS
 

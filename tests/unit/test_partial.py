@@ -5,18 +5,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central.folders import FleetFolder
-from sync.central.incoming import Incoming, OffsetError, remove_left
-from sync.central.landing import AsideBound, Landing, Outcome
-from sync.central.partial import HeldError, PartialBound, Partials
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.incoming import Incoming, OffsetError, remove_left
+from sync.receiver.landing import AsideBound, Landing, Outcome
+from sync.receiver.partial_uploads import HeldError, PartialBound, Partials
 from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUM = hashlib.sha256(b"").digest()
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sync.central import parts
-from sync.central.parts import Part, Parts, packed
+from sync.ingest import parts
+from sync.ingest.parts import Part, Parts, packed
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("text", pa.string())])
 

@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from sync.central.errors import FleetError
-from sync.central.places import Named, Places
-from sync.central.storage import LocalStorage
+from sync.common.errors import FleetError
+from sync.tables.locations import Named, Places
+from sync.tables.storage import LocalStorage
 from tests.helpers.fleet_tables import fleet_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_uris_take_the_place_of_the_folders_parts(tmp_path: Path) -> None:

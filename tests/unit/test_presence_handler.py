@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.options import Xmpp
-from edge.store import accounts
+from edge.config.limits import Limits
+from edge.config.options import Xmpp
+from edge.features.accounts.store import accounts
 from tests.helpers.rosters import (
     DESK,
     PANEL,

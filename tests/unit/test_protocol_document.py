@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge import config
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.options import Xmpp
-from edge.wire import namespaces
+from edge.config import load
+from edge.config.limits import Limits
+from edge.config.options import Xmpp
+from edge.engine.router import Router
+from edge.xmpp import namespaces
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
@@ -179,4 +179,4 @@ def test_the_example_of_a_component_is_a_configuration() -> None:
     example = text[text.index('    listen = ""\n') : text.index("The link has no TLS")]
     lines = [line.strip() for line in example.splitlines()]
     written = "\n".join(['gateway.domain = "gw.example"', "[xmpp]", *lines])
-    assert config.parse(written.encode()).component == config.Address("127.0.0.1", 5347)
+    assert load.parse(written.encode()).component == load.Address("127.0.0.1", 5347)

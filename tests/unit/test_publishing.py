@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from edge.limits import Limits
-from edge.options import Pubsub
+from edge.config.limits import Limits
+from edge.config.options import Pubsub
 from tests.helpers.people import APART, PUMP, VALVE, VALVE_BARE, appear, provision
 from tests.helpers.publishing import (
     ids,
@@ -32,10 +33,6 @@ from tests.helpers.subscribing import (
     subid,
     subscribe,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 NODE = "plant/energy"
 QUERY = element("publish", item("x", reading(1)), node=NODE)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from xml.etree.ElementTree import Element
 
 import pytest
 
-from edge.options import Pubsub
-from edge.wire.namespaces import (
+from edge.config.options import Pubsub
+from edge.engine.database import Transaction
+from edge.xmpp.namespaces import (
     COMMANDS,
     DISCO_INFO,
     DISCO_ITEMS,
@@ -20,12 +22,6 @@ from edge.wire.namespaces import (
 from tests.helpers.nodes import SERVICE, affiliate, create, refused, request, values
 from tests.helpers.people import APART, PUMP, VALVE, know, provision
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from xml.etree.ElementTree import Element
-
-    from edge.store.database import Transaction
 
 INFO = f"{{{DISCO_INFO}}}"
 ITEMS = f"{{{DISCO_ITEMS}}}"

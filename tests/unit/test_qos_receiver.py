@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import accounts, custody
-from edge.wire.namespaces import QOS_ALL
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
+from edge.features.custody.store import held as custody
+from edge.xmpp.namespaces import QOS_ALL
 from tests.helpers.store import (
     DOMAIN,
     QOS,

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.central.cli import cli
-from sync.central.folders import segment_path
-from sync.central.manifest import LocalCommits, Manifest
-from sync.central.peek import look_at
-from sync.central.quarantine import Quarantine
+from sync.cli.main import cli
+from sync.common.fleet_folder import FleetFolder, segment_path
+from sync.ingest.inspect_file import look_at
+from sync.ingest.quarantine import Quarantine
+from sync.tables.manifest import LocalCommits, Manifest
 from tests.helpers.fleet_tables import Lane, fleet_folder, land, put, some_events
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from click.testing import Result
-
-    from sync.central.folders import FleetFolder
 
 
 @pytest.fixture

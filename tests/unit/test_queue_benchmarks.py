@@ -10,7 +10,7 @@ import pytest
 from benchmarks import peer, queue_payload, waiting
 from benchmarks.payload import DOMAIN
 from benchmarks.queue_payload import GONE, ITEM, NODE, STANZA, TOPIC
-from edge.rules import topic
+from edge.features.pubsub.rules import topic
 from tests.helpers.store import Gateway, new_database
 
 WORKER = f"{peer.device(0)}@{DOMAIN}"

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from edge.limits import Limits
-from edge.rules.queue import MAX_DELIVERIES
-from edge.store import accounts
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
+from edge.features.queues.rules.assignment import MAX_DELIVERIES
 from tests.helpers import queues, shares
 from tests.helpers.people import PUMP, appear
 from tests.helpers.shares import NODE, POOL, join, publish, told
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import ask, create, element, subscribe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 FIRST: Final = f"alpha@{DOMAIN}/1"
 SECOND: Final = f"alpha@{DOMAIN}/2"

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import queue_care, queue_view, service
+from edge.config.limits import Limits
+from edge.engine import clock_store
+from edge.engine.database import Transaction
+from edge.features.queues.store import queue_admin, queue_view
 from tests.helpers.queues import (
     NODE,
     ONE,
@@ -30,13 +33,6 @@ from tests.helpers.queues import (
 from tests.helpers.store import Gateway, new_database, read_element
 from tests.helpers.subscribing import OWNER as NODES
 from tests.helpers.subscribing import PUBSUB, ask, element, form, request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
-
 
 THREE = "other@gw.example/w"
 
@@ -432,7 +428,7 @@ def test_a_requeued_item_says_how_often_it_was_given_and_has_all_its_deliveries_
 
     def requeue(tx: Transaction) -> None:
         (queue,) = queue_view.page(tx, 0, 1)
-        queue_care.requeue(tx, queue, ["a"])
+        queue_admin.requeue(tx, queue, ["a"])
 
     gateway.tx(requeue)
     gateway.tx(gateway.router.changed)
@@ -575,7 +571,7 @@ def test_a_time_off_that_is_known_counts_for_items_and_locks(gateway: Gateway) -
     publish(gateway, "late", queue_delay="100")
     publish(gateway, "old", queue_ttl="100")
     gateway.crash()
-    gateway.tx(lambda tx: service.age(tx, tx.now.service, 50))
+    gateway.tx(lambda tx: clock_store.age(tx, tx.now.service, 50))
     wait(gateway, 11)
     assert states(gateway) == {"held": "ready", "late": "delayed", "old": "ready"}
     wait(gateway, 39)

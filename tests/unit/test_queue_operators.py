@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import queue as admin
-from edge.limits import Limits
-from edge.store import queue_view
+from edge.config.limits import Limits
+from edge.features.queues.store import queue_view
+from edge.ops import queue as admin
 from tests.helpers.queues import (
     NODE,
     ONE,

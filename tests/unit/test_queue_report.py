@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from edge.admin import queue_report
-from edge.admin.queue_report import Moment
-from edge.rules.explaining import Why
-from edge.rules.queue import slot
-from edge.store import queue_gates, queue_slots, queue_view, queues
-from edge.store.database import Transaction
-from edge.store.queue_view import Attendance
-from edge.store.queues import Queue
+from edge.engine.database import Transaction
+from edge.features.queues.rules.assignment import slot
+from edge.features.queues.rules.diagnosis import Why
+from edge.features.queues.store import queue_holds, queue_slots, queue_view, queues
+from edge.features.queues.store.queue_view import Attendance
+from edge.features.queues.store.queues import Queue
+from edge.ops import queue_report
+from edge.ops.queue_report import Moment
 from tests.helpers import queued
 from tests.helpers.people import appear
 from tests.helpers.queued import FIRST, PUBLISHER, WORKER
@@ -151,7 +151,7 @@ def test_who_gave_it_back_is_told(gateway: Gateway) -> None:
 
 def test_what_nobody_who_is_there_may_have_is_told(gateway: Gateway) -> None:
     gateway.tx(lambda tx: queued.fill(tx, queued.share(tx)))
-    gateway.tx(lambda tx: queue_gates.set_aside(tx, 1, "work"))
+    gateway.tx(lambda tx: queue_holds.set_aside(tx, 1, "work"))
     assert told(gateway, "one", []) == (
         "ASIDE",
         "no member that is there may have what work publishes",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.limits import Limits as Bounds
-from edge.rules.quota import (
+from edge.config.limits import Limits as Bounds
+from edge.features.custody.quota import (
     FEW,
     OFFLINE,
     OUTBOX,

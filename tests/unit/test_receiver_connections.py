@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central.connections import Connection, Connections, network_of
-from sync.central.floor import Floor
-from sync.central.limits import ReceiverLimits
-from sync.central.metrics import Metrics, exposition
-from sync.central.seldom import Seldom
+from sync.receiver.connections import Connection, Connections, network_of
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.log_throttle import Seldom
+from sync.receiver.metrics import Metrics, exposition
+from sync.receiver.min_throughput import Floor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Begin = Callable[[str], Connection]
 
 LIMITS = ReceiverLimits(strangers=5, strangers_per_address=2, connections=6)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
 
-from sync.central.folders import FleetFolder
-from sync.central.limits import ReceiverLimits
-from sync.central.metrics import DURABLE_S, PREFIX, Histogram, Metrics, exposition, single
-from sync.central.server import Listen, bind, listening
-from sync.central.tls import own_chain
-from sync.format import MAX_FILE
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.metrics import DURABLE_S, PREFIX, Histogram, Metrics, exposition, single
+from sync.receiver.server import Listen, bind, listening
+from sync.receiver.tls import own_chain
+from sync.segment import MAX_FILE
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _SAMPLE = re.compile(r'([a-z_]+)((?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([-+0-9.e]+|\+Inf)')
 

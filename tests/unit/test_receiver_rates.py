@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from sync.central import rates
-from sync.central.folders import FleetFolder
-from sync.central.rates import Rate
-from sync.central.room import Room
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver import rate_limit
+from sync.receiver.disk_quota import Room
+from sync.receiver.rate_limit import Rate
 
 
 class Clock:
@@ -52,7 +49,7 @@ def test_an_allowance_does_not_grow_beyond_its_window() -> None:
 
 
 def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "_SWEEP", 3)
+    monkeypatch.setattr(rate_limit, "_SWEEP", 3)
     clock = Clock()
     rate = Rate(1.0, 1.0, clock)
     for name in ("a", "b"):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edge import credentials
-from edge.handlers.router import Router
-from edge.limits import Limits
-from edge.store import accounts
-from edge.wire.namespaces import REGISTER
+from edge.config.limits import Limits
+from edge.engine.router import Router
+from edge.features.accounts.store import accounts
+from edge.xmpp.namespaces import REGISTER
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
 
 PUMP = "pump1@gw.example/fw"

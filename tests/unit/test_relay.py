@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.options import Xmpp
+from edge.config.options import Xmpp
 from tests.helpers.people import APART, CLIENT, PUMP, VALVE, VALVE_BARE, know, provision, received
 from tests.helpers.store import DOMAIN, Gateway, Reply, acknowledged, assured, new_database
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from edge.handlers import remote_presence
-from edge.handlers.router import guarded
-from edge.options import Xmpp
-from edge.store import sessions
+from edge.config.options import Xmpp
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.router import guarded
+from edge.features.presence import remote_presence
 from tests.helpers.store import DOMAIN, Gateway, new_database, stanza
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
 
 FULL = "pump1@users.example/fw"
 

@@ -8,26 +8,24 @@ import math
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from markupsafe import escape
 
-from sync.central.rendering import page as pages
-from sync.central.rendering.by_gateway import by_gateway, page_name
-from sync.central.rendering.files import report_document, table_csv
-from sync.central.rendering.layout import LAYOUTS
-from sync.central.rendering.page import breakable, coded, fleet_page, gateway_pages, write_report
-from sync.central.rendering.sections import FLEET_ROWS, of_fleet
-from sync.central.rendering.summary import totals
-from sync.central.reports.figures import finite
-from sync.central.reports.gather import Findings
+from sync.pages import page as pages
+from sync.pages.by_gateway import by_gateway, page_name
+from sync.pages.files import report_document, table_csv
+from sync.pages.layout import LAYOUTS
+from sync.pages.page import breakable, coded, fleet_page, gateway_pages, write_report
+from sync.pages.sections import FLEET_ROWS, of_fleet
+from sync.pages.summary import totals
+from sync.reports.figures import finite
+from sync.reports.gather import Findings
 from tests.helpers.pages import Page, checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY, GATEWAY, LANE, NOON, whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLEET = sample(8)
 THREE = ("gw-004.example", "gw-005.example", "gw-006.example")

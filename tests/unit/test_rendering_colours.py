@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sync.central.rendering import page
+from sync.pages import page
 
 STYLE = (Path(page.__file__).parent / "templates" / "page.css").read_text(encoding="utf-8")
 SCHEMES = {

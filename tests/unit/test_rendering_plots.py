@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from sync.central.rendering import plots_compare as compare
-from sync.central.rendering import plots_series as series
-from sync.central.rendering.drawing import shortened
-from sync.central.rendering.plots_time import activity_plot, running_plot
+from sync.pages import plots_compare as compare
+from sync.pages import plots_series as series
+from sync.pages.drawing import shortened
+from sync.pages.plots_time import activity_plot, running_plot
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import BEGIN, DELIVERY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FLEET = sample(8)
 NOW = FLEET.as_of.timestamp()

@@ -9,10 +9,10 @@ import click
 import pytest
 
 from edge.__main__ import main as edge_commands
-from sync.central.cli import cli as fleet_commands
-from sync.central.rendering.page import fleet_page
-from sync.central.rendering.problem import KINDS, Kind, Problem, grouped, ordered
-from sync.central.rendering.summary import problems, verdict
+from sync.cli.main import cli as fleet_commands
+from sync.pages.page import fleet_page
+from sync.pages.problem import KINDS, Kind, Problem, grouped, ordered
+from sync.pages.summary import problems, verdict
 from tests.helpers.pages import checked
 from tests.helpers.sample_findings import sample
 from tests.helpers.sound_findings import GATEWAY, LANE, NOON, whole

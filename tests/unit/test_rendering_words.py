@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sync.central.rendering import words
-from sync.central.rendering.column import LOOKS, look
-from sync.central.rendering.layout import LAYOUTS
+from sync.pages import text as words
+from sync.pages.column import LOOKS, look
+from sync.pages.layout import LAYOUTS
 
 NOON = datetime(2025, 11, 21, 12, tzinfo=UTC)
 BEGIN = NOON.timestamp()

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import click
 import pytest
 
-from sync.central.commands.report import command
+from sync.cli.commands.report import command
 
 OPTIONS = ["--dir", "none", "--out", "none"]
 

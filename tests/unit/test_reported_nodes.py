@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import events
-from edge.store.events import NewEvent
+from edge.config.limits import Limits
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
 from tests.helpers.people import PUMP, VALVE, appear, provision
 from tests.helpers.publishing import (
     embedded,
@@ -21,15 +23,8 @@ from tests.helpers.publishing import (
     retrieve,
     told,
 )
-from tests.helpers.store import Gateway, acknowledged, assured, deliver, new_database
+from tests.helpers.store import Gateway, Reply, acknowledged, assured, deliver, new_database
 from tests.helpers.subscribing import SERVICE, create, subscribe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from edge.store.database import Transaction
-    from tests.helpers.store import Reply
 
 NODE = "plant/boiler/temp"
 FIELDS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sync.central.decoding import MAX_DAYS
-from sync.central.rendering import (
+from sync.ingest.decoding import MAX_DAYS
+from sync.pages import (
     overview,
     plots_compare,
     plots_time,
@@ -16,10 +16,10 @@ from sync.central.rendering import (
     problems_work,
     sections,
 )
-from sync.central.rendering.layout import LAYOUTS
-from sync.central.rendering.problem import KINDS, Problem
-from sync.central.rendering.summary import totals
-from sync.central.reports import (
+from sync.pages.layout import LAYOUTS
+from sync.pages.problem import KINDS, Problem
+from sync.pages.summary import totals
+from sync.reports import (
     anomalies,
     availability,
     clocks,
@@ -40,11 +40,11 @@ from sync.central.reports import (
     versions,
     volume,
 )
-from sync.central.reports.gather import Findings
-from sync.central.reports.thresholds import PATIENCE, SEAL_S
-from sync.central.session import BATCH_FILES
-from sync.central.summaries import DayCount
-from sync.central.tables import SEGMENTS
+from sync.reports.gather import Findings
+from sync.reports.thresholds import PATIENCE, SEAL_S
+from sync.tables.spark_session import BATCH_FILES
+from sync.tables.summaries import DayCount
+from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import START
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")

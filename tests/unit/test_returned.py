@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import accounts
-from edge.wire import serialize
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
+from edge.xmpp import serialize
 from tests.helpers.people import (
     CLIENT,
     DELAY,

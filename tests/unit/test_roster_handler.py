@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.handlers import roster
-from edge.limits import Limits
-from edge.rules.roster import State
-from edge.store import accounts
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
+from edge.features.presence import roster
+from edge.features.presence.rules.roster import State
 from tests.helpers.rosters import (
     DESK,
     PANEL,

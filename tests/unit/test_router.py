@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.handlers import router
-from edge.limits import Limits
-from edge.wire.errors import StanzaError
-from edge.wire.namespaces import PING
+from edge.config.limits import Limits
+from edge.engine import router
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import PING
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
 
 PUMP = "pump1@gw.example/fw"

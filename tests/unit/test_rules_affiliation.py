@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from edge.rules import affiliation as rules
-from edge.rules.affiliation import AccessModel, Affiliation, PublishModel
+from edge.features.pubsub.rules import affiliation as rules
+from edge.features.pubsub.rules.affiliation import AccessModel, Affiliation, PublishModel
 
 OWNER, PUBLISHER, PUBLISH_ONLY, MEMBER, NONE, OUTCAST = Affiliation
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.backoff import delay
+from sync.common.backoff import delay
 
 JUST_BELOW_ONE = 1 - 2**-53
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules import card
+from edge.engine import flash_endurance
 
 GB = 10**9
 
 
 def test_a_rating_counts_and_without_one_the_size_does() -> None:
-    assert card.endurance(7, 32 * GB) == 7
-    assert card.endurance(0, 32 * GB) == 16_000 * GB
+    assert flash_endurance.endurance(7, 32 * GB) == 7
+    assert flash_endurance.endurance(0, 32 * GB) == 16_000 * GB
 
 
 def test_the_rate_of_a_day_takes_an_hour_of_measuring() -> None:
-    assert card.per_day(GB, 3599) is None
-    assert card.per_day(GB, 43_200) == pytest.approx(2 * GB)
+    assert flash_endurance.per_day(GB, 3599) is None
+    assert flash_endurance.per_day(GB, 43_200) == pytest.approx(2 * GB)
 
 
 def test_years_are_what_is_left_of_the_rating_a_day() -> None:
-    assert card.years(16_000 * GB, 4 * GB) == pytest.approx(10.96, abs=0.01)
-    assert card.years(16_000 * GB, 0) is None
+    assert flash_endurance.years(16_000 * GB, 4 * GB) == pytest.approx(10.96, abs=0.01)
+    assert flash_endurance.years(16_000 * GB, 0) is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.clock import (
+from edge.engine.service_time import (
     LONGEST_OFF,
     STEP,
     Known,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules.explaining import Members, Seat, Standing, Why, why
-from edge.rules.queue import Choice, slot
+from edge.features.queues.rules.assignment import Choice, slot
+from edge.features.queues.rules.diagnosis import Members, Seat, Standing, Why, why
 
 NOW = 100.0
 ITEM = Standing(7, "ready", "pump1@gw.example/fw")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from edge.rules import json_readings, strict_json
-from edge.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
-from edge.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
+from edge.features.eventlog.rules import json_readings, strict_json
+from edge.features.eventlog.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
+from edge.features.eventlog.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
 
 SENSOR = "urn:dev:ow:10e2073a01080063"
 

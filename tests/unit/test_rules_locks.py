@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules.locks import Lock, Role, Verdict, may_delete, may_unlock
+from edge.features.queues.rules.locks import Lock, Role, Verdict, may_delete, may_unlock
 
 ALL = list(Role)
 

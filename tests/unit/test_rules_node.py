@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules import node
-from edge.rules.node import FIELDS, FIXED, Config, Kind, Unacceptable, configured
+from edge.features.pubsub.rules import node
+from edge.features.pubsub.rules.node import FIELDS, FIXED, Config, Kind, Unacceptable, configured
 
 MOST = 500
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules import presence
-from edge.rules.presence import Appearance
+from edge.features.presence.rules import presence
+from edge.features.presence.rules.presence import Appearance
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from edge.rules import publication
-from edge.rules.node import Config
-from edge.rules.publication import (
+from edge.features.pubsub.rules import publication
+from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.publication import (
     DELAY,
     LONGEST,
     MOST_PRIORITY,

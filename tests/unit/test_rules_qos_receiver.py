@@ -7,9 +7,10 @@ from itertools import product
 
 import pytest
 
-from edge.rules import access, qos_receiver
-from edge.rules.access import Sender
-from edge.rules.qos_receiver import Answer, Condition, Decision, Effect, Situation
+from edge.engine import access
+from edge.engine.access import Sender
+from edge.features.custody import rules
+from edge.features.custody.rules import Answer, Condition, Decision, Effect, Situation
 
 # Request, state, reply, effect, is an event logged: docs/architecture.md, "Custody".
 TABLE = [
@@ -34,9 +35,9 @@ TABLE = [
 ]
 
 TABLES: dict[str, Mapping[Situation, Decision]] = {
-    "assured": qos_receiver.OFFERED,
-    "deliver": qos_receiver.RELEASED,
-    "acknowledged": qos_receiver.ACKNOWLEDGED,
+    "assured": rules.OFFERED,
+    "deliver": rules.RELEASED,
+    "acknowledged": rules.ACKNOWLEDGED,
 }
 
 REPLIES = {Answer.RECEIVED: "received", Answer.EMPTY: "empty", Answer.ITS_ERROR: "its error"}
@@ -75,7 +76,7 @@ def test_what_is_not_a_plain_success_is_logged_under_a_rule_of_its_own_meaning()
         for situation, decision in table.items():
             if decision.rule is not None:
                 by_rule.setdefault(decision.rule, set()).add(situation)
-    assert by_rule.pop(qos_receiver.REPEATED) == {Situation.HELD_SAME, Situation.RELEASED}
+    assert by_rule.pop(rules.REPEATED) == {Situation.HELD_SAME, Situation.RELEASED}
     assert all(len(situations) == 1 for situations in by_rule.values())
 
 
@@ -86,7 +87,7 @@ def test_what_is_not_a_plain_success_is_logged_under_a_rule_of_its_own_meaning()
 def test_every_offer_is_classified(
     held: bytes | None, trusted: bool, destination: bool, room: bool
 ) -> None:
-    situation = qos_receiver.offer(
+    situation = rules.offer(
         held=held, digest=b"same", trusted=trusted, destination=destination, room=room
     )
     if held is not None:  # the offer was accepted before: its answer may have been lost
@@ -98,7 +99,7 @@ def test_every_offer_is_classified(
     else:
         expected = Situation.NEW if room else Situation.OVER_LIMIT
     assert situation is expected
-    assert situation in qos_receiver.OFFERED
+    assert situation in rules.OFFERED
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_every_offer_is_classified(
 def test_every_acknowledged_message_is_classified(
     trusted: bool, destination: bool, readable: bool, room: bool
 ) -> None:
-    situation = qos_receiver.acknowledge(
+    situation = rules.acknowledge(
         trusted=trusted, destination=destination, readable=readable, room=room
     )
     failing = [
@@ -121,7 +122,7 @@ def test_every_acknowledged_message_is_classified(
         if not fine
     ]
     assert situation is (failing[0] if failing else Situation.NEW)
-    assert situation in qos_receiver.ACKNOWLEDGED
+    assert situation in rules.ACKNOWLEDGED
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_every_acknowledged_message_is_classified(
 def test_every_deliver_of_a_held_message_is_classified(
     destination: bool, readable: bool, room: bool
 ) -> None:
-    situation = qos_receiver.release(destination=destination, readable=readable, room=room)
+    situation = rules.release(destination=destination, readable=readable, room=room)
     failing = [
         found
         for fine, found in (
@@ -141,13 +142,13 @@ def test_every_deliver_of_a_held_message_is_classified(
         if not fine
     ]
     assert situation is (failing[0] if failing else Situation.HELD)
-    assert situation in qos_receiver.RELEASED
+    assert situation in rules.RELEASED
 
 
 def test_a_deliver_of_what_is_not_held_is_classified_by_the_memory_of_keys() -> None:
-    assert qos_receiver.missing(released=True) is Situation.RELEASED
-    assert qos_receiver.missing(released=False) is Situation.UNKNOWN
-    assert {Situation.RELEASED, Situation.UNKNOWN} <= set(qos_receiver.RELEASED)
+    assert rules.missing(released=True) is Situation.RELEASED
+    assert rules.missing(released=False) is Situation.UNKNOWN
+    assert {Situation.RELEASED, Situation.UNKNOWN} <= set(rules.RELEASED)
 
 
 @pytest.mark.parametrize(("provisioned", "trusted"), list(product([False, True], repeat=2)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules import qos_sender
-from edge.rules.qos_sender import BOUND, OVER, TABLE, Act, Input, Level, Line, State
-from edge.rules.quota import Usage
+from edge.features.custody.quota import Usage
+from edge.features.outbox import rules
+from edge.features.outbox.rules import BOUND, OVER, TABLE, Act, Input, Level, Line, State
 
 WINDOW = Usage(8, 64 * 1024)
 LIVE = [state for state in State if state not in OVER]
@@ -33,7 +33,7 @@ MARKS = {Act.NONE: "", Act.SEND: "!", Act.HOLD: "~", Act.GIVE_BACK: "-"}
 
 
 def written(level: Level, state: State, event: Input) -> str:
-    step = qos_sender.step(level, state, event)
+    step = rules.step(level, state, event)
     if step is None:
         return "."
     return step.state.value.removeprefix("in ") + MARKS[step.act]
@@ -56,7 +56,7 @@ def test_every_state_that_a_message_can_be_in_has_its_inputs() -> None:
 def test_what_was_received_is_never_offered_again(level: Level) -> None:
     after = {State.RECEIVED, State.RELEASED}
     for state, event in product(after & set(TABLE[level]), Input):
-        step = qos_sender.step(level, state, event)
+        step = rules.step(level, state, event)
         assert step is None or step.state in after | OVER
 
 
@@ -65,14 +65,14 @@ def test_what_may_have_been_delivered_never_just_fails(level: Level) -> None:
     """It was released, or sent more than once, or as a plain message: then it is in doubt."""
     for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
         if state in TABLE[level]:
-            step = qos_sender.step(level, state, event)
+            step = rules.step(level, state, event)
             assert step is None or step.state is not State.FAILED
 
 
 @pytest.mark.parametrize("level", Level)
 def test_every_state_ends_with_time(level: Level) -> None:
     for state in TABLE[level]:
-        step = qos_sender.step(level, state, Input.EXPIRED)
+        step = rules.step(level, state, Input.EXPIRED)
         assert step is not None
         assert step.state in OVER
 
@@ -86,7 +86,7 @@ def line(row: int, state: State = State.QUEUED, source: str = "a", **other: obje
 
 
 def planned(*lines: Line, turn: Input | None = Input.TURN, window: Usage = WINDOW) -> list[int]:
-    return qos_sender.plan(lines, turn, window)
+    return rules.plan(lines, turn, window)
 
 
 def test_the_first_of_each_source_is_offered_and_the_next_when_it_is_received() -> None:
@@ -172,7 +172,7 @@ TURNS = st.sampled_from([None, Input.TURN, Input.PLAIN_TURN])
 @given(LINES, TURNS)
 def test_what_is_chosen_may_be_sent_in_its_state(lines: list[Line], turn: Input | None) -> None:
     by_row = {found.row: found for found in lines}
-    for row in qos_sender.plan(lines, turn, WINDOW):
+    for row in rules.plan(lines, turn, WINDOW):
         chosen = by_row[row]
         assert not chosen.under_way
         assert not chosen.held
@@ -185,7 +185,7 @@ def test_what_is_chosen_may_be_sent_in_its_state(lines: list[Line], turn: Input 
 @given(LINES, TURNS)
 def test_no_message_overtakes_another_of_its_source(lines: list[Line], turn: Input | None) -> None:
     by_row = {found.row: found for found in lines}
-    for row in qos_sender.plan(lines, turn, WINDOW):
+    for row in rules.plan(lines, turn, WINDOW):
         chosen = by_row[row]
         earlier = [
             found
@@ -208,14 +208,14 @@ def test_something_is_always_sent_under_way_or_waiting_for_its_time(
     """No set of messages holds itself back for ever: the earliest of a source waits for nobody."""
     there = [found for found in lines if found.there or found.state not in BOUND]
     if there and not any(found.under_way or found.held for found in there):
-        assert qos_sender.plan(lines, turn, WINDOW)
+        assert rules.plan(lines, turn, WINDOW)
 
 
 @given(LINES)
 def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
     lines: list[Line],
 ) -> None:
-    chosen = qos_sender.plan(lines, Input.TURN, WINDOW)
+    chosen = rules.plan(lines, Input.TURN, WINDOW)
     there = [found for found in lines if found.there or found.state not in BOUND]
     for found in there:
         first = min(other.row for other in there if other.source == found.source)
@@ -225,7 +225,7 @@ def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
 
 
 def test_the_diagram_shows_each_transition() -> None:
-    drawn = qos_sender.diagram(Level.ASSURED).splitlines()
+    drawn = rules.diagram(Level.ASSURED).splitlines()
     assert "    released --> in_doubt: final error" in drawn
     assert "    offered --> offered: session gone / give back" in drawn
     assert len(drawn) == 5 + sum(len(rows) for rows in TABLE[Level.ASSURED].values())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules.queue import (
+from edge.features.queues.rules.assignment import (
     SLOTS,
     Assignment,
     Choice,

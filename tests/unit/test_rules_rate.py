@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.rate import LEAST_WAIT, Bound, Rate
+from edge.server.rate_limit import LEAST_WAIT, Bound, Rate
 
 STANZAS = Bound(10, 5)
 BYTES = Bound(1000, 100)

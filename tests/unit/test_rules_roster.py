@@ -6,8 +6,18 @@ from itertools import product
 
 import pytest
 
-from edge.rules import roster
-from edge.rules.roster import FIELDS, STATES, TABLE, Decision, Fields, Kind, State, Way, decide
+from edge.features.presence.rules import roster
+from edge.features.presence.rules.roster import (
+    FIELDS,
+    STATES,
+    TABLE,
+    Decision,
+    Fields,
+    Kind,
+    State,
+    Way,
+    decide,
+)
 
 # Appendix A.2 and A.3: for each existing state, is it routed or delivered, and the new state ("-"
 # is no change). A star is an answer of type "subscribed" in the account's name.

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from edge.rules import routing
-from edge.rules.routing import Address, Kind, Outcome, Route, There
+from edge.features.messages import rules
+from edge.features.messages.rules import Address, Kind, Outcome, Route, There
 
 
 class Session(NamedTuple):
@@ -92,7 +92,7 @@ def test_messages_go_where_table_1_sends_them(
 ) -> None:
     exists, sessions = SITUATIONS[situation]
     full = {"bare": None, "full": FULL, "full match": FULL, "full no match": ELSEWHERE}[address]
-    route = routing.message(kind, sessions, full, exists=exists)
+    route = rules.message(kind, sessions, full, exists=exists)
     assert route.outcome in ALLOWED[mark]
     everybody = [session.full for session in sessions]
     if mark == "D":
@@ -114,7 +114,7 @@ MUST_BE_SILENT: Final = [
 @pytest.mark.parametrize("situation", MUST_BE_SILENT)
 def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
-    route = routing.message(Kind.HEADLINE, sessions, None, exists=exists)
+    route = rules.message(Kind.HEADLINE, sessions, None, exists=exists)
     assert route == Route(Outcome.IGNORE)
 
 
@@ -122,20 +122,20 @@ def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
 def test_an_error_goes_to_the_session_it_names_or_nowhere(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
     for full in (None, ELSEWHERE):
-        assert routing.message(Kind.ERROR, sessions, full, exists=exists) == Route(Outcome.IGNORE)
-    matched = routing.message(Kind.ERROR, sessions, FULL, exists=exists)
+        assert rules.message(Kind.ERROR, sessions, full, exists=exists) == Route(Outcome.IGNORE)
+    matched = rules.message(Kind.ERROR, sessions, FULL, exists=exists)
     assert matched.outcome is (Outcome.DELIVER if sessions else Outcome.IGNORE)
 
 
 def test_the_table_is_complete() -> None:
-    assert set(routing.TABLE) == set(product(Address, There, Kind))
+    assert set(rules.TABLE) == set(product(Address, There, Kind))
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(kind: Kind) -> None:
     there = [Session(FULL), Session(OTHER)]
     for full in (None, FULL, ELSEWHERE):
-        assert routing.message(kind, there, full, exists=False) == routing.message(
+        assert rules.message(kind, there, full, exists=False) == rules.message(
             kind, [], full, exists=False
         )
 
@@ -143,14 +143,14 @@ def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(kind: 
 @pytest.mark.parametrize("kind", [Kind.NORMAL, Kind.CHAT, Kind.GROUPCHAT, Kind.HEADLINE])
 def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: Kind) -> None:
     silent = [Session(FULL, available=False)]
-    assert routing.message(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
-    assert routing.message(kind, silent, None, exists=True).to == ()
+    assert rules.message(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
+    assert rules.message(kind, silent, None, exists=True).to == ()
 
 
 def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
     sessions = [Session(FULL, priority=1), Session(OTHER, priority=-1), Session("x", False, 5)]
     for kind in (Kind.NORMAL, Kind.CHAT, Kind.HEADLINE):
-        route = routing.message(kind, sessions, None, exists=True)
+        route = rules.message(kind, sessions, None, exists=True)
         assert [session.full for session in route.to] == [FULL]
 
 
@@ -168,7 +168,7 @@ def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
     ],
 )
 def test_the_most_available_session(sessions: list[Session], chosen: str | None) -> None:
-    found = routing.best(sessions)
+    found = rules.best(sessions)
     assert (None if found is None else found.full) == chosen
 
 
@@ -189,7 +189,7 @@ def test_what_comes_back_goes_to_the_account(kind: Kind, outcomes: tuple[Outcome
         (True, [Session(OTHER)]),
     ]
     found = tuple(
-        routing.returned(kind, sessions, exists=exists).outcome for exists, sessions in situations
+        rules.returned(kind, sessions, exists=exists).outcome for exists, sessions in situations
     )
     assert found == outcomes
 
@@ -204,4 +204,4 @@ def test_what_comes_back_goes_to_the_account(kind: Kind, outcomes: tuple[Outcome
     ],
 )
 def test_types_that_are_not_known_are_normal(type_: str | None, kind: Kind) -> None:
-    assert routing.kind(type_) is kind
+    assert rules.kind(type_) is kind

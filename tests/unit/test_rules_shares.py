@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.rules.shares import NOTHING, Room, Shares
+from edge.server.send_share import NOTHING, Room, Shares
 
 ROOM = Room(16, 1600)
 

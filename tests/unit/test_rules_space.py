@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.quota import Over
-from edge.rules.space import WAL_SHARE, Bounds, Space, over, room
+from edge.engine.space_rules import WAL_SHARE, Bounds, Space, over, room
+from edge.features.custody.quota import Over
 
 MIB = 1024 * 1024
 BOUNDS = Bounds(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules import topic
-from edge.rules.node import MOST_LEVELS
-from edge.rules.topic import BadFilter, Share, Trie, matches, parse_filter, parse_share
+from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules.node import MOST_LEVELS
+from edge.features.pubsub.rules.topic import (
+    BadFilter,
+    Share,
+    Trie,
+    matches,
+    parse_filter,
+    parse_share,
+)
 
 MATCHES: Final = (
     ("a/b/c", "a/b/c"),

@@ -14,9 +14,9 @@ from slixmpp.util.sasl import choose
 
 from edge import credentials
 from edge.credentials import Credentials
-from edge.wire import sasl
-from edge.wire.errors import UsageError
-from edge.wire.sasl import ExternalExchange, PlainExchange, SaslFailure, ScramExchange
+from edge.xmpp.errors import UsageError
+from edge.xmpp.stream import sasl
+from edge.xmpp.stream.sasl import ExternalExchange, PlainExchange, SaslFailure, ScramExchange
 
 VECTORS = {
     "SCRAM-SHA-1": (  # RFC 5802, section 5

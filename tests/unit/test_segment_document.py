@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sync.format import LANES, REASONS, Event, SegmentHeader, decode
-from sync.format import limits as bounds
-from sync.format.frame import MAGIC
-from sync.format.header import VERSION, pack_header
-from sync.format.typed import FLOATS, INTEGERS
+from sync.segment import LANES, REASONS, Event, SegmentHeader, decode
+from sync.segment import limits as bounds
+from sync.segment.frame import MAGIC
+from sync.segment.header import VERSION, pack_header
+from sync.segment.typed import FLOATS, INTEGERS
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENT = (ROOT / "docs" / "segment-format.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from typing import Any
 import cbor2
 import pytest
 
-from sync.format import (
+from sync.segment import (
     MAX_DROPPED,
     Dropped,
     Event,
@@ -22,11 +22,11 @@ from sync.format import (
     encode,
     read_header,
 )
-from sync.format import limits as bounds
-from sync.format.number_columns import pack_values, unpack_values
-from sync.format.tag_columns import pack_tags
-from sync.format.text_columns import pack_texts
-from sync.format.typed import pack_integers
+from sync.segment import limits as bounds
+from sync.segment.number_columns import pack_values, unpack_values
+from sync.segment.tag_columns import pack_tags
+from sync.segment.text_columns import pack_texts
+from sync.segment.typed import pack_integers
 from tests.helpers import segment_reader
 from tests.helpers.segments import header, logs, readings
 

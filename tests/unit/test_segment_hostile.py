@@ -12,8 +12,8 @@ import cbor2
 import pytest
 from cbor2 import CBORTag
 
-from sync.central.columns import arrow_columns
-from sync.format import (
+from sync.ingest.arrow_columns import arrow_columns
+from sync.segment import (
     REASONS,
     SegmentError,
     SegmentHeader,
@@ -22,8 +22,8 @@ from sync.format import (
     encode,
     read_header,
 )
-from sync.format import limits as bounds
-from sync.format.header import unpack_header
+from sync.segment import limits as bounds
+from sync.segment.header import unpack_header
 from tests.helpers.segments import header, readings
 
 PREFIX = struct.Struct(">4sBBH")

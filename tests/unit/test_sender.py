@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.limits import Policy
-from firmware_sim.sender import (
+from firmware_sim.device.limits import Policy
+from firmware_sim.device.sender_rules import (
     ENDED,
     IN_FLIGHT,
     LIVE,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from firmware_sim.limits import Policy
-from firmware_sim.line import Line
-from firmware_sim.sender import Action, Input, Level, Message, State
+from firmware_sim.device.limits import Policy
+from firmware_sim.device.send_order import Line
+from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
 
 POLICY = Policy(retry_base=10, retry_cap=100, jitter=0, max_attempts=3, window=4, window_bytes=100)
 

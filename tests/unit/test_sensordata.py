@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.handlers import sensordata
-from edge.handlers.feature import Unreadable
-from edge.store.events import NewEvent
+from edge.engine.events import NewEvent
+from edge.engine.feature import Unreadable
+from edge.features.eventlog import sensordata_payload
 
 
 def decode(fields: str, node: str = "nodeId='boiler1'", when: str = "value='T'") -> list[NewEvent]:
@@ -17,7 +17,7 @@ def decode(fields: str, node: str = "nodeId='boiler1'", when: str = "value='T'")
 
 def decode_whole(content: str) -> list[NewEvent]:
     xml = f"<fields xmlns='urn:xmpp:iot:sensordata' seqnr='1'>{content}</fields>"
-    found = sensordata.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
+    found = sensordata_payload.decode(ElementTree.fromstring(xml))  # noqa: S314 - our own text
     assert {lane for lane, _ in found} == {"readings"}
     return [event for _, event in found]
 
@@ -119,7 +119,7 @@ def test_what_is_neither_true_nor_false_is_unreadable(text: str) -> None:
         value("boolean", text)
 
 
-@pytest.mark.parametrize("kind", sorted(sensordata.TEXTS))
+@pytest.mark.parametrize("kind", sorted(sensordata_payload.TEXTS))
 def test_texts(kind: str) -> None:
     (event,) = decode(f"<{kind} name='x' value='some text' dataType='d'/>")
     assert (event.name, event.value, event.text) == ("x", None, "some text")

@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.wire import serialize
-from edge.wire.errors import (
+from edge.xmpp import serialize
+from edge.xmpp.errors import (
     STANZA_CONDITIONS,
     STREAM_CONDITIONS,
     FragmentError,
@@ -15,7 +15,7 @@ from edge.wire.errors import (
     StreamError,
     UsageError,
 )
-from edge.wire.namespaces import (
+from edge.xmpp.namespaces import (
     BIND,
     CLIENT,
     SASL,
@@ -27,8 +27,8 @@ from edge.wire.namespaces import (
     XML,
     clark,
 )
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza, StreamOpen, parse_fragment
 from tests.helpers.wire_corpus import HEADER
 
 NASTY = "<>&'\"\t\r\n]]>\u00e9\U0001f600"

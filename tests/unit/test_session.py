@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 
-from sync.central.errors import FleetError
-from sync.central.session import (
+from sync.common.errors import FleetError
+from sync.tables.spark_session import (
     is_submitted,
     reason_of,
     settings,
@@ -19,9 +19,6 @@ from sync.central.session import (
     spark_told,
     submitted_settings,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class JavaCause:
@@ -126,8 +123,8 @@ def test_the_raw_local_file_system_is_this_machines_alone() -> None:
 STARTS_NOT = """
 import os, sys
 from pathlib import Path
-from sync.central.errors import FleetError
-from sync.central.session import spark_session
+from sync.common.errors import FleetError
+from sync.tables.spark_session import spark_session
 before = dict(os.environ)
 try:
     with spark_session("broken"):

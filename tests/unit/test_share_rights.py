@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.subscribing import OWNER, ask, create, element, form, subscribe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BOSS: Final = f"boss@{DOMAIN}/fw"
 IN: Final = f"in@{DOMAIN}/foo"

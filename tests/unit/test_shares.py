@@ -8,11 +8,13 @@ from typing import Final
 
 import pytest
 
-from edge.options import Pubsub
-from edge.rules.queue import MAX_DELIVERIES
-from edge.store import accounts, dead, queue_care, queue_view
-from edge.store.database import Transaction
-from edge.wire.namespaces import REDELIVERED, clark
+from edge.config.options import Pubsub
+from edge.engine.database import Transaction
+from edge.features.accounts.store import accounts
+from edge.features.outbox.store import dead_letters
+from edge.features.queues.rules.assignment import MAX_DELIVERIES
+from edge.features.queues.store import queue_admin, queue_view
+from edge.xmpp.namespaces import REDELIVERED, clark
 from tests.helpers.custody import (
     CAM,
     Build,
@@ -359,7 +361,7 @@ def test_at_level_1_a_refusal_gives_it_to_another(gateway: Gateway) -> None:
     (one,) = handed(gateway, VALVE)
     gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
     assert given(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead.listed(tx, 0, 10)) == []
+    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)) == []
 
 
 def test_at_level_1_what_everybody_refuses_is_dead_in_its_queue(gateway: Gateway) -> None:
@@ -538,9 +540,9 @@ def test_at_level_2_what_was_received_is_in_doubt_when_the_subscription_ends(
     leave(gateway, VALVE)
     assert given(gateway, CAM) == []
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
-    gateway.tx(lambda tx: dead.requeue(tx, letter.row, may_repeat=False))
+    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
     (again,) = handed(gateway, VALVE)
     assert (again.id, again.step) == (release.id, "deliver")
@@ -559,7 +561,7 @@ def test_at_level_2_a_plain_message_on_its_way_is_in_doubt_when_the_subscription
     leave(gateway, VALVE)
     assert given(gateway, CAM) == []
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", None)
 
 
@@ -571,8 +573,8 @@ def test_at_level_2_one_in_doubt_that_is_sent_anew_goes_to_the_same_account(
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead.listed(tx, 0, 10))
-    gateway.tx(lambda tx: dead.requeue(tx, letter.row, may_repeat=True))
+    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=True))
     gateway.tx(gateway.router.changed)
     assert work(gateway, VALVE) == ["i1"]
 
@@ -595,7 +597,7 @@ def test_what_is_dead_in_its_queue_is_requeued_for_anybody(gateway: Gateway) -> 
 
     def requeue(tx: Transaction) -> None:
         (queue,) = queue_view.page(tx, 0, 10)
-        queue_care.requeue(tx, queue, ["i1"])
+        queue_admin.requeue(tx, queue, ["i1"])
 
     gateway.tx(requeue)
     gateway.tx(gateway.router.changed)
@@ -659,7 +661,7 @@ def test_a_removed_account_leaves_what_it_had_to_others(gateway: Gateway) -> Non
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
     gateway.tx(gateway.router.changed)
     assert given(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead.listed(tx, 0, 10)) == []
+    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)) == []
 
 
 def test_with_the_account_of_its_last_member_a_share_ends(gateway: Gateway) -> None:

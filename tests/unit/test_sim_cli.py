@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from firmware_sim.__main__ import main
-from firmware_sim.outbox import Outbox
+from firmware_sim.device.outbox import Outbox
+from firmware_sim.device.sender_rules import Level, Message, State
 from firmware_sim.scenarios.record import RunRecord
-from firmware_sim.sender import Level, Message, State
 
 
 def run(*words: object) -> Result:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from firmware_sim.courier import Moment
-from firmware_sim.faults import Fault, FaultPlan
+from firmware_sim.device.sender_loop import Moment
+from firmware_sim.scenarios.faults import Fault, FaultPlan
 
 
 def lived(plan: FaultPlan, messages: int) -> list[tuple[int, Moment, Fault]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim import gateway_log
-from firmware_sim.errors import GatewayCommandFailed
+from firmware_sim.device.errors import GatewayCommandFailed
+from firmware_sim.device.sender_rules import State
+from firmware_sim.scenarios import gateway_log
+from firmware_sim.scenarios.count_verdict import SHOWN, judge
 from firmware_sim.scenarios.record import RunMismatch, RunRecord
-from firmware_sim.sender import State
-from firmware_sim.verdict import SHOWN, judge
 
 A, B = ("a@gw/fw", 1), ("a@gw/fw", 2)
 

@@ -8,26 +8,23 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import NoReturn, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
-from sync.central import spark_log
-from sync.central.commands import ingest
-from sync.central.continuous import run_continuously
-from sync.central.errors import LeaseError
-from sync.central.ingest import Summary, Watch
-from sync.central.manifest import Counts, LocalCommits
-from sync.central.places import Places
-from sync.central.session import spark_told
-from sync.central.spark_log import LOG_BYTES, keep_last
+from sync.cli.commands import ingest
+from sync.common.errors import LeaseError
+from sync.ingest import spark_log
+from sync.ingest.continuous import run_continuously
+from sync.ingest.ingest import Summary, Watch
+from sync.ingest.spark_log import LOG_BYTES, keep_last
+from sync.tables.locations import Places
+from sync.tables.manifest import Counts, LocalCommits
+from sync.tables.spark_session import spark_told
 from tests.helpers.fleet_tables import fleet_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pyspark.sql import SparkSession
 
 _JVM = """\
 import os, sys

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.wire import serialize
-from edge.wire.errors import UsageError
-from edge.wire.parser import StreamParser
-from edge.wire.stanza import Stanza, parse_fragment, stamped, stamped_with, stamper
+from edge.xmpp import serialize
+from edge.xmpp.errors import UsageError
+from edge.xmpp.parser import StreamParser
+from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with, stamper
 from tests.helpers.wire_corpus import HEADER, STREAMS
 
 ME = "pump1@gw.example/fw"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.errors import StoreBroken, StoreBusy, StoreError, StoreFull
-from edge.net.store_errors import rule, stanza_error
+from edge.server.store_errors import rule, stanza_error
 
 NO_ROOM = "the gateway's disk has no room just now"
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from edge.wire.actions import Action, Close
-from edge.wire.errors import STREAM_CONDITIONS, StreamError, UsageError
-from edge.wire.parser import MAX_STANZA_BYTES
-from edge.wire.states import State
+from edge.xmpp.errors import STREAM_CONDITIONS, StreamError, UsageError
+from edge.xmpp.parser import MAX_STANZA_BYTES
+from edge.xmpp.stream.actions import Action, Close
+from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import BIND_REQUEST, HEADER, PLAIN, STARTTLS, Wire, sent
 
 DECLARATION = b"<?xml version='1.0'?>"

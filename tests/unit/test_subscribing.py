@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 from xml.etree import ElementTree
 
 import pytest
 
-from edge.limits import Limits
-from edge.options import Pubsub
-from tests.helpers.store import DOMAIN, STANZAS, Gateway, new_database, read_element
+from edge.config.limits import Limits
+from edge.config.options import Pubsub
+from tests.helpers.store import DOMAIN, STANZAS, Gateway, Reply, new_database, read_element
 from tests.helpers.subscribing import (
     ERRORS,
     OWNER,
@@ -28,12 +30,6 @@ from tests.helpers.subscribing import (
     told,
     values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.helpers.store import Reply
 
 PUMP: Final = f"pump@{DOMAIN}/fw"
 TWIN: Final = f"pump@{DOMAIN}/twin"

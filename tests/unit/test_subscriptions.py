@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.rules.roster import State
-from edge.store import accounts
+from edge.config.limits import Limits
+from edge.features.accounts.store import accounts
+from edge.features.presence.rules.roster import State
 from tests.helpers.rosters import (
     DESK,
     ODD,

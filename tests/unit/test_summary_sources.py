@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sync.central.manifest import UPKEEP, Manifest
-from sync.central.summaries.sources import Source, sources
+from sync.tables.manifest import UPKEEP, Manifest
+from sync.tables.summaries.sources import Source, sources
 
 DAY, NEXT = "2025-11-21", "2025-11-22"
 

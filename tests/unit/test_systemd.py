@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import secrets
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-import edge.net.systemd
-import sync.central.systemd
+import sync.common.sd_notify
+import sync.receiver.systemd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-BOTH = (edge.net.systemd.notify, sync.central.systemd.notify)
+BOTH = (sync.common.sd_notify.notify, sync.receiver.systemd.notify)
 
 
 @pytest.mark.parametrize("notify", BOTH)

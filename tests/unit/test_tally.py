@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from edge import flash, upkeep
+from edge import background_tasks
+from edge.config.limits import Limits
+from edge.config.options import Flash
+from edge.engine import flash_meter, refusal_log
+from edge.engine.database import Transaction
+from edge.engine.events import SYSTEM, NewEvent, read
+from edge.engine.group_commit import Store
+from edge.engine.service_time import Run
 from edge.errors import StoreError
-from edge.limits import Limits
-from edge.net import tally
-from edge.net.tally import Tally
-from edge.options import Flash
-from edge.rules.clock import Run
-from edge.store import refusals
-from edge.store.commit import Store
-from edge.store.database import Transaction
-from edge.store.events import SYSTEM, NewEvent, read
+from edge.server import refusal_counters
+from edge.server.refusal_counters import Tally
 from tests.helpers.store import Clock, new_database, opened
 
 LIMITS = Limits()
@@ -24,9 +24,9 @@ RUN = Run("boot-1", 0.0)
 
 
 async def beat(store: Store, counted: Tally, name: str = "heartbeat") -> None:
-    meter = await flash.meter(store, Flash())
-    beats = upkeep.Beats(store, counted, RUN, LIMITS, meter)
-    await upkeep.record(beats, NewEvent("system", name=name))
+    meter = await flash_meter.meter(store, Flash())
+    beats = background_tasks.Beats(store, counted, RUN, LIMITS, meter)
+    await background_tasks.record(beats, NewEvent("system", name=name))
 
 
 async def told(store: Store) -> list[tuple[str | None, str | None, float | None]]:
@@ -49,7 +49,7 @@ def test_sources_are_told_apart() -> None:
 
 
 def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "SOURCES", 2)
+    monkeypatch.setattr(refusal_counters, "SOURCES", 2)
     counted = Tally()
     for number in range(5):
         counted.add("tls", number + 1, f"192.0.2.{number}")
@@ -59,8 +59,8 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.Mo
     assert found == {
         ("192.0.2.0", "tls"): 2,
         ("192.0.2.1", "tls"): 2,
-        (refusals.OTHER, "tls"): 12,
-        (refusals.OTHER, "authentication"): 1,
+        (refusal_log.OTHER, "tls"): 12,
+        (refusal_log.OTHER, "authentication"): 1,
     }
 
 
@@ -70,7 +70,7 @@ def test_what_is_put_back_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> Non
         counted.add("tls", source=f"192.0.2.{number}")
     counts, sources = counted.take(), counted.take_sources()
     counted.add("sessions")
-    monkeypatch.setattr(tally, "SOURCES", 2)
+    monkeypatch.setattr(refusal_counters, "SOURCES", 2)
     counted.put_back(counts, sources)
     assert counted.take() == {"sessions": 1}
     assert sum(counted.take_sources().values()) == 4
@@ -91,7 +91,7 @@ async def test_a_heartbeat_tells_them_once_a_window(tmp_path: Path) -> None:
         await beat(store, counted)
         assert len(await told(store)) == 2
         counted.add("authentication", 5, "192.0.2.1")
-        await beat(store, counted, upkeep.STOP)
+        await beat(store, counted, background_tasks.STOP)
         assert (await told(store))[2:] == [("192.0.2.1", "authentication", 7.0)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.rules.throttle import Bounds, Throttle, source
+from edge.server.login_throttle import Bounds, Throttle, source
 
 BOUNDS = Bounds(failures=5, again=10.0, delay=0.25)
 

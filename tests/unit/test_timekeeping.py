@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from edge import flash, timekeeping, upkeep
-from edge.limits import Limits
-from edge.net.clock import Clock
-from edge.net.tally import Tally
-from edge.options import Flash
-from edge.rules.clock import Known, Saved, Start, Trusted, begin
-from edge.store import database, service
-from edge.store.commit import Store
-from edge.store.events import NewEvent
+from edge import background_tasks, timekeeping
+from edge.config.limits import Limits
+from edge.config.options import Flash
+from edge.engine import clock_store, database, flash_meter
+from edge.engine.clock import Clock
+from edge.engine.events import NewEvent
+from edge.engine.group_commit import Store
+from edge.engine.service_time import Known, Saved, Start, Trusted, begin
+from edge.server.refusal_counters import Tally
 from tests.helpers.machine import EPOCH, World
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.store import BOUNDS, new_database
@@ -45,7 +45,7 @@ class Kept:
 
     def saved(self) -> Saved:
         with closing(database.connect(self.path)) as db, database.single(db, self.clock()) as tx:
-            return service.saved(tx)
+            return clock_store.saved(tx)
 
     def events(self) -> list[tuple[Any, ...]]:
         with closing(database.connect_reader(self.path)) as db:
@@ -81,10 +81,10 @@ async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> 
 async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
-        for name, clean in (("heartbeat", False), (upkeep.STOP, True)):
-            meter = await flash.meter(kept.store, Flash())
-            beats = upkeep.Beats(kept.store, Tally(), kept.clock.run, Limits(), meter)
-            await upkeep.record(beats, NewEvent("system", name=name))
+        for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
+            meter = await flash_meter.meter(kept.store, Flash())
+            beats = background_tasks.Beats(kept.store, Tally(), kept.clock.run, Limits(), meter)
+            await background_tasks.record(beats, NewEvent("system", name=name))
             assert kept.saved().clean == clean
             assert kept.saved().service == 60.0
             assert kept.saved().trusted is not None
@@ -163,7 +163,7 @@ def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
     start = timekeeping.begun(path, world.machine.read())
     assert start.known is Known.NOTHING
     with closing(database.connect(path)) as db, database.single(db, Clock(0.0)()) as tx:
-        service.save(tx, start.saved)
+        clock_store.save(tx, start.saved)
     world.true = 8.5
     start = timekeeping.begun(path, world.machine.read())
     assert (start.saved.service, start.off, start.known) == (8.5, 8.5, Known.UPTIME)
@@ -174,7 +174,7 @@ async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> 
     async with keeping(path, world) as kept:
         before = Saved(0.0, "boot-0", 0.0, Trusted(0.0, round(EPOCH * 1000)))
         with closing(database.connect(path)) as db, database.single(db, kept.clock()) as tx:
-            service.save(tx, begin(before, 0.0, world.machine.read()).saved)
+            clock_store.save(tx, begin(before, 0.0, world.machine.read()).saved)
         work = timekeeping.settle(kept.store, kept.clock, kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.LOOK

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from edge import upkeep
-from edge.admin import pki
-from edge.net.tally import Tally
-from edge.store import certificates
-from edge.store.certificates import DAY_MS
+from edge import background_tasks
+from edge.features.accounts.store import certificates
+from edge.features.accounts.store.certificates import DAY_MS
+from edge.ops import pki
+from edge.server.refusal_counters import Tally
 from tests.helpers.in_process import in_process
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -38,20 +38,20 @@ def told(gateway: Gateway) -> list[tuple[str | None, float | None]]:
 def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     issue(gateway, "later", 300)
-    gateway.tx(upkeep.tell_expiring)
+    gateway.tx(background_tasks.tell_expiring)
     gateway.clock.service += 3600
-    gateway.tx(upkeep.tell_expiring)
+    gateway.tx(background_tasks.tell_expiring)
     assert told(gateway) == [("soon", 7.0)]
     gateway.clock.service += 24 * 3600
-    gateway.tx(upkeep.tell_expiring)
+    gateway.tx(background_tasks.tell_expiring)
     assert told(gateway) == [("soon", 7.0), ("soon", 6.0)]
 
 
 def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
-    gateway.tx(upkeep.tell_expiring)
+    gateway.tx(background_tasks.tell_expiring)
     gateway.clock.wall_offset = -10 * DAY_MS
-    gateway.tx(upkeep.tell_expiring)
+    gateway.tx(background_tasks.tell_expiring)
     assert [source for source, _ in told(gateway)] == ["soon", "soon"]
 
 
@@ -65,9 +65,11 @@ async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted
         now = round(time.time() * 1000)
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
             at = now + days * DAY_MS
-            await upkeep.look_at_certificates(folder, "gw.example", at, front.store, tally)
+            await background_tasks.look_at_certificates(
+                folder, "gw.example", at, front.store, tally
+            )
             assert (server.read_bytes() != before) == renewed
         assert tally.take() == {}
         server.unlink()
-        await upkeep.look_at_certificates(folder, "gw.example", now, front.store, tally)
+        await background_tasks.look_at_certificates(folder, "gw.example", now, front.store, tally)
         assert tally.take() == {"server_certificate": 1}

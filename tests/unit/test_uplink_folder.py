@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sync.format import encode, identity_path
+from sync.segment import encode, identity_path
 from sync.uplink import (
     Conflict,
     FolderTransport,

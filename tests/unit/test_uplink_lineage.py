@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sync.format.limits import MAX_SEQ
-from sync.format.records import LANES
-from sync.uplink.lineage import Verdict, judge, parse_heads
-from sync.uplink.outcomes import said
-from sync.uplink.ports import Head
+from sync.segment.limits import MAX_SEQ
+from sync.segment.records import LANES
+from sync.uplink.epoch_check import Verdict, judge, parse_heads
+from sync.uplink.interfaces import Head
+from sync.uplink.responses import said
 
 ONE, TWO, NONE = b"1" * 32, b"2" * 32, bytes(32)
 OURS = {"readings": Head(20, ONE), "logs": Head(0, NONE), "system": Head(7, TWO)}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.uplink import Conflict, Denied, Landed, Later, Outcome, Refused
-from sync.uplink.outcomes import Answer, judge, parse_retry_after
+from sync.uplink.responses import Answer, judge, parse_retry_after
 
 DIGEST = bytes(range(32))
 NOW = "Sat, 21 Nov 2026 10:00:00 GMT"

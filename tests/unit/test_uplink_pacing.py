@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.uplink import HttpsLimits
-from sync.uplink.pacing import Pace, paced
+from sync.uplink.bandwidth import Pace, paced
 
 
 class Time:

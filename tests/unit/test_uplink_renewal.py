@@ -6,27 +6,28 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sync.format import Enrolment, EnrolmentError, new_token, read_enrolment, write_enrolment
-from sync.uplink import Denied, Later, Renewal
+from sync.segment import (
+    Enrolment,
+    EnrolmentError,
+    new_token,
+    read_enrolment,
+    write_enrolment,
+)
+from sync.uplink import Denied, Later, Notice, Renewal
 from sync.uplink.client import client_context
 from sync.uplink.renewal import DAY, Life, is_due, life_of, make_request
+from sync.uplink.responses import Outcome
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.pki import LoopbackPki, make_pki
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from sync.uplink import Notice
-    from sync.uplink.outcomes import Outcome
 
 GATEWAY = "gw.example"
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

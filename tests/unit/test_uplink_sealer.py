@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from sync.format import Dropped, Event, SegmentHeader, decode
+from sync.segment import Dropped, Event, SegmentHeader, decode
 from sync.uplink import BacklogUnavailable, BatchLimits, Bell, Draft, Sealer
 from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
-from tests.helpers.manual_time import ManualTime
+from tests.helpers.manual_time import ManualTime, Nap
 from tests.helpers.segments import START, logs, readings
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from tests.helpers.manual_time import Nap
 
 SPACING = 0.25
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from edge import __version__
-from edge.handlers import version
-from edge.wire.namespaces import TIME, VERSION
+from edge.features import version
+from edge.xmpp.namespaces import TIME, VERSION
 from tests.helpers.people import PUMP
 from tests.helpers.store import DOMAIN, Gateway, Reply
 

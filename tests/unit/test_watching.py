@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from edge.limits import Limits
-from edge.store import accounts, presence
-from edge.store.database import Receipt
+from edge.config.limits import Limits
+from edge.engine.database import Receipt
+from edge.features.accounts.store import accounts
+from edge.features.presence.store import presence
 from tests.helpers.rosters import appear, befriend, told
 from tests.helpers.store import Gateway, new_database, read_element
 

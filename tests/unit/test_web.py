@@ -16,29 +16,30 @@ from typing import NamedTuple
 
 import pytest
 
-from edge import config
-from edge.admin.control import Running
-from edge.admin.status import allowed
-from edge.config import Address, Config
+from edge.config import load
+from edge.config.load import Address, Config
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.flash_meter import Counted, Meter
+from edge.engine.group_commit import Store
+from edge.engine.histogram import Histogram
 from edge.errors import ConfigError, StoreError
-from edge.flash import Counted, Meter
-from edge.rules.histogram import Histogram
-from edge.store import events, queues
-from edge.store.commit import Store
-from edge.store.database import Transaction
-from edge.store.events import NewEvent
-from edge.store.uplink import Told
-from edge.web import http, look, page, server, serving, site
+from edge.features.eventlog.store.uplink_view import Told
+from edge.features.queues.store import queues
+from edge.ops.control import Running
+from edge.ops.status import allowed
+from edge.web import http, page, server, serving, site, status_snapshot
 from edge.web.http import Answer, Refused, Request
-from edge.web.look import Look, Looker, Process, Sources
 from edge.web.server import CALLERS, Server
 from edge.web.site import Site
+from edge.web.status_snapshot import Look, Looker, Process, Sources
 from tests.helpers import queued, waiting
 from tests.helpers.store import Clock, new_database, opened
 
 WAIT_S = 10.0
 NOW = 1_760_000_000_000
-SETTINGS = config.parse(b'[gateway]\ndomain = "gw.example"')
+SETTINGS = load.parse(b'[gateway]\ndomain = "gw.example"')
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 USED = {"sessions": 3, "paused": 1}
 
@@ -212,7 +213,7 @@ async def test_the_names_of_the_configuration_and_the_machine_s_are_answered(
     monkeypatch.setattr(socket, "gethostname", lambda: "pi3")
     text = b'[gateway]\ndomain = "gw.example"\n[web]\nnames = ["status.example"]'
     async with opened(new_database(tmp_path)) as store:
-        server = made(store, config.parse(text)).server
+        server = made(store, load.parse(text)).server
         (bound,) = await server.start(Address("127.0.0.1", 0))
         for host, status in (
             ("status.example", 200), ("pi3:9105", 200), ("pi3.local", 200), ("gw.example", 421)
@@ -409,7 +410,7 @@ def test_a_histogram_counts_up_to_each_bound() -> None:
 async def test_the_database_is_read_now_and_then_alone(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    times = iter([0.0, 1.0, look.FRESH])
+    times = iter([0.0, 1.0, status_snapshot.FRESH])
     looker = Looker(gateway.looker._sources, lambda: next(times))
     reads: list[object] = []
     real = gateway.store.read
@@ -427,8 +428,8 @@ async def test_the_database_is_read_now_and_then_alone(
 async def test_the_event_loops_lag_is_that_of_the_last_minute(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look, "BEAT", 0.0)
-    monkeypatch.setattr(look, "LOOKS", 3)
+    monkeypatch.setattr(status_snapshot, "BEAT", 0.0)
+    monkeypatch.setattr(status_snapshot, "LOOKS", 3)
     watching = asyncio.create_task(gateway.looker.watch())
     await until(lambda: len(gateway.looker._lags) == 3)
     for _ in range(9):
@@ -485,7 +486,7 @@ async def test_what_is_wrong_stands_out(gateway: Gateway) -> None:
 
 
 async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> None:
-    settings = config.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
+    settings = load.parse(b'[gateway]\ndomain = "gw.example"\n[limits]\ndead_messages = 2')
 
     def unit(tx: Transaction) -> None:
         queue = queued.node(tx, "<work>")
@@ -507,7 +508,7 @@ async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> No
 
 async def test_warnings_are_shown_without_what_a_message_says(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
-        for number in range(look.KEPT + 5):
+        for number in range(status_snapshot.KEPT + 5):
             event = NewEvent(
                 "message", "<pump>@gw.example", name=f"dead{number}", level="Warning",
                 text="secret", tags={"msgId": "secret"}, value=1.5,
@@ -521,7 +522,7 @@ async def test_warnings_are_shown_without_what_a_message_says(gateway: Gateway) 
     assert "secret" not in text
     assert "heartbeat" not in text
     assert "&lt;pump&gt;@gw.example" in text
-    assert len(re.findall("message dead", text)) == look.KEPT
+    assert len(re.findall("message dead", text)) == status_snapshot.KEPT
     assert "message dead24<" in text
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.wire import capabilities
-from edge.wire.capabilities import Caps, Info
+from edge.xmpp import capabilities
+from edge.xmpp.capabilities import Caps, Info
 
 INFO = "http://jabber.org/protocol/disco#info"
 FEATURES = tuple(

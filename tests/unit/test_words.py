@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edge.words
-import sync.words
-from edge.words import duration, size
+import edge.text
+import sync.common.text
+from edge.text import duration, size
 
-BOTH = (edge.words, sync.words)
+BOTH = (edge.text, sync.common.text)
 
 
 @pytest.mark.parametrize("printable", [words.printable for words in BOTH])
@@ -34,21 +34,26 @@ def test_nothing_steers_a_terminal(printable: Callable[..., str], text: str, sho
 def test_any_text_is_one_line_in_any_encoding_and_alike_at_both_sides(
     text: str, encoding: str
 ) -> None:
-    shown = edge.words.printable(text, encoding)
+    shown = edge.text.printable(text, encoding)
     assert shown.isprintable()
     assert shown.encode(encoding).decode(encoding) == shown
-    assert shown == sync.words.printable(text, encoding)
+    assert shown == sync.common.text.printable(text, encoding)
 
 
 @given(st.text(st.characters(exclude_categories=())), st.sampled_from(["utf-8", "ascii", "cp1252"]))
 def test_a_name_is_read_back_from_what_is_printed_of_it(name: str, encoding: str) -> None:
-    assert sync.words.read_back(sync.words.printable(sync.words.spelled(name), encoding)) == name
+    assert (
+        sync.common.text.read_back(
+            sync.common.text.printable(sync.common.text.spelled(name), encoding)
+        )
+        == name
+    )
 
 
 @pytest.mark.parametrize("wrong", ["a\\", r"\q", r"\x1", r"\x1B", r"\N{DIGIT ONE}", r"\U00110000"])
 def test_what_is_never_printed_of_a_name_is_not_read_back(wrong: str) -> None:
     with pytest.raises(ValueError, match="decode"):
-        sync.words.read_back(wrong)
+        sync.common.text.read_back(wrong)
 
 
 @pytest.mark.parametrize("plural", [words.plural for words in BOTH])

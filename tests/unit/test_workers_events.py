@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from firmware_sim.pubsub import EVENT, Kind, read
+from firmware_sim.device.pubsub import EVENT, Kind, read
 
 
 def parsed(inner: str) -> ET.Element:

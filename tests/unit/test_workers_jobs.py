@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firmware_sim.errors import JobsError
-from firmware_sim.jobs import Job, Jobs, Record, State, Tally
+from firmware_sim.device.errors import JobsError
+from firmware_sim.device.jobs import Job, Jobs, Record, State, Tally
 
 JID, NODE = "w1@gw.example/w", "jobs"
 JOB = Job("j1", "<job/>", 0)

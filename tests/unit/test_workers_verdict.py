@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from firmware_sim.jobs import State
-from firmware_sim.verdict import SHOWN
-from firmware_sim.workers_plan import LEVELS, WorkersPlan
-from firmware_sim.workers_verdict import Dead, Evidence, Taken, Worked, WorkersVerdict, judge
+from firmware_sim.device.jobs import State
+from firmware_sim.scenarios.count_verdict import SHOWN
+from firmware_sim.scenarios.workers_plan import LEVELS, WorkersPlan
+from firmware_sim.scenarios.workers_verdict import (
+    Dead,
+    Evidence,
+    Taken,
+    Worked,
+    WorkersVerdict,
+    judge,
+)
 
 PLAN = WorkersPlan(seed=1, workers=2, items=10, members=1, faults=0.1)
 POISON = [each.item for each in PLAN.jobs() if PLAN.poison(each.item)]

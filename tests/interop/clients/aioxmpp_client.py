@@ -13,14 +13,12 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aioxmpp
 from aioxmpp import connector, disco, errors, ping, security_layer, xso
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 QOS = "urn:xmpp:qos"
 LOG = "urn:xmpp:eventlog"

@@ -12,15 +12,13 @@ import asyncio
 import os
 import ssl
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slixmpp import ClientXMPP
 from slixmpp.exceptions import IqError
 from slixmpp.xmlstream import ET
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 QOS = "urn:xmpp:qos"
 LOG = "urn:xmpp:eventlog"

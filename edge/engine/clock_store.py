@@ -1,0 +1,99 @@
+"""What is kept of time: the service seconds, and what tells the next run how long nothing ran.
+
+What follows from it is `rules.clock`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from edge.engine import events, meta
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.service_time import Known, Off, Run, Saved, advance
+
+CLOCK: Final = "clock"
+"""What was saved of time, as JSON."""
+
+_AGE: Final = (
+    "UPDATE main.held SET since = since - ? WHERE since <= ?",
+    "UPDATE main.outbox SET since = since - ? WHERE since <= ?",
+    "UPDATE main.offline SET since = since - ? WHERE since <= ?",
+    "UPDATE main.notifications SET since = since - ? WHERE since <= ?",
+    """UPDATE main.queue_items SET due = due - ?
+    WHERE state = 'delayed' AND due IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed') AND since <= ?""",
+    """UPDATE main.queue_items SET expires = expires - ?
+    WHERE state = 'locked' AND expires IS NOT NULL AND since <= ?""",
+    """UPDATE main.queue_items SET until = until - ?
+    WHERE state = 'locked' AND until IS NOT NULL AND locked <= ?""",
+)
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Saved).decode
+
+
+def saved(tx: Transaction) -> Saved:
+    """Return what was saved last; an older database has service seconds alone."""
+    text = meta.find_text(tx, CLOCK)
+    return Saved(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
+
+
+def save(tx: Transaction, state: Saved) -> None:
+    """Save it."""
+    meta.write(tx, CLOCK, _encode(state).decode())
+    meta.write(tx, meta.SERVICE, state.service)
+
+
+def keep(tx: Transaction, run: Run, *, clean: bool = False) -> None:
+    """Save how far a run has come; `clean` at its end.
+
+    It is little: what waits for a trusted moment waits on.
+    """
+    state = saved(tx)
+    now = tx.now if state.before is None else tx.now._replace(synchronised=False)
+    state, _ = advance(state, run, now)
+    save(tx, state._replace(clean=clean))
+
+
+def settle(tx: Transaction, run: Run) -> bool:
+    """Count a time off that has become known, and what it makes due; tells whether that is done.
+
+    It is not done where the wall clock is not trusted. It is counted in the transaction that saves:
+    so once. It may write much.
+    """
+    state, off = advance(saved(tx), run, tx.now)
+    save(tx, state)
+    if off is not None:
+        _count(tx, off)
+    return state.before is None
+
+
+def _count(tx: Transaction, off: Off) -> None:
+    counted = off.known is Known.WALL
+    if counted and off.seconds > 0:
+        age(tx, off.before, off.seconds)
+        tx.wake_at(tx.now.service)
+    event = NewEvent(
+        "system",
+        name="time_off",
+        value=round(off.seconds, 3),
+        unit="s",
+        level="Informational" if counted else "Warning",
+        tags={"known": off.known},
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def age(tx: Transaction, before: float, seconds: float) -> None:
+    """Make all messages and items of queues that were stored until service second `before` older by
+    `seconds`, and the locks of items.
+
+    Those are what waits for days, or whose time runs on. Retries, windows of refusals and events
+    that wait to be sealed have an hour at most, and get no older.
+    """
+    for statement in _AGE:
+        tx.run(statement, (seconds, before))

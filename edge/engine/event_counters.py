@@ -1,0 +1,81 @@
+"""What happens often and is worth an event now and then: counted as it happens, told by heartbeats.
+
+A session begins and ends in no row of the disk, and a device with a bad link does so each minute:
+to write that at once would cost a commit each time. So it is counted in a temporary table, and told
+in the heartbeat's transaction, which is committed anyway: at most one event in `AGAIN` of each
+source and kind, with how often, and how long ago the last was. What is counted and not told ends
+with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.refusal_log import OTHER
+
+AGAIN: Final = 900.0
+"""Seconds of service in which the same is told once: of a device that comes back each minute, 96
+times a day that it came and as often that it went."""
+
+MOST: Final = 1000
+"""What is told apart; beyond, it counts for `other`. The table is memory."""
+
+_COUNT: Final = """
+UPDATE temp.folded SET count = count + 1, last = ?
+WHERE kind = ? AND name = ? AND source = ? AND topic = ? AND tags = ?
+"""
+_ROWS: Final = "SELECT count(*) FROM temp.folded"
+_BEGIN: Final = "INSERT INTO temp.folded VALUES (?, ?, ?, ?, ?, 1, ?, ?)"
+_DUE: Final = """
+SELECT rowid, kind, name, source, topic, tags, count, last FROM temp.folded
+WHERE due <= ? OR ? ORDER BY rowid
+"""
+_AGAIN: Final = "UPDATE temp.folded SET count = 0, due = ? WHERE rowid = ?"
+_FORGET: Final = "DELETE FROM temp.folded WHERE rowid = ?"
+
+_to_json: Final = msgspec.json.Encoder(order="sorted").encode
+_from_json: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def note(
+    tx: Transaction,
+    kind: str,
+    name: str,
+    source: str,
+    *,
+    topic: str = "",
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Count that something happened; what differs in any of these is told apart.
+
+    `source` is a bare JID: sessions of one account are one source.
+    """
+    text, now = _to_json(tags or {}).decode(), tx.now.service
+    if tx.run(_COUNT, (now, kind, name, source, topic, text)).rowcount:
+        return
+    if source != OTHER and tx.row(_ROWS)[0] >= MOST:
+        note(tx, kind, name, OTHER)
+        return
+    tx.run(_BEGIN, (kind, name, source, topic, text, now, now))
+
+
+def tell(tx: Transaction, *, everything: bool = False) -> None:
+    """Tell what was counted and is due: what is new, and what was told before `AGAIN`; with
+    `everything`, all that was counted."""
+    now = tx.now.service
+    for row, kind, name, source, topic, tags, count, last in tx.rows(_DUE, (now, everything)):
+        if not count:
+            tx.run(_FORGET, (row,))
+            continue
+        told = {**_from_json(tags), "ago_s": str(max(0, round(now - last)))}
+        event = NewEvent(
+            kind, source, topic or None, name, float(count), level="Informational", tags=told
+        )
+        events.append(tx, events.SYSTEM, event)
+        tx.run(_AGAIN, (now + AGAIN, row))

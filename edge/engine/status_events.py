@@ -1,0 +1,61 @@
+"""What the store tells of itself: that its schema was brought up to date, and that it is full.
+
+Who is refused for want of room is told by `refusals`; that there was none, for how long, here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.config.limits import Limits
+from edge.engine import events, meta, space
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+
+ROOM: Final = 1024 * 1024
+"""Bytes of room after which the store is full no more: else it would be told, and told again, while
+messages come and go at the bound."""
+
+_VERSION: Final = "PRAGMA user_version"
+_FULL: Final = "SELECT since FROM temp.fullness"
+_BEGIN: Final = "INSERT INTO temp.fullness (one, since) VALUES (1, ?)"
+_END: Final = "DELETE FROM temp.fullness"
+
+
+def tell_migrated(tx: Transaction) -> None:
+    """Log that the schema was brought up to date since this was last asked, if it was: by a start,
+    or by a command before."""
+    before = meta.read_number(tx, meta.MIGRATED)
+    if not before:
+        return
+    meta.write(tx, meta.MIGRATED, 0.0)
+    (version,) = tx.row(_VERSION)
+    event = NewEvent(
+        "store",
+        name="migrated",
+        value=float(version),
+        level="Notice",
+        text="the database is of a newer version: an older fieldpost does not open it",
+        tags={"from": f"{before:.0f}"},
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def tell_room(tx: Transaction, limits: Limits) -> None:
+    """Log that the database has no room for new messages any more, or has again.
+
+    Both are told in its reserve: where the disk has no byte left, neither is.
+    """
+    since = tx.row(_FULL)
+    over = space.lacks(tx, ROOM if since else 0, limits)
+    if over is not None and since is None:
+        tx.run(_BEGIN, (tx.now.service,))
+        tags = {"rule": over.rule, "limit": str(over.figure)}
+        text = "there is no room for new messages"
+        event = NewEvent("store", name="full", level="Warning", text=text, tags=tags)
+        events.append(tx, events.SYSTEM, event)
+    elif over is None and since is not None:
+        tx.run(_END)
+        seconds = round(tx.now.service - since[0], 3)
+        event = NewEvent("store", name="room", value=seconds, unit="s", level="Notice")
+        events.append(tx, events.SYSTEM, event)

@@ -1,0 +1,30 @@
+"""What an account is to somebody who turns to it, in one look: is it there, does it know them.
+
+What follows from it is decided in `rules.access`; rosters are read and written by `roster`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import access
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Transaction
+
+_FIND: Final = """
+SELECT coalesce(r.listed, 0), coalesce(r.subscription, 'none')
+FROM main.accounts AS a LEFT JOIN main.roster AS r ON r.account = a.id AND r.jid = ?
+WHERE a.name = ? AND a.revoked IS NULL
+"""
+
+
+def of(tx: Transaction, sender: Sender, account: str) -> Relation:
+    """Return what the account of that name is to the sender."""
+    row = tx.row(_FIND, (sender.bare, account))
+    listed, subscription = (0, "none") if row is None else row
+    return access.relation(
+        own=account == sender.account,
+        exists=row is not None,
+        listed=bool(listed),
+        subscription=subscription,
+    )

@@ -1,0 +1,37 @@
+"""JSON containers (XEP-0335): the readings in a `<json/>` become events in their lane.
+
+What JSON has to be to hold readings is `rules.json_readings`'. A container stands for itself here:
+as the payload of a message or of an item, with nothing around it that would say more.
+"""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element
+
+from edge.engine import events
+from edge.engine.events import NewEvent
+from edge.engine.feature import Feature, Unreadable
+from edge.features.eventlog.rules import json_readings
+from edge.features.eventlog.rules.strict_json import BadJson
+from edge.xmpp.namespaces import JSON, clark
+
+
+def decode(container: Element) -> list[tuple[str, NewEvent]]:
+    """Turn a `<json/>` into one event a reading; raises `Unreadable` where it holds anything
+    else."""
+    if len(container):
+        raise Unreadable("a JSON container has elements, and no text alone")
+    try:
+        found = json_readings.read(container.text or "")
+    except BadJson as error:
+        raise Unreadable(f"a JSON container is not taken: {error}") from None
+    return [
+        (
+            events.READINGS,
+            NewEvent("reading", name=name, value=value, unit=unit, text=text, tags=tags),
+        )
+        for name, value, unit, text, tags in found
+    ]
+
+
+FEATURE = Feature(contents={clark(JSON, "json"): decode}, advertises=(JSON,))

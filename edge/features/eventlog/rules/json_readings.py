@@ -1,0 +1,250 @@
+"""Readings that a device sends as JSON: a SenML pack, or an object whose members are the values.
+
+An array is a pack of records (RFC 8428). In an object, numbers, booleans and strings are readings
+under their own names, and those in objects within it under names joined by a point; a member
+`timestamp` of the outermost is the time that the device tells. A time is kept as the device tells
+it, and never counted with. Neither XML nor events are known here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from edge.features.eventlog.rules import strict_json
+from edge.features.eventlog.rules.strict_json import BadJson, Json
+
+MOST_READINGS: Final = 1000
+"""Readings of one text: as many as there may be elements in a stanza, by default."""
+
+NAME_BYTES: Final = 256
+"""The longest name of a reading, as joined: as long as that of a node may be by default. Without a
+bound, one long name before many short ones would be written as often as there are those."""
+
+TIMESTAMP: Final = "timestamp"
+"""The tag in which a device's own time is kept."""
+
+OFFSET: Final = "offset_s"
+"""The tag in which a time is kept that a device tells from its present one, in seconds."""
+
+SUM: Final = "sum"
+"""The tag of an integrated sum (SenML)."""
+
+UPDATE: Final = "update_s"
+"""The tag of the seconds after which a device says that the next reading comes (SenML)."""
+
+
+class Reading(NamedTuple):
+    """A reading: its name; a finite value, with its unit, or a text; and what is told beside it."""
+
+    name: str
+    value: float | None = None
+    unit: str | None = None
+    text: str | None = None
+    tags: Mapping[str, str] = {}
+
+
+def read(text: str) -> list[Reading]:
+    """Read the readings in a JSON text: one at least, `MOST_READINGS` at most.
+
+    Raises:
+        BadJson: it is none, has what is not taken, or holds no reading; the error says what.
+    """
+    content = strict_json.read(text)
+    if isinstance(content, list):
+        each = _pack(content)
+    elif isinstance(content, dict):
+        each = _members(content)
+    else:
+        raise BadJson("it is neither an object nor a SenML pack")
+    found: list[Reading] = []
+    for reading in each:
+        if len(found) == MOST_READINGS:
+            raise BadJson(f"it holds more than {MOST_READINGS} readings")
+        found.append(reading)
+    if not found:
+        raise BadJson("it holds no reading")
+    return found
+
+
+def _checked(name: str) -> str:
+    if not name:
+        raise BadJson("a reading has no name")
+    if len(name.encode()) > NAME_BYTES:
+        raise BadJson(f"the name of a reading has more than {NAME_BYTES} bytes")
+    return name
+
+
+# Objects
+
+
+def _members(content: dict[str, Json]) -> Iterator[Reading]:
+    """Name the readings of an object, and of those in it."""
+    tags = {}
+    told = content.get(TIMESTAMP)
+    if _is_number(told) or isinstance(told, str):
+        tags[TIMESTAMP] = _written(told) if _is_number(told) else str(told)
+        content = {name: value for name, value in content.items() if name != TIMESTAMP}
+    names: set[str] = set()
+    for name, value in _leaves(content, ""):
+        if name in names:
+            raise BadJson(f"two readings are named {name!r}")
+        names.add(name)
+        yield _member(name, value, tags)
+
+
+def _leaves(content: dict[str, Json], before: str) -> Iterator[tuple[str, Json]]:
+    for name, value in content.items():
+        whole = _checked(name and before + name)
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{whole}.")
+        else:
+            yield whole, value
+
+
+def _member(name: str, value: Json, tags: Mapping[str, str]) -> Reading:
+    if isinstance(value, str):
+        return Reading(name, text=value, tags=tags)
+    if isinstance(value, bool | int | float):
+        return Reading(name, float(value), tags=tags)
+    what = "null" if value is None else "an array"
+    raise BadJson(f"{name!r} is {what}, and no number, boolean, string or object")
+
+
+def _is_number(value: Json) -> bool:
+    """Tell whether it is one: to Python, `true` is 1."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# SenML
+
+_VERSION: Final = 10
+"""That of RFC 8428, which a pack has that names none."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:./_-]*")
+"""Section 4.5.1."""
+
+_TEXTS: Final = ("bn", "bu", "n", "u", "vs")
+_FIGURES: Final = ("bt", "bv", "bs", "bver", "v", "s", "t", "ut")
+_VALUES: Final = ("v", "vs", "vb")
+
+_ABSOLUTE: Final = 2**28
+"""From this second on a time is absolute; below, it is from the present one (section 4.5.3)."""
+
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Base(NamedTuple):
+    """What records before have said for those behind them."""
+
+    name: str = ""
+    unit: str | None = None
+    time: float = 0.0
+    value: float = 0.0
+    sum: float = 0.0
+
+
+def _pack(records: list[Json]) -> Iterator[Reading]:
+    """Resolve the records of a pack (section 4.6); one of base fields alone is no reading."""
+    base = _Base()
+    for record in records:
+        if not isinstance(record, dict):
+            raise BadJson("a pack of SenML has records alone, which are objects")
+        _check(record)
+        base = _based(base, record)
+        if any(field in record for field in ("n", "u", "s", "t", "ut", *_VALUES)):
+            yield _resolved(base, record)
+
+
+def _check(record: dict[str, Json]) -> None:
+    for field, value in record.items():
+        if field.endswith("_"):
+            raise BadJson(f"a record has {field!r}, which must be understood, and is not")
+        if field == "vd":
+            raise BadJson("a record has binary data (vd), which is no reading")
+        if field in _TEXTS and not isinstance(value, str):
+            raise BadJson(f"{field!r} of a record is no string")
+        if field in _FIGURES and not _is_number(value):
+            raise BadJson(f"{field!r} of a record is no number")
+        if field == "vb" and not isinstance(value, bool):
+            raise BadJson("'vb' of a record is no boolean")
+        if field == "bver" and value != _VERSION:
+            raise BadJson(f"a record is of version {value} of SenML, and {_VERSION} is known")
+
+
+def _based(base: _Base, record: Mapping[str, Json]) -> _Base:
+    return _Base(
+        str(record.get("bn", base.name)),
+        _unit(record, "bu", base.unit),
+        _figure(record, "bt", base.time),
+        _figure(record, "bv", base.value),
+        _figure(record, "bs", base.sum),
+    )
+
+
+def _unit(record: Mapping[str, Json], field: str, otherwise: str | None) -> str | None:
+    value = record.get(field, otherwise)
+    return value if isinstance(value, str) else None
+
+
+def _figure(record: Mapping[str, Json], field: str, otherwise: float) -> float:
+    value = record.get(field)
+    return float(value) if isinstance(value, int | float) else otherwise
+
+
+def _resolved(base: _Base, record: Mapping[str, Json]) -> Reading:
+    name = _checked(base.name + str(record.get("n", "")))
+    if not _NAME.fullmatch(name):
+        raise BadJson(f"{name!r} is no name of SenML")
+    given = [field for field in _VALUES if field in record]
+    if len(given) > 1 or not (given or "s" in record):
+        raise BadJson(f"{name!r} has not one value (v, vs or vb)")
+    tags = _tags(base, record)
+    unit = _unit(record, "u", base.unit)
+    if "vs" in record:
+        return Reading(name, None, unit, str(record["vs"]), tags)
+    if "vb" in record:
+        return Reading(name, float(record["vb"] is True), unit, None, tags)
+    if "v" in record:
+        return Reading(name, _added(base.value, record, "v"), unit, None, tags)
+    return Reading(name, None, unit, None, tags)
+
+
+def _tags(base: _Base, record: Mapping[str, Json]) -> dict[str, str]:
+    tags = {}
+    time = _added(base.time, record, "t")
+    if time >= _ABSOLUTE:
+        tags[TIMESTAMP] = _moment(time)
+    elif time:
+        tags[OFFSET] = _written(time)
+    if "s" in record:
+        tags[SUM] = _written(_added(base.sum, record, "s"))
+    if "ut" in record:
+        tags[UPDATE] = _written(record["ut"])
+    return tags
+
+
+def _added(base: float, record: Mapping[str, Json], field: str) -> float:
+    whole = base + _figure(record, field, 0.0)
+    if not math.isfinite(whole):
+        raise BadJson(f"{field!r} of a record is too large with its base")
+    return whole
+
+
+def _moment(seconds: float) -> str:
+    """Write an absolute time as sensor data has it (XEP-0082)."""
+    try:
+        moment = _BEGIN + timedelta(seconds=seconds)
+    except OverflowError:
+        raise BadJson(f"{_written(seconds)} s is beyond the year 9999") from None
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _written(number: Json) -> str:
+    """Write a number without a point where it needs none."""
+    if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MOST_WHOLE:
+        return str(int(number))
+    return repr(number)

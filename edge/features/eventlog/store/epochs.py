@@ -1,0 +1,125 @@
+"""The epochs that this database counts its events in, and what began each.
+
+Sequence numbers begin with 1 in each epoch, and what the gateway asks of devices is named by the
+epoch in which its row was written. Whether a new one is to begin is not decided here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final, NamedTuple
+
+from edge.engine import events, meta
+from edge.engine.database import Transaction
+from edge.features.eventlog.rules.epoch import Hardware
+from edge.features.eventlog.store import lost_ranges
+
+CREATED: Final = "created"
+"""The reason of a database's first epoch."""
+
+COPY: Final = "copy"
+"""Set in each copy that a backup makes, and in no database that has counted since."""
+
+_BOARD: Final = "board"
+_CARD: Final = "card"
+
+KEPT: Final = 100
+"""Epochs that are remembered: a gateway has a handful in its life."""
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_CHANCE: Final = 80  # bits of a ULID that tell nothing
+_OF_ROWS: Final = "of rows"
+
+_LAST_ROW: Final = "SELECT seq FROM main.sqlite_sequence WHERE name = 'outbox'"
+_BEGIN: Final = "INSERT INTO epochs (epoch, began, reason, outbox) VALUES (?, ?, ?, ?)"
+_LATEST: Final = """
+SELECT epoch, began, reason, outbox FROM epochs ORDER BY epoch DESC LIMIT ?
+"""
+_FORGET: Final = """
+DELETE FROM epochs WHERE epoch <= (SELECT epoch FROM epochs ORDER BY epoch DESC LIMIT 1 OFFSET ?)
+"""
+
+
+class Epoch(NamedTuple):
+    """An epoch, when it began (ms since 1970 UTC; 0: not known) and why.
+
+    `outbox` is the last row that the outbox had had by then.
+    """
+
+    epoch: str
+    began: int
+    reason: str
+    outbox: int
+
+
+def begin(tx: Transaction, reason: str) -> str:
+    """Count within a new epoch from now on, each lane from 1, and return it; `reason` is a word.
+
+    What was counted before must be sealed.
+    """
+    before = latest(tx, 1)
+    epoch = _ulid(max(tx.now.wall, _moment(before[0].epoch) + 1 if before else 0))
+    last = tx.row(_LAST_ROW)
+    tx.run(_BEGIN, (epoch, tx.now.wall, reason, 0 if last is None else last[0]))
+    tx.run(_FORGET, (KEPT,))
+    meta.write(tx, meta.EPOCH, epoch)
+    tx.known.pop(meta.EPOCH, None)
+    tx.known.pop(_OF_ROWS, None)
+    events.count_anew(tx)
+    lost_ranges.tell_all_again(tx)
+    return epoch
+
+
+def latest(tx: Transaction, count: int = KEPT) -> list[Epoch]:
+    """Return at most `count` epochs, the current one first."""
+    return [Epoch(*row) for row in tx.rows(_LATEST, (count,))]
+
+
+def of_row(tx: Transaction, row: int) -> str:
+    """Return the epoch in which a row of the outbox was written; they are read once.
+
+    A message keeps its name on the wire when another epoch begins: the device would take it for
+    another one, and twice. A copy of the database that was put back writes rows that the device has
+    heard of already: in their new epoch they are new to it.
+    """
+    found: list[Epoch] | None = tx.known.get(_OF_ROWS)
+    if found is None:
+        found = tx.known[_OF_ROWS] = latest(tx)
+    return next((epoch.epoch for epoch in found if epoch.outbox < row), found[-1].epoch)
+
+
+def is_copy(tx: Transaction) -> bool:
+    """Tell whether this database was made by a backup, and has not counted since."""
+    return bool(meta.find_text(tx, COPY))
+
+
+def mark_copy(tx: Transaction) -> None:
+    """Say that this is a backup's: where it runs, another epoch begins."""
+    meta.write(tx, COPY, "yes")
+
+
+def hardware(tx: Transaction) -> Hardware:
+    """Return what this database remembers to have run on."""
+    return Hardware(meta.find_text(tx, _BOARD), meta.find_text(tx, _CARD))
+
+
+def remember(tx: Transaction, here: Hardware) -> None:
+    """Remember what this database runs on; it is no copy any more."""
+    for key, value in ((_BOARD, here.board), (_CARD, here.card)):
+        if value is not None:
+            meta.write(tx, key, value)
+    meta.write(tx, COPY, "")
+
+
+def _ulid(moment: int) -> str:
+    """Make a ULID: 48 bits of milliseconds since 1970 and 80 of chance, in 26 characters."""
+    number = moment << _CHANCE | secrets.randbits(_CHANCE)
+    return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def _moment(ulid: str) -> int:
+    """Return a ULID's milliseconds since 1970."""
+    number = 0
+    for character in ulid:
+        number = number << 5 | _CROCKFORD.index(character)
+    return number >> _CHANCE

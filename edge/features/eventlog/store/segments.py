@@ -1,0 +1,282 @@
+"""Sealed segments as rows: one transaction puts the bytes in and takes their events out.
+
+A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
+history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
+furthest over its share go, and the segments that follow in the lane declare the range until the
+centre has one that does. A range of an epoch that is over is told by an event of the current one,
+until the centre has that. What is in the bytes is not known here, nor is an event written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from edge.engine import events, meta
+from edge.engine.database import Transaction
+from edge.engine.events import Row
+from edge.features.eventlog.rules import eviction
+from edge.features.eventlog.rules.eviction import Bound
+from edge.features.eventlog.store import lost_ranges
+from edge.features.eventlog.store.lost_ranges import Lost
+
+
+class Dropped(NamedTuple):
+    """A range of sequence numbers, both ends included, that left without being sent, and why."""
+
+    first: int
+    last: int
+    reason: str
+
+
+class Draft(NamedTuple):
+    """What the next segment of a lane will hold, and what it follows."""
+
+    epoch: str
+    lane: str
+    previous: bytes
+    events: list[Row]
+    dropped: list[Dropped]
+
+
+class Segment(NamedTuple):
+    """A sealed segment; `data` is the file as it travels, `digest` its 32 bytes SHA-256."""
+
+    epoch: str
+    lane: str
+    first: int
+    last: int
+    digest: bytes
+    data: bytes
+
+
+class Sealed(NamedTuple):
+    """A segment to be put in: what it follows, and the dropped ranges that it declares."""
+
+    epoch: str
+    lane: str
+    first: int
+    last: int
+    digest: bytes
+    data: bytes
+    previous: bytes
+    dropped: Sequence[Dropped]
+
+
+class Evicted(NamedTuple):
+    """Segments that had to go before the centre had them, of neighbouring ranges."""
+
+    epoch: str
+    lane: str
+    first: int
+    last: int
+    bytes: int
+
+
+class Head(NamedTuple):
+    """How far a lane of the current epoch is sealed; its digest is of zeros before the first."""
+
+    lane: str
+    sealed: int
+    digest: bytes
+
+
+_CHAIN: Final = "SELECT sealed, previous FROM lanes WHERE lane = ?"
+_LAST: Final = "SELECT last FROM lanes WHERE lane = ?"
+_HEADS: Final = "SELECT lane, sealed, previous FROM lanes ORDER BY lane"
+_HOLDING: Final = """
+SELECT last, digest FROM segments WHERE epoch = ? AND lane = ? AND first <= ?
+ORDER BY first DESC LIMIT 1
+"""
+_DROPPED: Final = """
+SELECT first, last, reason FROM dropped WHERE epoch = ? AND lane = ? ORDER BY first LIMIT ?
+"""
+_ADVANCE: Final = """
+UPDATE lanes SET
+    sealed = :last,
+    previous = :digest,
+    bytes = bytes - (
+        SELECT sum(e.bytes) FROM events AS e WHERE e.lane = :lane AND e.seq <= :last
+    ),
+    oldest = (
+        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
+        ORDER BY e.seq LIMIT 1
+    ),
+    urgent = CASE WHEN urgent IS NOT NULL THEN (
+        SELECT e.since FROM events AS e WHERE e.lane = :lane AND e.seq > :last
+        AND e.level IN (SELECT value FROM json_each(:urgent)) ORDER BY e.seq LIMIT 1
+    ) END
+WHERE lane = :lane AND sealed = :first - 1 AND previous = :previous
+"""
+_TAKE_OUT: Final = "DELETE FROM events WHERE lane = ? AND seq <= ?"
+_PUT_IN: Final = """
+INSERT INTO segments (epoch, lane, first, last, digest, state, declares, bytes, data)
+VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?, ?)
+"""
+_OLDEST: Final = """
+SELECT epoch, lane, first, last, digest, data FROM segments
+WHERE state = 'waiting' ORDER BY id LIMIT 1
+"""
+_NEWEST: Final = """
+SELECT epoch, lane, first, last, digest, data FROM segments
+WHERE state = 'waiting' ORDER BY id DESC LIMIT 1
+"""
+_MARK: Final = """
+UPDATE segments SET state = ?, reason = ? WHERE digest = ? AND state = 'waiting'
+RETURNING epoch, lane, first, last, declares
+"""
+_TOTAL: Final = "SELECT coalesce(sum(bytes), 0) FROM segments WHERE state = ?"
+_BY_LANE: Final = """
+SELECT lane, sum(bytes) FROM segments WHERE state = 'waiting' GROUP BY lane
+"""
+_EVICT: Final = """
+DELETE FROM segments WHERE id = (
+    SELECT id FROM segments WHERE state = 'waiting' AND lane = ? ORDER BY id LIMIT 1
+) RETURNING epoch, lane, first, last, bytes
+"""
+_FORGET_OLDEST: Final = """
+DELETE FROM segments WHERE id = (SELECT min(id) FROM segments WHERE state = ?) RETURNING bytes
+"""
+_LANES: Final = "SELECT epoch, lane FROM segments GROUP BY epoch, lane ORDER BY min(id)"
+_AFTER: Final = """
+SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY first LIMIT 1
+"""
+_FREE: Final = "PRAGMA incremental_vacuum(256)"
+
+DROPPED_RANGES: Final = 256
+"""Ranges that one header declares; more wait for the next."""
+
+
+def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | None:
+    """Return what the next segment of a lane would hold, or `None` if nothing waits."""
+    sealed, previous = tx.row(_CHAIN, (lane,))
+    found = events.read(tx, lane, sealed, count, max_bytes)
+    if not found:
+        return None
+    epoch = meta.epoch(tx)
+    dropped = [Dropped(*row) for row in tx.rows(_DROPPED, (epoch, lane, DROPPED_RANGES))]
+    return Draft(epoch, lane, previous, found, dropped)
+
+
+def seal(tx: Transaction, sealed: Sealed) -> bool:
+    """Put a segment in and take its events out; `False` if the chain moved on since the draft.
+
+    A new epoch begins a new chain too, with the same numbers.
+    """
+    events.settle(tx)
+    values = sealed._asdict() | {"urgent": events.urgent_levels(tx)}
+    if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, values).rowcount != 1:
+        return False
+    tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
+    if sealed.lane == events.SYSTEM:
+        events.tell_unwritten(tx)
+    declares = sealed.dropped[-1].last if sealed.dropped else None
+    tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))
+    return True
+
+
+def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
+    """Return the oldest segment that the centre has not acknowledged, or the newest, or `None`."""
+    row = tx.row(_NEWEST if newest else _OLDEST)
+    return None if row is None else Segment(*row)
+
+
+def heads(tx: Transaction) -> list[Head]:
+    """Say how far each lane of the current epoch is sealed."""
+    return [Head(*row) for row in tx.rows(_HEADS)]
+
+
+def holding(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+    """Return the digest of the segment that `seq` is sealed in, or `None` if that is not known.
+
+    It is known of the segments that are here, and of the last one of each lane, by its end.
+    """
+    sealed, previous = tx.row(_CHAIN, (lane,))
+    if (epoch, seq) == (meta.epoch(tx), sealed):
+        return bytes(previous)
+    row = tx.row(_HOLDING, (epoch, lane, seq))
+    return row[1] if row is not None and row[0] >= seq else None
+
+
+def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
+    """Note that the centre has a segment, and knows what that declares.
+
+    Of all it has, `recent_bytes` are kept.
+    """
+    marked = tx.row(_MARK, ("acknowledged", None, digest))
+    if marked is not None:
+        lost_ranges.heard(tx, *marked)
+    _trim(tx, "acknowledged", recent_bytes)
+
+
+def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> Lost | None:
+    """Never send a segment again, but keep it; return what it held, `None` if it did not wait."""
+    marked = tx.row(_MARK, ("aside", reason, digest))
+    _trim(tx, "aside", max_bytes)
+    if marked is None:
+        return None
+    lost_ranges.tell_again(tx, *marked[:4])
+    epoch, lane, first, last, _declares = marked
+    return Lost(epoch, lane, first, last, reason)
+
+
+def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
+    (total,) = tx.row(_TOTAL, (state,))
+    while total > max_bytes:
+        (freed,) = tx.row(_FORGET_OLDEST, (state,))
+        total -= freed
+    tx.rows(_FREE)
+
+
+def shares(readings: float, logs: float) -> dict[str, float]:
+    """Return the share (of 1) of each lane: what those two leave is for the gateway's own."""
+    return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
+
+
+def used(tx: Transaction) -> dict[str, int]:
+    """Return how many bytes of each lane wait."""
+    return dict.fromkeys(events.LANES, 0) | dict(tx.rows(_BY_LANE))
+
+
+def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
+    """Bring what is over its bound below it, and note the ranges that the centre will never get.
+
+    Returns them, neighbours as one.
+    """
+    gone: dict[tuple[str, str], Evicted] = {}
+    ended: list[Evicted] = []
+    left = used(tx)
+    low = eviction.below(bound) if eviction.is_over(left, bound) else bound
+    while eviction.is_over(left, low):
+        evicted = Evicted(*tx.row(_EVICT, (eviction.furthest_over(left, low),)))
+        left[evicted.lane] -= evicted.bytes
+        lost_ranges.note(tx, Lost(*evicted[:4], reason))
+        key = evicted.epoch, evicted.lane
+        before = gone.get(key)
+        if before is not None and before.last + 1 == evicted.first:
+            evicted = evicted._replace(first=before.first, bytes=before.bytes + evicted.bytes)
+        elif before is not None:
+            ended.append(before)
+        gone[key] = evicted
+    return [*ended, *gone.values()]
+
+
+def drop_unsealed(tx: Transaction, lane: str, reason: str) -> Evicted:
+    """Drop the events of a lane that are in no segment, at the end of their epoch."""
+    events.settle(tx)
+    (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
+    tx.run(_TAKE_OUT, (lane, last))
+    gone = Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)
+    lost_ranges.note(tx, Lost(*gone[:4], reason))
+    return gone
+
+
+def lanes(tx: Transaction) -> list[tuple[str, str]]:
+    """Return the epochs and lanes that segments are here of, oldest first."""
+    return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
+
+
+def after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+    """Return the bytes of the first segment of a lane that goes beyond `seq`, or `None`."""
+    row = tx.row(_AFTER, (epoch, lane, seq))
+    return None if row is None else row[0]

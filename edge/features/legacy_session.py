@@ -1,0 +1,16 @@
+"""The legacy session request (RFC 3921, section 3): old clients wait for its answer."""
+
+from __future__ import annotations
+
+from edge.engine.feature import Feature, House
+from edge.xmpp import serialize
+from edge.xmpp.namespaces import SESSION, clark
+from edge.xmpp.stanza import Stanza
+
+
+def establish(_house: House, stanza: Stanza) -> bytes:
+    """Say yes: binding has established all there is."""
+    return serialize.iq_result(stanza.attrs["id"])
+
+
+FEATURE = Feature(here={("iq", "set", clark(SESSION, "session")): establish})

@@ -1,0 +1,182 @@
+"""Plain messages stored for accounts that are away (XEP-0160), as they will be sent.
+
+A row stays until the peer has its stanza: while it is with a session, `under_way` has it. How much
+is stored is bounded by who adds; who gets what, and when, is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from edge.engine.database import Transaction
+from edge.features.custody import quota
+from edge.features.custody.quota import Usage
+
+KIND: Final = "offline"
+"""The kind of receipt of these rows."""
+
+OVERHEAD: Final = 64
+"""Bytes that a row costs beside its stanza and its sender."""
+
+EXPIRY_BATCH: Final = 256
+"""How many messages expire in one unit of work."""
+
+
+class Stored(NamedTuple):
+    """A stored message; `stanza` is complete."""
+
+    row: int
+    stanza: bytes
+
+
+class Expired(NamedTuple):
+    """A message that nobody came for: whose it was, and whom it was for (bare, by name)."""
+
+    sender: str
+    account: str
+
+
+_ADD: Final = """
+INSERT INTO main.offline (account, stanza, sender, source, bytes, since)
+SELECT id, ?, ?, ?, ?, ? FROM main.accounts WHERE name = ?
+"""
+_OF_ACCOUNT: Final = """
+SELECT count(*), coalesce(sum(bytes), 0) FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
+"""
+_OF_SOURCE: Final = """
+SELECT count(*), coalesce(sum(bytes), 0),
+    count(account = (SELECT id FROM main.accounts WHERE name = ?) OR NULL)
+FROM main.offline WHERE source = ?
+"""
+_OF_ALL: Final = "SELECT messages, bytes FROM main.offline_total"
+_ANY: Final = """
+SELECT 1 FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
+WHERE a.name = ? LIMIT 1
+"""
+_WITH_A_SESSION: Final = """
+SELECT 1 FROM temp.under_way AS u JOIN main.offline AS o ON o.id = u.id
+    JOIN main.accounts AS a ON a.id = o.account
+WHERE u.kind = 'offline' AND a.name = ? LIMIT 1
+"""
+_PAGE: Final = """
+SELECT o.id, o.stanza FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account
+WHERE a.name = ? ORDER BY o.id LIMIT ?
+"""
+_REMOVE: Final = "DELETE FROM main.offline WHERE id = ?"
+_ACCOUNT: Final = """
+SELECT a.name FROM main.offline AS o JOIN main.accounts AS a ON a.id = o.account WHERE o.id = ?
+"""
+_LAST: Final = """
+SELECT coalesce(max(id), 0) FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
+"""
+_UP_TO: Final = """
+SELECT id FROM main.offline
+WHERE account = (SELECT id FROM main.accounts WHERE name = ?) AND id <= ?
+    AND id NOT IN (SELECT id FROM temp.under_way WHERE kind = 'offline')
+ORDER BY id
+"""
+_MOVE: Final = "UPDATE main.offline SET id = (SELECT max(id) + 1 FROM main.offline) WHERE id = ?"
+_EXPIRED: Final = """
+DELETE FROM main.offline WHERE id IN (
+    SELECT id FROM (
+        SELECT o.id, o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
+            ON u.kind = 'offline' AND u.id = o.id
+        WHERE u.id IS NULL ORDER BY o.id LIMIT ?
+    ) WHERE since <= ?
+) RETURNING sender, (SELECT name FROM main.accounts WHERE id = account)
+"""
+_FIRST: Final = """
+SELECT o.since FROM main.offline AS o LEFT JOIN temp.under_way AS u
+    ON u.kind = 'offline' AND u.id = o.id
+WHERE u.id IS NULL ORDER BY o.id LIMIT 1
+"""
+
+
+def charge(stanza: bytes, sender: str) -> int:
+    """Return what storing this message costs its recipient, in bytes."""
+    return len(stanza) + len(sender.encode()) + OVERHEAD
+
+
+def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
+    """Store a message for an account, which is there; `sender` is a full JID."""
+    size = charge(stanza, sender)
+    tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
+
+
+def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.Stored]:
+    """Return how many messages of a sender's account are stored for an account; and what is stored
+    for that account, of the sender's, and in all."""
+    messages, size, mine = tx.row(_OF_SOURCE, (account, _bare(sender)))
+    of_account = Usage(*tx.row(_OF_ACCOUNT, (account,)))
+    return mine, quota.Stored(of_account, Usage(messages, size), Usage(*tx.row(_OF_ALL)))
+
+
+def _bare(sender: str) -> str:
+    return sender.partition("/")[0]
+
+
+def waits(tx: Transaction, account: str) -> bool:
+    """Tell whether anything is stored for an account."""
+    return tx.row(_ANY, (account,)) is not None
+
+
+def with_a_session(tx: Transaction, account: str) -> bool:
+    """Tell whether a session has some of what is stored for its account, and not confirmed it."""
+    return tx.row(_WITH_A_SESSION, (account,)) is not None
+
+
+def page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[Stored]:
+    """Return the oldest messages of an account: at most `count`, and of `max_bytes`.
+
+    There is always one, if there is any.
+    """
+    found: list[Stored] = []
+    room = max_bytes
+    for row, stanza in tx.run(_PAGE, (account, count)):
+        room -= len(stanza)
+        if found and room < 0:
+            break
+        found.append(Stored(row, stanza))
+    return found
+
+
+def remove(tx: Transaction, rows: Sequence[int]) -> None:
+    """Forget messages that their recipient has."""
+    for row in rows:
+        tx.run(_REMOVE, (row,))
+
+
+def accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
+    """Return the names of the accounts that these messages are for, each once, in order."""
+    found = (tx.row(_ACCOUNT, (row,)) for row in rows)
+    return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
+
+
+def last(tx: Transaction, account: str) -> int:
+    """Return the row of the message that was stored last for an account; 0 where none is."""
+    return int(tx.row(_LAST, (account,))[0])
+
+
+def put_behind(tx: Transaction, account: str, last: int) -> None:
+    """Put the messages of an account up to the row `last` behind those that follow it, but for
+    those that a session has."""
+    for row in tx.rows(_UP_TO, (account, last)):
+        tx.run(_MOVE, row)
+
+
+def expire(tx: Transaction, ttl: float) -> list[Expired]:
+    """Remove messages stored for longer than `ttl` seconds of service; returns them.
+
+    A bounded number, and none that a session has.
+    """
+    rows = tx.rows(_EXPIRED, (EXPIRY_BATCH, tx.now.service - ttl))
+    return [Expired(*row) for row in rows]
+
+
+def first_since(tx: Transaction) -> float | None:
+    """Return since when the oldest message that no session has is stored, in service seconds."""
+    row = tx.row(_FIRST)
+    return None if row is None else float(row[0])

@@ -1,0 +1,73 @@
+"""What becomes of a message that cannot be handed on: kept as dead, logged, and its sender is told.
+
+The sender gets a message of type error from the destination, which names what it had sent. Who is
+away finds it among the stored messages; where those are at their limit, the event is what is left.
+Source: XEP QoS, "Assured service": the sender is made aware.
+"""
+
+from __future__ import annotations
+
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.feature import House
+from edge.features.custody.quota import Usage
+from edge.features.messages import offline, rules
+from edge.features.outbox import qos_stanzas
+from edge.features.outbox.rules import State
+from edge.features.outbox.store import dead_letters, outbox
+from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.outbox import Row
+from edge.xmpp import serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import QOS
+
+
+def give_up(house: House, tx: Transaction, row: Row, state: State, error: StanzaError) -> None:
+    """Take a message out of the line that has failed, or is in doubt, and tell of it.
+
+    Of a notification nobody is told: its sender is a node. The letter and its event are what is
+    left of it.
+    """
+    destination = row.only or f"{row.recipient}@{house.domain}"
+    has_it = row.session if row.state == State.RELEASED.value else None
+    letter = Letter(
+        row.sender,
+        row.msg_id,
+        destination,
+        row.qos,
+        outbox.body(tx, row.row),
+        str(error),
+        state=state.value,
+        recipient=row.recipient,
+        outbox=row.row,
+        session=has_it,
+    )
+    dead_letters.bury(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    outbox.remove(tx, row)
+    if qos_stanzas.author(house, row) != row.sender:
+        return
+    if state is State.IN_DOUBT:
+        text = f"in doubt, it may have been delivered: {error.text or error.condition}"
+        error = StanzaError(error.condition, text, type=error.type)
+    _report(house, tx, row, destination, error)
+
+
+def _report(house: House, tx: Transaction, row: Row, destination: str, error: StanzaError) -> None:
+    name = "assured" if row.qos == 2 else "acknowledged"
+    content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
+    own, account = sessions.at(tx, row.sender), row.source.partition("@")[0]
+    session = own or rules.best(sessions.of(tx, row.source))
+    to = row.sender if session is None else session.full
+    stanza = serialize.message("error", destination, to, content)
+    kept = False
+    if offline.offered(house.xmpp) and (own is None or rules.best((own,)) is not None):
+        delayed = serialize.delay(house.domain, tx.now.wall)
+        stored = serialize.message("error", destination, to, content + delayed)
+        # of the limits for stored messages it takes from its own sender's
+        kept = offline.store(house, tx, account, stored, row.sender, delayed=True) is None
+    if session is None:
+        return
+    if not kept:
+        tx.send(session.generation, stanza)
+    elif (sender := sessions.sender(tx, session.generation)) is not None:
+        offline.flush(house, tx, sender)

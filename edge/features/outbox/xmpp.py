@@ -1,0 +1,347 @@
+"""Handing messages on to devices: the gateway as the sender of quality of service.
+
+A message for a bare JID waits in the outbox of its account and goes to one session, at the level at
+which it came. How far each has come, and what may be sent, is decided in `rules.qos_sender`; here
+the sessions are looked up, and each step is written down in the unit that sends what depends on it.
+Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from zlib import crc32
+
+from edge.config.limits import Limits
+from edge.engine import iq_ids, sessions
+from edge.engine.access import Sender
+from edge.engine.database import STAYS, Transaction
+from edge.engine.destinations import pubsub_service
+from edge.engine.feature import Feature, House, Work
+from edge.engine.sessions import Session
+from edge.features.custody.quota import Usage
+from edge.features.discovery import capabilities
+from edge.features.eventlog.store import epochs
+from edge.features.messages import relay
+from edge.features.outbox import delivery_targets, qos_stanzas, rules, undelivered
+from edge.features.outbox.rules import BOUND, OVER, Act, Input, Level, Line, State
+from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import Row
+from edge.xmpp import jid
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.stanza import Stanza
+from sync.common import backoff
+
+HALF: Final = 2
+"""What is on its way to an account takes at most one part in so many of what a session may leave
+unacknowledged."""
+
+CUTS: Final = 10
+"""Sessions that may end over one step of a message, for each attempt: one that ends them all, since
+its device does not bear it, must not do so for ever."""
+
+_BOUND: Final = frozenset(state.value for state in BOUND)
+
+
+def pump(
+    house: House, tx: Transaction, account: str, *, asked: bool = False, ask: bool = True
+) -> None:
+    """Send what may be sent of an account's line, by name.
+
+    Sessions of which it is not known what they take are asked, unless they were just `asked`, or
+    the caller is not ready for what they do once that is known (`ask`).
+    """
+    limits = house.limits
+    rows = outbox.window(tx, account, limits.outbox_window)
+    if all(row.under_way or row.held for row in rows):
+        return
+    among = delivery_targets.find(house, tx, account)
+    unknown = among.unknown(rows)
+    if unknown and ask and not asked:
+        for session in unknown:  # where it is known at once, that has sent what may be sent
+            capabilities.learn(house, tx, session)
+        pump(house, tx, account, asked=True)
+        return
+    window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
+    by_number = {row.row: row for row in rows if among.reach(row)}
+    anew: list[tuple[Row, Session]] = []
+    for number in rules.plan(map(_line, by_number.values()), among.turn, window):
+        row = by_number[number]
+        to = among.goal(row)
+        if to is not None and to.qos is not None:
+            _send(house, tx, row, to, Input.TURN if row.state in _BOUND else among.event(to))
+        elif to is not None:
+            anew.append((row, to))
+    for row, _to in anew:
+        _postpone(house, tx, row)
+    for _row, to in anew if ask else ():  # last: a session that is known at once is sent what
+        capabilities.learn(house, tx, to)  # waits for it, and no row is then as it was read
+
+
+def _line(row: Row) -> Line:
+    level, state = Level(row.qos), State(row.state)
+    flags = row.there, row.under_way, row.held
+    return Line(row.row, row.source, level, state, row.bytes, *flags)
+
+
+def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input | None) -> None:
+    """Write a step down, and send the stanza that depends on it."""
+    step = rules.step(Level(row.qos), State(row.state), event) if event else None
+    if step is None:
+        return
+    if row.due is not None and not row.under_way and not row.held:
+        row = row._replace(attempts=max(0, row.attempts - 1))  # the gateway ended meanwhile
+    attempts = row.attempts + 1
+    due = tx.now.service + _wait(house.limits, row.row, attempts)
+    row = row._replace(
+        state=step.state.value,
+        session=session.full,
+        sends=row.sends + 1,
+        attempts=attempts,
+        held=False,
+        due=None if step.state is State.PLAIN else due,
+    )
+    outbox.save(tx, row)
+    receipt = outbox.begin(tx, row, session.generation)
+    if step.state is State.PLAIN:
+        tx.send(session.generation, qos_stanzas.plain(house, tx, row), receipt)
+        return
+    stanza = qos_stanzas.request(house, tx, row, session.full, session.qos or "")
+    tx.send(session.generation, stanza, STAYS)
+    tx.wake_at(due)
+
+
+def _wait(limits: Limits, row: int, attempts: int) -> float:
+    """Return for how many seconds an answer is waited for. A unit may run again: what it does by
+    chance has to be the same then."""
+    chance = crc32(b"%d-%d" % (row, attempts)) / 2**32
+    return backoff.delay(attempts - 1, chance, limits.retry_after, limits.retry_most)
+
+
+def _happens(
+    house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
+) -> None:
+    """Do what an input makes of a message; `error` is told where that ends it.
+
+    What was sent for an item of a queue is the queue's again when it is over, and at level 1 when
+    its session has gone: then another may have it.
+    """
+    if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
+        event = Input.EXHAUSTED
+    step = rules.step(Level(row.qos), State(row.state), event)
+    if step is None:
+        return
+    parts = step.state in OVER or (event is Input.GONE and row.qos == 1)
+    if row.queue_item is not None and parts:
+        for told in house.handed:
+            told(house, tx, row, event, step.state, error or _unanswered(house))
+    elif step.state is State.DONE:
+        outbox.remove(tx, row)
+    elif step.state in OVER:
+        undelivered.give_up(house, tx, row, step.state, error or _unanswered(house))
+    else:
+        outbox.end(tx, row)
+        outbox.save(tx, _after(house, tx, row, step))
+
+
+def _after(house: House, tx: Transaction, row: Row, step: rules.Step) -> Row:
+    row = row._replace(state=step.state.value, held=False, due=None)
+    if step.act is Act.HOLD:
+        due = tx.now.service + _wait(house.limits, row.row, row.attempts)
+        tx.wake_at(due)
+        return row._replace(held=True, due=due, sends=0)
+    if step.act is Act.GIVE_BACK:
+        return row._replace(attempts=max(0, row.attempts - 1))
+    return row._replace(sends=0, attempts=0)
+
+
+def _unanswered(house: House) -> StanzaError:
+    text = f"no answer in {house.limits.retry_attempts} attempts"
+    return StanzaError("recipient-unavailable", text)
+
+
+# What sessions do
+
+
+def answered(house: House, stanza: Stanza) -> Work | bytes:
+    """Take the answer of a session to what it was handed; any other is passed on."""
+    asked = iq_ids.parse(stanza.attrs.get("id", ""))
+    other = relay.answer(house, stanza)
+    of_service = stanza.attrs.get("to", "").lower() == pubsub_service(house.domain)
+    if asked is None or (isinstance(other, bytes) and not of_service):
+        return b""
+    to = jid.parse(stanza.attrs["to"]).full
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        of_us = asked.epoch == epochs.of_row(tx, asked.row)
+        row = outbox.get(tx, asked.row) if of_us else None
+        ours = row is None or (row.session, qos_stanzas.author(house, row)) == (sender.full, to)
+        if not (of_us and ours):
+            return other if isinstance(other, bytes) else other(tx, sender)
+        if row is None or qos_stanzas.kind(row) != asked.kind:
+            return b""  # it was answered before
+        event, error = qos_stanzas.read(stanza, asked.kind, f"{asked.epoch}-{asked.row}")
+        if row.under_way or event in (Input.RECEIVED, Input.RESULT):
+            _happens(house, tx, row, event, error)
+            pump(house, tx, row.recipient)
+        return b""
+
+    return work
+
+
+def takes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Send a session what waits for it. What it asked to wait with is tried at once, since it has
+    just said that it is there; and as it may say so often, that counts as one attempt with the
+    last."""
+    if not outbox.waits(tx, sender.account):
+        return
+    for row in outbox.window(tx, sender.account, house.limits.outbox_window):
+        if row.held and (row.session == sender.full or not row.there):
+            attempts = max(0, row.attempts - 1)
+            outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
+    pump(house, tx, sender.account)
+
+
+def known(house: House, tx: Transaction, sender: Sender) -> None:
+    """Send a session that is not available what is for it alone, now that it is known what it
+    takes."""
+    if outbox.waits(tx, sender.account):
+        pump(house, tx, sender.account)
+
+
+def resumes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Wait anew for a session's answers: it is sent again what it has not acknowledged."""
+    if not outbox.waits(tx, sender.account):
+        return
+    for row in outbox.sent_to(tx, sender.account, sender.full):
+        if row.under_way:
+            _postpone(house, tx, row)
+    pump(house, tx, sender.account)
+
+
+def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Take back what a session ended without answering: others of its account may take over.
+
+    That is no attempt. But where many sessions ended on the same message, the first that they had
+    not answered, it is what ends them, and is given up; what was behind it is not to blame.
+    """
+    most = CUTS * house.limits.retry_attempts
+    found = [row for row in (outbox.get(tx, number) for number in rows) if row is not None]
+    choked = bool(found) and found[0].sends >= most
+    for row in _fresh(tx, found):
+        if row.under_way:
+            continue  # another has it, from what became of one before
+        if choked and row.row == found[0].row:
+            text = f"{most} sessions ended without an answer"
+            error = StanzaError("recipient-unavailable", text)
+            _happens(house, tx, row, Input.EXHAUSTED, error)
+        else:
+            _happens(house, tx, row._replace(sends=0) if choked else row, Input.GONE)
+    _pump_all(house, tx, (row.recipient for row in found))
+
+
+def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Be done with what a session has as a plain message."""
+    touched = []
+    for number in rows:
+        if (row := outbox.get(tx, number)) is not None and row.state == State.PLAIN.value:
+            _happens(house, tx, row, Input.RESULT)
+            touched.append(row.recipient)
+    _pump_all(house, tx, touched)
+
+
+def _fresh(tx: Transaction, rows: Iterable[Row]) -> Iterator[Row]:
+    """Name messages again, each as it is by then: what becomes of one may move others."""
+    for row in rows:
+        found = outbox.get(tx, row.row)
+        if found is not None:
+            yield found
+
+
+def _pump_all(house: House, tx: Transaction, names: Iterable[str]) -> None:
+    for account in dict.fromkeys(names):
+        pump(house, tx, account)
+
+
+# Time, and what others change
+
+
+def due(house: House, tx: Transaction) -> None:
+    """See to what is late, to what has waited as long as asked, and to what has expired."""
+    expired = StanzaError("recipient-unavailable", "its device did not come in time")
+    touched = []
+    for row in _fresh(tx, outbox.expired(tx, house.limits.outbox_ttl)):
+        _happens(house, tx, row, Input.EXPIRED, expired)
+        touched.append(row.recipient)
+    _bury_orphans(house, tx)
+    for row in _fresh(tx, outbox.due(tx)):
+        if row.due is not None and row.due <= tx.now.service:
+            _fall_due(house, tx, row)
+            touched.append(row.recipient)
+    _pump_all(house, tx, touched)
+    since, first = outbox.first_since(tx), outbox.first_due(tx)
+    if since is not None:
+        tx.wake_at(since + house.limits.outbox_ttl)
+    if first is not None:
+        tx.wake_at(first)
+
+
+def _bury_orphans(house: House, tx: Transaction) -> None:
+    removed = StanzaError("service-unavailable", "its device was removed")
+    orphans = outbox.orphans(tx)
+    for row in _fresh(tx, orphans):
+        _happens(house, tx, row, Input.EXPIRED, removed)
+    if orphans:  # there may be more
+        tx.wake_at(tx.now.service)
+
+
+def _fall_due(house: House, tx: Transaction, row: Row) -> None:
+    session = sessions.at(tx, row.session or "") if row.under_way else None
+    if row.held:
+        outbox.save(tx, row._replace(held=False, due=None))
+    elif not row.under_way:  # the gateway ended meanwhile, or its session had to be asked
+        outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
+    elif session is not None and session.detached:
+        _postpone(house, tx, row)
+    elif session is None or not _still_takes(session, row):
+        _happens(house, tx, row, Input.GONE)
+    elif row.attempts >= house.limits.retry_attempts:
+        _happens(house, tx, row, Input.EXHAUSTED)
+    else:
+        _send(house, tx, row, session, Input.LATE)
+
+
+def _still_takes(session: Session, row: Row) -> bool:
+    """Tell whether a session may be asked again what it has not answered: its presence, and what it
+    takes, may have changed since."""
+    if row.state in _BOUND:
+        return session.qos is not None
+    return bool(session.qos) and (delivery_targets.is_able(session) or session.full == row.only)
+
+
+def _postpone(house: House, tx: Transaction, row: Row) -> None:
+    due = tx.now.service + _wait(house.limits, row.row, row.attempts)
+    outbox.save(tx, row._replace(due=due))
+    tx.wake_at(due)
+
+
+def changed(house: House, tx: Transaction) -> None:
+    """Bury what was for an account that is removed, and send what was requeued."""
+    _bury_orphans(house, tx)
+    _pump_all(house, tx, outbox.able(tx))
+    since = outbox.first_since(tx)
+    if since is not None:
+        tx.wake_at(since + house.limits.outbox_ttl)
+
+
+FEATURE = Feature(
+    answers=dict.fromkeys(qos_stanzas.KINDS, answered),
+    takes=(takes,),
+    known=(known,),
+    resumes=(resumes,),
+    settled={outbox.PLAIN: settled},
+    lost={outbox.KIND: lost, outbox.PLAIN: lost},
+    due=(due,),
+    changed=(changed,),
+    accounts=True,
+)

@@ -1,0 +1,285 @@
+"""Presence: what sessions show of themselves, and to whom.
+
+A session is there for others from its first presence without an address until it says that it
+goes, or is over; one that waits to be resumed is still there. Subscriptions are `subscriptions`',
+what a session is shown of others is `watching`'s; presence for the gateway itself asks for nothing.
+Source: RFC 6121, sections 4 and 8.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from edge.engine import access, destinations, refusals, sessions
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Transaction
+from edge.engine.destinations import Place
+from edge.engine.feature import Feature, House, Work
+from edge.engine.sessions import Session
+from edge.features.accounts.store import relations
+from edge.features.discovery import capabilities
+from edge.features.messages import relay
+from edge.features.presence import presence_broadcast, presence_probe, subscriptions
+from edge.features.presence.rules import presence as rules
+from edge.features.presence.rules.roster import Kind
+from edge.features.presence.store import presence, roster
+from edge.features.presence.store.presence import Listener
+from edge.xmpp import jid, serialize
+from edge.xmpp.capabilities import Caps
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.jid import Jid
+from edge.xmpp.namespaces import CLIENT, PRE_APPROVAL, clark
+from edge.xmpp.stanza import Stanza, stamped, stamper
+
+if TYPE_CHECKING:
+    Act = Callable[[Transaction, Sender], None]
+
+_PRIORITY: Final = clark(CLIENT, "priority")
+_SUBSCRIPTIONS: Final = {kind.value: kind for kind in Kind}
+
+
+def handle(house: House, stanza: Stanza) -> Work:
+    """Do what a presence asks for; what is refused is answered with a presence of type `error`."""
+    if len(stanza.raw) > house.limits.presence_bytes:
+        return _too_large(house, stanza)
+    try:
+        act = _understand(house, stanza)
+    except StanzaError as error:
+        return _refused(stanza, error)
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            act(tx, sender)
+        except StanzaError as error:
+            return _refused(stanza, error)(tx, sender)
+        return b""
+
+    return work
+
+
+def _refused(stanza: Stanza, error: StanzaError) -> Work:
+    def work(_tx: Transaction, sender: Sender) -> bytes:
+        if stanza.attrs.get("type") == "error":
+            return b""
+        to, id = stanza.attrs.get("to"), stanza.attrs.get("id")
+        content = serialize.stanza_error(error)
+        return serialize.presence("error", to, sender.full, content, id)
+
+    return work
+
+
+def _too_large(house: House, stanza: Stanza) -> Work:
+    limit = house.limits.presence_bytes
+    answer = _refused(stanza, StanzaError("not-acceptable", f"at most {limit} bytes"))
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        if stanza.attrs.get("type") != "error":
+            refusals.log(house, tx, sender, "presence_bytes", limit)
+        return answer(tx, sender)
+
+    return work
+
+
+def _understand(house: House, stanza: Stanza) -> Act:
+    """Read a presence.
+
+    Raises:
+        StanzaError: nobody can do what it asks for.
+    """
+    raw, type_, to = stanza.raw, stanza.attrs.get("type"), stanza.attrs.get("to")
+    if to is None:
+        return _broadcast(house, stanza, raw, type_)
+    place = destinations.place(house.domain, to, "")
+    if place in destinations.SERVICES and type_ != Kind.SUBSCRIBE.value:
+        return lambda _tx, _sender: None
+    if place in (Place.SERVICE, Place.NODE):
+        raise StanzaError("service-unavailable", "it has no presence")
+    target = jid.parse(to)
+    if type_ in _SUBSCRIPTIONS:
+        return _subscription(house, raw, _SUBSCRIPTIONS[type_], target)
+    acts = {
+        None: lambda tx, sender: _show_to(house, tx, sender, raw, target),
+        "unavailable": lambda tx, sender: _hide_from(tx, sender, raw, target),
+        "probe": lambda tx, sender: presence_probe.probe(tx, sender, target),
+        "error": lambda tx, sender: _relay_error(house, tx, sender, raw, target),
+    }
+    if type_ not in acts:
+        raise StanzaError("bad-request", "no such type of presence")
+    return acts[type_]
+
+
+def _subscription(house: House, raw: bytes, kind: Kind, target: Jid) -> Act:
+    def act(tx: Transaction, sender: Sender) -> None:
+        stanza = stamped(raw, sender.bare, target.bare)
+        subscriptions.send(house, tx, sender, kind, target, stanza)
+
+    return act
+
+
+# Broadcast: sections 4.2, 4.4 and 4.5
+
+
+def _broadcast(house: House, stanza: Stanza, raw: bytes, type_: str | None) -> Act:
+    if type_ == "unavailable":
+        return lambda tx, sender: _go(house, tx, sender, raw)
+    if type_ is not None:
+        raise StanzaError("bad-request", "this presence needs an address")
+    priority, caps = _priority(stanza), capabilities.announced(stanza)
+    return lambda tx, sender: _appear(house, tx, sender, raw, priority, caps)
+
+
+def _priority(stanza: Stanza) -> int:
+    """Return the priority of a presence, which is 0 if it has none (section 4.7.2.3)."""
+    found = [child for child in stanza.children if child.name == _PRIORITY]
+    if len(found) > 1 or any(child.children for child in found):
+        raise StanzaError("bad-request", "a presence has one priority, an integer")
+    number = rules.priority(found[0].tree().text if found else None)
+    if number is None:
+        raise StanzaError("bad-request", f"{rules.LOWEST} to {rules.HIGHEST} is a priority")
+    return number
+
+
+def _appear(
+    house: House, tx: Transaction, sender: Sender, raw: bytes, priority: int, caps: Caps | None
+) -> None:
+    """Show a session to all who may see it; if it was not there before, show it what it may see."""
+    before = _own(tx, sender)
+    found = rules.appear(available=before.available, before=before.priority, now=priority)
+    shown = stamped(raw, sender.full)
+    presence.show(tx, sender.generation, shown, priority)
+    watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
+    _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
+    if found.initial:
+        presence_probe.begin(house, tx, sender)
+    outdated = capabilities.outdated(tx, sender.generation, caps)
+    if found.takes or (outdated and priority >= 0):
+        for turn in house.takes:
+            turn(house, tx, sender)
+
+
+def _own(tx: Transaction, sender: Sender) -> Session:
+    """Return the session of the sender; there is one, since its stanza is handled."""
+    return next(s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation)
+
+
+def _watchers(tx: Transaction, sender: Sender) -> Iterator[Listener]:
+    """Name the available sessions that hear of the sender's: its account's own, and contacts'.
+
+    Of an account that is removed, no roster is there to tell who they are: theirs are.
+    """
+    for session in presence_broadcast.available(tx, sender.bare):
+        yield Listener(session.generation, sender.bare, "both")
+    account = roster.account(tx, sender.account)
+    if account is None:
+        yield from presence.believers(tx, sender.bare)
+    else:
+        yield from presence.audience(tx, account)
+
+
+def _may_see(tx: Transaction, sender: Sender, listener: Listener) -> bool:
+    watcher = sessions.sender(tx, listener.generation)
+    relation = access.relation(
+        own=listener.bare == sender.bare,
+        exists=sender.provisioned,
+        listed=True,
+        subscription=listener.subscription,
+    )
+    return watcher is not None and access.may_see_presence(watcher, relation)
+
+
+def _tell(
+    tx: Transaction, sender: Sender, raw: bytes, listeners: Iterable[tuple[int, str]]
+) -> None:
+    """Send a presence to sessions, each by its own address; those of one account share bytes."""
+    stamp = cache(stamper(raw, sender.full))
+    for generation, to in listeners:
+        tx.send(generation, stamp(to))
+
+
+def _go(house: House, tx: Transaction, sender: Sender, raw: bytes) -> None:
+    """Tell all who saw a session that it is gone (section 4.5), itself included."""
+    own = _own(tx, sender)
+    who = dict(_who_saw(tx, sender, own))
+    presence.hide(tx, sender.generation)
+    presence.undirect_all(tx, sender.generation)
+    _tell(tx, sender, raw, who.items())
+    for turn in house.away:
+        turn(house, tx, sender)
+
+
+def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
+    """Name the sessions that saw one, and the address by which they did: directed ones first."""
+    for target in presence.directed(tx, sender.generation):
+        for session in _reached(tx, jid.parse(target)):
+            yield session.generation, target
+    if own.available:
+        for listener in _watchers(tx, sender):
+            yield listener.generation, listener.bare
+
+
+def leave(_house: House, tx: Transaction, sender: Sender) -> None:
+    """Tell all who saw a session that it is over (section 4.5.2)."""
+    who = dict(_who_saw(tx, sender, _own(tx, sender)))
+    who.pop(sender.generation, None)
+    _tell(tx, sender, presence_broadcast.unavailable(sender.full), who.items())
+
+
+# Directed presence: section 4.6
+
+
+def _reached(tx: Transaction, target: Jid) -> list[Session]:
+    """Return the sessions that a presence to an address reaches (8.5.2.1.2 and 8.5.3.1)."""
+    if target.resource:
+        session = sessions.at(tx, target.full)
+        return [] if session is None else [session]
+    return presence_broadcast.available(tx, target.bare)
+
+
+def _show_to(house: House, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
+    """Show a session to an address; it is told as well when the session goes."""
+    relation = relations.of(tx, sender, target.local)
+    if not access.may_reach(sender, relation, house.xmpp.trust):
+        rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
+        refusals.log(house, tx, sender, rule)
+        return
+    reached = _reached(tx, target)
+    if not reached:
+        return
+    known, limit = presence.directed(tx, sender.generation), house.limits.directed_presences
+    if target.full not in known and len(known) >= limit:
+        refusals.log(house, tx, sender, "directed_presences", limit)
+        raise StanzaError("resource-constraint", f"presence is directed to {limit} at most")
+    presence.direct(tx, sender.generation, target.full)
+    _tell(tx, sender, raw, ((session.generation, target.full) for session in reached))
+
+
+def _hide_from(tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
+    """Tell an address that a session is gone, if it may have seen it."""
+    directed = target.full in presence.directed(tx, sender.generation)
+    watchers = {listener.generation for listener in _watchers(tx, sender)}
+    presence.undirect(tx, sender.generation, target.full)
+    for session in _reached(tx, target):
+        if directed or session.generation in watchers:
+            tx.send(session.generation, stamped(raw, sender.full, target.full))
+
+
+def _relay_error(house: House, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
+    """Give an error to the session that it is for, if that one may hear from the sender."""
+    session = relay.answerable(house, tx, sender, target.full)
+    if session is not None:
+        tx.send(session.generation, stamped(raw, sender.full, target.full))
+
+
+def _pre_approval(_house: House) -> bytes:
+    """Tell on the stream that an approval may come before its request (section 3.4.1)."""
+    return serialize.tag("sub", xmlns=PRE_APPROVAL)
+
+
+FEATURE = Feature(
+    anywhere={("presence", "", ""): handle},
+    stream=_pre_approval,
+    leaves=(leave,),
+    accounts=True,
+)

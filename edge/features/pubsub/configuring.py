@@ -1,0 +1,194 @@
+"""How nodes are configured: by their owners, and by default (XEP-0060, sections 8.2 and 8.3).
+
+What the options are and which values they take is `rules.node`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import events
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.feature import Feature, House, Work
+from edge.features.pubsub import notifying, rights, subscribing
+from edge.features.pubsub.notifying import Kind
+from edge.features.pubsub.requests import answering
+from edge.features.pubsub.rules import node as rules
+from edge.features.pubsub.rules.node import Config, Unacceptable
+from edge.features.pubsub.store import items, nodes, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues.dispatch import pump
+from edge.features.queues.store import queues
+from edge.features.queues.store.queues import Queue
+from edge.xmpp import forms, pubsub, serialize
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.stanza import Child, Stanza
+
+NODE_CONFIG: Final = f"{PUBSUB}#node_config"
+"""What a form of a node's options is for (section 16.4.3)."""
+
+DEFAULT: Final = Config()
+
+
+def form(config: Config, type: str = "form") -> bytes:
+    """Write a configuration as a form: one to fill in, or, of type `result`, one to read."""
+    return forms.write(
+        type,
+        NODE_CONFIG,
+        (
+            forms.Field(field.var, field.form_type, values, False, field.label, field.options)
+            for field, values in rules.written(config)
+        ),
+    )
+
+
+def read(configure: Child) -> dict[str, list[str]] | None:
+    """Return the options that a `<configure/>` sets, by their names in a form; `None` where
+    somebody does not want to set any.
+
+    Raises:
+        StanzaError: `bad-request`: it has no form that was filled in.
+    """
+    tree = configure.tree()
+    if not len(tree):
+        return {}
+    if len(tree) != 1:
+        raise pubsub.refusal("bad-request", text="one form is needed")
+    return None if forms.is_cancelled(tree[0]) else forms.read(tree[0], NODE_CONFIG)
+
+
+def configured(house: House, old: Config, values: dict[str, list[str]]) -> Config:
+    """Return a configuration with some options changed; raises `StanzaError` if they cannot be
+    so."""
+    try:
+        return rules.configured(old, values, house.limits.items_per_node)
+    except Unacceptable as error:
+        specific = "unsupported-access-model" if error.var == "pubsub#access_model" else ""
+        raise pubsub.refusal("not-acceptable", specific, str(error)) from None
+
+
+def shown(house: House, stanza: Stanza) -> Work:
+    """Show an owner how a node is configured (section 8.2.1)."""
+    name = stanza.children[0].children[0].attrs.get("node")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, name)
+        rights.check_owner(house, tx, node, sender)
+        content = serialize.tag("configure", {"node": node.name}, form(node.config))
+        return pubsub.payload(content, owner=True)
+
+    return answering(house, stanza, act)
+
+
+def default(house: House, stanza: Stanza) -> Work:
+    """Show how a node is configured if nobody says otherwise (section 8.3)."""
+    content = pubsub.payload(serialize.tag("default", content=form(DEFAULT)), owner=True)
+    return answering(house, stanza, lambda _tx, _sender: content)
+
+
+def set_(house: House, stanza: Stanza) -> Work:
+    """Configure a node as its owner wants (section 8.2.4); raises `StanzaError`."""
+    element = stanza.children[0].children[0]
+    values = read(element)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, element.attrs.get("node"))
+        rights.check_owner(house, tx, node, sender)
+        if values is not None:
+            _configure(house, tx, sender, node, configured(house, node.config, values))
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _configure(house: House, tx: Transaction, sender: Sender, before: Node, config: Config) -> None:
+    """Configure a node; raises `StanzaError` while nothing is changed."""
+    old, node = before.config, before._replace(config=config)
+    if config == old:
+        return
+    if config.queueing != old.queueing:
+        _check_empty(tx, before)
+    nodes.save(tx, node)
+    _tend_queue(house, tx, node)
+    if _access(config) != _access(old):
+        subscribing.recheck(house, tx, node)  # first: who is shut out is told no more than that
+    gone = items.trim(tx, node.id, config.max_items if config.persist_items else 0)
+    if gone:
+        log(tx, sender, node, "trimmed", gone)
+    content = form(config, "result") if config.deliver_payloads else b""
+    event = serialize.tag("configuration", {"node": node.name}, content)
+    tell(house, tx, node, event, Kind.CONFIGURATION)
+
+
+def _tend_queue(house: House, tx: Transaction, node: Node) -> None:
+    """Have a node's queue as the node is configured."""
+    config, queue = node.config, queues.of_node(tx, node.id)
+    if queue is not None and not config.queueing:
+        queues.remove(tx, queue.id)
+    elif config.queueing:
+        make_queue(tx, node, queue)
+    if queue is not None and config.queueing:
+        pump(house, tx, queue.id)
+
+
+def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
+    """Make the queue of a node that is one, or configure the one that it has."""
+    config = node.config
+    how = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
+    if queue is None:
+        queues.add_of_node(tx, node.id, *how)
+    else:
+        queues.configure(tx, queue, *how)
+
+
+def tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
+    """Tell all subscribers of a node what happens to it, the members of its queue as well."""
+    notifying.announce(house, tx, node, content, kind)
+    queue = queues.of_node(tx, node.id)
+    if queue is not None and notifying.wanted(node.config, kind):
+        for member in subscriptions.of_queue(tx, queue.id):
+            notifying.to_one(house, tx, member, content, node=node.name)
+
+
+def log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
+    """Log that items of a node went with what an owner did: how many they were."""
+    value, level = float(count), "Notice"
+    event = NewEvent(
+        "node", sender.bare, topic=node.name, name=name, value=value, unit="items", level=level
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def _access(config: Config) -> tuple[object, ...]:
+    return config.access_model, config.roster_groups_allowed
+
+
+def _check_empty(tx: Transaction, node: Node) -> None:
+    """Raise `StanzaError` if a node cannot begin or cease to be a queue: what it has was published,
+    and subscribed to, as the other kind."""
+    queue = queues.of_node(tx, node.id)
+    if node.items or (queue is not None and queue.items) or nodes.subscribers(tx, node.id):
+        raise pubsub.refusal(
+            "not-acceptable", text="pubsub#queueing: the node has items or subscribers"
+        )
+
+
+FEATURE = Feature(
+    verbs={
+        ("get", clark(PUBSUB_OWNER, "configure")): shown,
+        ("set", clark(PUBSUB_OWNER, "configure")): set_,
+        ("get", clark(PUBSUB_OWNER, "default")): default,
+    },
+    of_pubsub=tuple(
+        f"{PUBSUB}#{name}"
+        for name in (
+            "config-node",
+            "config-node-max",
+            "retrieve-default",
+            "access-open",
+        )
+    ),
+    accounts=True,
+)

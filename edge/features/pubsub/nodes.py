@@ -1,0 +1,215 @@
+"""Nodes are made, deleted and emptied (XEP-0060, sections 8.1, 8.4 and 8.5).
+
+How a node is configured later is `configuring`'s, what items and queues it has is theirs.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from edge.engine import refusals
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.feature import Feature, House, Work
+from edge.features.pubsub import configuring, rights
+from edge.features.pubsub.notifying import Kind
+from edge.features.pubsub.requests import answering
+from edge.features.pubsub.rules import node as rules
+from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.topic import Filter
+from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues import admission, operations
+from edge.features.queues.rules.assignment import Loss
+from edge.features.queues.store import queues
+from edge.xmpp import jid, pubsub, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.stanza import Child, Stanza
+
+_DEFAULT: Final = Config()
+
+NAME_BYTES: Final = 10
+"""Of chance in the name of a node that was to have any."""
+
+
+def create(house: House, tx: Transaction, name: str, owner: str, config: Config = _DEFAULT) -> Node:
+    """Make a node.
+
+    Args:
+        house: what handlers know.
+        tx: the transaction.
+        name: of the node.
+        owner: the bare JID of its owner, who is charged with it.
+        config: how it is configured.
+
+    Raises:
+        StanzaError: there is one of this name (`conflict`), it cannot be named so
+            (`not-acceptable`), or there are too many (`resource-constraint`).
+    """
+    check_name(house, name)
+    if nodes.get(tx, name) is not None:
+        raise pubsub.refusal("conflict", text="there is such a node")
+    _check_room(house, tx, owner)
+    node = nodes.add(tx, name, owner, config)
+    affiliations.put(tx, node.id, owner, Affiliation.OWNER)
+    if config.queueing:
+        configuring.make_queue(tx, node)
+    return node
+
+
+def may_auto_create(house: House, tx: Transaction, sender: Sender, name: str) -> bool:
+    """Tell whether the gateway's options want the node made that somebody publishes to
+    (`auto_create`); raises `StanzaError` as `create` does, and makes none."""
+    filters = _filters(tuple(house.pubsub.auto_create))
+    if not any(topic.matches(filter, name) for filter in filters):
+        return False
+    check_name(house, name)
+    _check_room(house, tx, sender.bare)
+    return True
+
+
+@lru_cache(maxsize=8)
+def _filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
+    return tuple(topic.parse_filter(text) for text in texts)
+
+
+def check_name(house: House, name: str) -> None:
+    """Raise `StanzaError` if no node can have a name; it says why."""
+    why = rules.misnamed(name, house.limits.node_bytes)
+    if not why:
+        try:
+            address = jid.prepare_resource(name)
+        except StanzaError:
+            why = "a name has characters that no address can have"
+        else:
+            why = "" if address == name else f"in an address, it is {address!r}: name it so"
+    if why:
+        raise pubsub.refusal("not-acceptable", text=why)
+
+
+def _check_room(house: House, tx: Transaction, owner: str) -> None:
+    limits = house.limits
+    for rule, figure, found in (
+        ("nodes", limits.nodes, nodes.count(tx)),
+        ("nodes_per_account", limits.nodes_per_account, nodes.count(tx, owner)),
+    ):
+        if found >= figure:
+            refusals.log_source(house, tx, owner, rule, figure)
+            raise pubsub.refusal(
+                "resource-constraint", "max-nodes-exceeded", f"{figure} nodes at most"
+            )
+
+
+def creating(house: House, stanza: Stanza) -> Work:
+    """Make a node that somebody asks for, named or not, configured or not (section 8.1)."""
+    element, *rest = stanza.children[0].children
+    named = element.attrs.get("node")
+    name = secrets.token_hex(NAME_BYTES) if named is None else named
+    config = _wanted(house, rest)
+    check_name(house, name)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        create(house, tx, name, sender.bare, config)
+        return b"" if named else pubsub.payload(serialize.tag("create", {"node": name}))
+
+    return answering(house, stanza, act)
+
+
+def _wanted(house: House, rest: Sequence[Child]) -> Config:
+    """Return the configuration that stands behind a request for a node (section 8.1.3)."""
+    if not rest:
+        return _DEFAULT
+    (configure, *more) = rest
+    if more or configure.name != clark(PUBSUB, "configure") or "node" in configure.attrs:
+        raise pubsub.refusal("bad-request", text="<configure/> follows <create/>, without a node")
+    values = configuring.read(configure)
+    return configuring.configured(house, _DEFAULT, values or {})
+
+
+def deleting(house: House, stanza: Stanza) -> Work:
+    """Delete a node as its owner wants, and tell its subscribers (section 8.4)."""
+    element = stanza.children[0].children[0]
+    redirect = _redirect(element)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, element.attrs.get("node"))
+        rights.check_owner(house, tx, node, sender)
+        content = serialize.tag("delete", {"node": node.name}, redirect)
+        configuring.tell(house, tx, node, content, Kind.DELETE)
+        configuring.log(tx, sender, node, "deleted", _empty(house, tx, node))
+        _dissolve(house, tx, node)
+        admission.node_goes(house, tx, node)
+        nodes.remove(tx, node.id)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _redirect(element: Child) -> bytes:
+    """Return where subscribers are told to turn to, if the owner of a node says that."""
+    found = list(element.tree())
+    if not found:
+        return b""
+    uri = found[0].get("uri")
+    if len(found) > 1 or found[0].tag != clark(PUBSUB_OWNER, "redirect") or not uri:
+        raise pubsub.refusal("bad-request", text="a <redirect/> has a URI")
+    return serialize.tag("redirect", {"uri": uri})
+
+
+def purging(house: House, stanza: Stanza) -> Work:
+    """Delete all items of a node as its owner wants, and tell its subscribers (section 8.5)."""
+    name = stanza.children[0].children[0].attrs.get("node")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = rights.node(house, tx, name)
+        rights.check_owner(house, tx, node, sender)
+        if not (node.config.persist_items or node.config.queueing):
+            raise pubsub.refusal(
+                "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
+            )
+        configuring.log(tx, sender, node, "purged", _empty(house, tx, node))
+        configuring.tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def _empty(house: House, tx: Transaction, node: Node) -> int:
+    """Delete all items of a node; returns how many they were."""
+    queue = queues.of_node(tx, node.id)
+    return items.purge(tx, node.id) if queue is None else operations.purge(house, tx, queue)
+
+
+def _dissolve(house: House, tx: Transaction, node: Node) -> None:
+    """Remove the queue of a node, if it has one; nothing is in it any more."""
+    queue = queues.of_node(tx, node.id)
+    if queue is not None:
+        for member in subscriptions.of_queue(tx, queue.id):
+            operations.left(house, tx, member, Loss.UNSUBSCRIBED)
+        queues.remove(tx, queue.id)
+
+
+FEATURE = Feature(
+    verbs={
+        ("set", clark(PUBSUB, "create")): creating,
+        ("set", clark(PUBSUB_OWNER, "delete")): deleting,
+        ("set", clark(PUBSUB_OWNER, "purge")): purging,
+    },
+    of_pubsub=tuple(
+        f"{PUBSUB}#{name}"
+        for name in (
+            "create-nodes",
+            "create-and-configure",
+            "instant-nodes",
+            "delete-nodes",
+            "purge-nodes",
+        )
+    ),
+    accounts=True,
+)

@@ -1,0 +1,138 @@
+"""Publishing by iq (XEP-0060, section 7.1): what the request has, and its answer.
+
+The rest is `publishing`'s. What a node takes is decided in `rules.publication`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from edge.engine import refusals
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.feature import Feature, House, Work
+from edge.features.pubsub import publishing, uplink_topics
+from edge.features.pubsub.publishing import NewItem
+from edge.features.pubsub.requests import answering
+from edge.features.pubsub.rules import publication
+from edge.features.pubsub.rules.publication import ID_BYTES, BadOption, Fault, Options, Shape
+from edge.features.pubsub.uplink_topics import Report
+from edge.xmpp import forms, pubsub, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import PUBSUB, clark, namespace
+from edge.xmpp.stanza import Child, Stanza, anywhere
+from edge.xmpp.subelements import opened
+
+PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
+"""What the form of a publication's options is for."""
+
+CHANCE_BYTES: Final = 8
+"""Bytes of chance in an ItemID that nobody gave: two are never the same in a node."""
+
+UNREADABLE: Final = "unreadable"
+"""The rule that refuses an item which is to go to the centre and cannot be read."""
+
+_ITEM: Final = clark(PUBSUB, "item")
+_OPTIONS: Final = clark(PUBSUB, "publish-options")
+
+
+class Asked(NamedTuple):
+    """A publication as it was asked for: where to, what it has, and its options; `wanted` is what
+    the node has to be like."""
+
+    node: str
+    shape: Shape
+    item: NewItem
+    options: Options
+    wanted: Mapping[str, Sequence[str]]
+
+
+def publish(house: House, stanza: Stanza) -> Work:
+    """Publish an item, and tell its ItemID; raises `StanzaError`."""
+    asked = _read(stanza.children[0])
+    contents = uplink_topics.read(house, asked.node, asked.item.body)
+    published = asked.item
+    if contents.events:
+        published = published._replace(report=Report(contents.events))
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = publishing.target(house, tx, sender, asked.node, asked.wanted)
+        fault = publication.fault(asked.shape, node.config)
+        if fault is not None:
+            raise refusal(fault)
+        if contents.unreadable:
+            refusals.log(house, tx, sender, UNREADABLE)
+            raise pubsub.refusal("bad-request", text=contents.unreadable)
+        publishing.publish(house, tx, sender, node, published, asked.options)
+        item = serialize.tag("item", {"id": asked.item.id}) if asked.shape.items else b""
+        return pubsub.payload(serialize.tag("publish", {"node": asked.node}, item))
+
+    return answering(house, stanza, act)
+
+
+def refusal(fault: Fault) -> StanzaError:
+    """Return the error of what is wrong with a publication (section 7.1.3)."""
+    specific, text = fault.value
+    condition = "not-acceptable" if fault is Fault.TOO_MANY else "bad-request"
+    return pubsub.refusal(condition, specific, text)
+
+
+def read_id(item: Child) -> str:
+    """Return the ItemID of an item, empty if it has none; raises `StanzaError` if it is too
+    long."""
+    id = item.attrs.get("id", "")
+    if len(id.encode()) > ID_BYTES:
+        raise pubsub.refusal("not-acceptable", text=f"an ItemID has at most {ID_BYTES} bytes")
+    return id
+
+
+def draw_id() -> str:
+    """Draw an ItemID by chance."""
+    return secrets.token_hex(CHANCE_BYTES)
+
+
+def _read(request: Child) -> Asked:
+    element = request.children[0]
+    node = element.attrs.get("node")
+    if not node:
+        raise pubsub.refusal("bad-request", "nodeid-required")
+    found = opened(element.raw).children
+    if any(child.name != _ITEM for child in found):
+        raise pubsub.refusal("bad-request", text="only items are published")
+    item = found[0] if found else None
+    payloads = item.children if item is not None else []
+    of = namespace(payloads[0].name) if payloads else ""
+    new = NewItem(
+        (read_id(item) if item is not None else "") or draw_id(),
+        anywhere(payloads[0]) if payloads else b"",
+    )
+    options, wanted = _read_options(request)
+    shape = Shape(len(found), len(payloads), of)
+    return Asked(node, shape, new, options, wanted)
+
+
+def _read_options(request: Child) -> tuple[Options, dict[str, Sequence[str]]]:
+    """Read the options of a publication, if it has any (section 7.1.5)."""
+    given = [child for child in request.children[1:] if child.name == _OPTIONS]
+    if not given:
+        return publication.NO_OPTIONS, {}
+    tree = given[0].tree()
+    if len(tree) != 1:
+        raise pubsub.refusal("bad-request", "invalid-options", "one form is needed")
+    try:
+        return publication.parted(forms.read(tree[0], PUBLISH_OPTIONS))
+    except BadOption as error:
+        raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
+
+
+FEATURE = Feature(
+    verbs={("set", clark(PUBSUB, "publish")): publish},
+    of_pubsub=(
+        f"{PUBSUB}#publish",
+        f"{PUBSUB}#item-ids",
+        PUBLISH_OPTIONS,
+    ),
+    accounts=True,
+)

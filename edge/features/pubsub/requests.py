@@ -1,0 +1,62 @@
+"""The requests of the publish-subscribe service: to whom each goes, and how it is answered.
+
+A request is the first element in `<pubsub/>`; modules name those that they handle as the `verbs` of
+their `Feature`. What a request does is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edge.engine import access
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.feature import Feature, House, Slow, Work
+from edge.xmpp import pubsub, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.stanza import Stanza
+
+
+def request(house: House, stanza: Stanza) -> Work | Slow | bytes:
+    """Find who handles a request of publish-subscribe; raises `StanzaError`."""
+    elements = stanza.children[0].children
+    if not elements:
+        raise pubsub.refusal("bad-request", text="the request is empty")
+    handler = house.verbs.get((stanza.attrs["type"], elements[0].name))
+    if handler is None:
+        raise pubsub.refusal("feature-not-implemented", "unsupported")
+    return handler(house, stanza)
+
+
+def answering(house: House, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]) -> Work:
+    """Make work of what a request does.
+
+    Args:
+        house: what handlers know.
+        stanza: the request.
+        act: does it, and returns the payload of the result, as bytes; it raises `StanzaError`, and
+            has changed nothing then: a unit is not undone by a refusal.
+    """
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        to = stanza.attrs.get("to")
+        try:
+            if not access.may_use_services(sender, house.trusted_domains):
+                raise pubsub.refusal("forbidden")
+            payload = act(tx, sender)
+        except StanzaError as error:
+            return serialize.iq_error(stanza, error, to=sender.full, from_=to)
+        return serialize.iq_result(stanza.attrs["id"], sender.full, to, payload)
+
+    return work
+
+
+_NAMES: Final = (clark(PUBSUB, "pubsub"), clark(PUBSUB_OWNER, "pubsub"))
+
+FEATURE = Feature(
+    service={("iq", type_, name): request for type_ in ("get", "set") for name in _NAMES},
+    of_pubsub=(PUBSUB,),
+    accounts=True,
+)

@@ -1,0 +1,130 @@
+"""Sending a notification to one subscription, at the level that it asked for.
+
+At level 0 it is a plain message, routed as any; at levels 1 and 2 it waits in the outbox of the
+subscriber's account, in a line of that subscription's own, and goes by `acknowledged` and
+`assured`. What is told, and to which subscriptions, is not decided here, nor how items of shares
+are dealt out. Source: XEP-0060, section 7.1.2; XEP QoS, "Use Cases".
+"""
+
+from __future__ import annotations
+
+from edge.engine import events, sessions
+from edge.engine.database import Transaction
+from edge.engine.destinations import pubsub_service
+from edge.engine.events import NewEvent
+from edge.engine.feature import House
+from edge.engine.refusals import log_source
+from edge.features.accounts.store import accounts
+from edge.features.custody import quota
+from edge.features.custody.quota import Over, Stored, Usage
+from edge.features.custody.store import held
+from edge.features.messages import rules
+from edge.features.messages.message_routing import NOBODY_THERE, Letter, post
+from edge.features.outbox import xmpp as handing
+from edge.features.outbox.rules import BOUND, State
+from edge.features.outbox.store import outbox
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.xmpp import serialize
+
+
+def notify(
+    house: House,
+    tx: Transaction,
+    subscription: Subscription,
+    content: bytes,
+    *,
+    node: str,
+    kind: str | None = None,
+) -> None:
+    """Send a notification to a subscription that is no share's.
+
+    What finds no room is logged as refused to its subscriber: who published is not held up by it.
+
+    Args:
+        house: what handlers know.
+        tx: the transaction.
+        subscription: whom to tell, and at which level.
+        content: what stands in the message: the `<event/>`, and what goes beside it.
+        node: the name of the node that it is of.
+        kind: the type of the message; `None` is `normal`.
+    """
+    if subscription.qos == 0:
+        _tell(house, tx, subscription, content, kind)
+        return
+    body = serialize.message(kind, None, None, content)
+    account, size = subscription.account, held.charge("", body)
+    over = room(house, tx, account, size)
+    if over is not None:
+        log_source(house, tx, subscription.jid, over.rule, over.figure)
+        return
+    only = subscription.jid if "/" in subscription.jid else None
+    line, sender = _line(house, subscription), f"{pubsub_service(house.domain)}/{node}"
+    outbox.add(tx, account, line, sender, None, subscription.qos, body, size, only=only)
+    tx.wake_at(tx.now.service + house.limits.outbox_ttl)
+    handing.pump(house, tx, account)
+
+
+def _tell(
+    house: House, tx: Transaction, subscription: Subscription, content: bytes, kind: str | None
+) -> None:
+    """Send a plain message: to the session of a full JID, or as any message for a bare one."""
+    source, to = pubsub_service(house.domain), subscription.jid
+    stanza = serialize.message(kind, source, to, content)
+    if "/" in to:
+        session = sessions.at(tx, to)
+        if session is None:
+            log_source(house, tx, to.partition("/")[0], NOBODY_THERE)
+        else:
+            tx.send(session.generation, stanza)
+        return
+    there, type_ = sessions.of(tx, to), rules.kind(kind)
+    exists = bool(there) or accounts.usable(tx, subscription.account)
+    route = rules.message(type_, there, None, exists=exists)
+    letter = Letter(stanza, source, subscription.account, type_, lasting=True)
+    refusal = post(house, tx, letter, route)
+    if refusal is not None:
+        log_source(house, tx, to, refusal.rule, refusal.figure)
+
+
+def room(house: House, tx: Transaction, account: str, size: int) -> Over | None:
+    """Tell which limit one more message of `size` bytes in an account's outbox would exceed.
+
+    The service is one source for all that is published, so the limits of one source do not bind it;
+    but it leaves to others what is kept for those who send little.
+    """
+    limits = house.limits
+    _mine, waiting = outbox.usage(tx, account, "")
+    anyone = Usage(quota.FEW, 0)
+    most = Stored(
+        Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
+        Usage(limits.outbox_messages, limits.outbox_bytes),
+        Usage(limits.outbox_messages, limits.outbox_bytes),
+    )
+    return quota.over_waiting(quota.OUTBOX, size, quota.FEW, waiting._replace(source=anyone), most)
+
+
+def _line(house: House, subscription: Subscription) -> str:
+    """Name the line of a subscription: what waits in another holds nothing up in it."""
+    return f"{pubsub_service(house.domain)}/{subscription.subid}"
+
+
+def ended(house: House, tx: Transaction, subscription: Subscription) -> None:
+    """Drop what waits for a subscription that has ended, and log how many that were.
+
+    What is on its way is seen to its end; but for a subscription that ended with its session, that
+    is only what the session has received already.
+    """
+    dropped = 0
+    for row in outbox.of_source(tx, _line(house, subscription)):
+        bound = State(row.state) in BOUND
+        if not bound and (subscription.presence or not row.under_way):
+            outbox.remove(tx, row)
+            dropped += 1
+    if dropped:
+        text = "a subscription ended with notifications that waited for it"
+        tags = {"subscription": subscription.subid}
+        event = NewEvent(
+            "message", subscription.jid, name="notifications_dropped", value=float(dropped),
+            level="Notice", text=text, tags=tags,
+        )  # fmt: skip
+        events.append(tx, events.SYSTEM, event)

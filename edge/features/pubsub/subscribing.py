@@ -1,0 +1,341 @@
+"""Subscriptions begin and end (XEP-0060, sections 6.1 and 6.2).
+
+A JID has one subscription to a node, to a filter, or in a share: who subscribes again is told of
+the one that there is, with the options that came with the request. A subscription ends when its
+subscriber, an owner, or the loss of a right ends it; a member of a queue node's, and whoever asked
+for that, also when its session goes, or the last one of a bare JID. A restart of the gateway ends
+none by itself; but what ends with a session does if nobody comes back for it. What a
+subscription is to is read by `targets`; what is in queues is `handlers.queues`'.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from edge.engine import event_counters, refusals, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.feature import Feature, House, Work
+from edge.features.pubsub import matching, notifying, options, rights, sending, targets
+from edge.features.pubsub.options import OPTIONS, Of, Settings
+from edge.features.pubsub.requests import answering
+from edge.features.pubsub.store import subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.pubsub.targets import Target
+from edge.features.queues import operations
+from edge.features.queues.dispatch import pump
+from edge.features.queues.rules.assignment import Choice, Loss
+from edge.features.queues.store import queue_holds, queues
+from edge.features.queues.store.queues import Queue
+from edge.xmpp import pubsub, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import PUBSUB, clark
+from edge.xmpp.stanza import Child, Stanza
+
+SUBID_BYTES: Final = 12
+
+
+class Why(Enum):
+    """Why a subscription ends."""
+
+    ASKED = "its subscriber ended it"
+    OWNER = "an owner of the node ended it"
+    RIGHTS = "its subscriber may not subscribe any more"
+    AWAY = "its session is unavailable"
+    GONE = "its session is over"
+    NOT_BACK = "its session did not come back after a restart"
+
+
+_LOSSES: Final = {
+    Why.AWAY: Loss.UNAVAILABLE,
+    Why.GONE: Loss.CONNECTION,
+    Why.NOT_BACK: Loss.UNAVAILABLE,  # it may still believe to have items: it is told when it comes
+}
+_TOLD: Final = (Why.OWNER, Why.RIGHTS)
+"""When its subscriber is told of the end."""
+
+
+class _Request(NamedTuple):
+    """A request to subscribe: `given` are the options that came with it, `None` if none did."""
+
+    element: Child
+    target: Target
+    given: Mapping[str, list[str]] | None
+    subid: str
+
+
+class _Wanted(NamedTuple):
+    """What a subscription is to, as rows have it: a node, or a filter; and its queue, which a share
+    has from its first member on."""
+
+    of: Of
+    node: Node | None = None
+    queue: Queue | None = None
+
+
+def subscribe(house: House, stanza: Stanza) -> Work:
+    """Subscribe somebody (section 6.1), with options (section 6.3.7); raises `StanzaError`."""
+    elements = stanza.children[0].children
+    request = _Request(
+        elements[0],
+        targets.read(house, elements[0]),
+        _given(elements),
+        secrets.token_hex(SUBID_BYTES),
+    )
+    return answering(house, stanza, lambda tx, sender: _subscribe(house, tx, sender, request))
+
+
+def _given(elements: list[Child]) -> Mapping[str, list[str]] | None:
+    """Return the options that stand behind a request; raises `StanzaError`.
+
+    XEP-0254 repeats in them what is subscribed to, which XEP-0060 forbids: the same is taken.
+    """
+    if len(elements) == 1:
+        return None
+    first, second = elements[:2]
+    if len(elements) > 2 or second.name != OPTIONS:
+        raise pubsub.refusal("bad-request", text="options follow a subscription, and nothing else")
+    for name, value in second.attrs.items():
+        if value != first.attrs.get(name):
+            raise pubsub.refusal("bad-request", text=f"options of another {name}")
+    return options.values(second.tree())
+
+
+def _subscribe(house: House, tx: Transaction, sender: Sender, request: _Request) -> bytes:
+    jid = targets.new_subscriber(request.element, sender)
+    wanted = _wanted(house, tx, sender, request.target)
+    _check_configured(house, wanted, request)
+    found = targets.find(house, tx, request.target, jid)
+    old = options.defaults(wanted.of, house.limits) if found is None else options.settings(found)
+    new = options.changed(wanted.of, old, request.given or {}, house.limits)
+    policy = _policy(wanted, new)
+    if found is None:
+        check_room(house, tx, sender.bare, sender.account)
+        found = _add(tx, sender, jid, request, wanted, new)
+        if found.queue is not None:
+            operations.joined(house, tx, found)
+        elif wanted.node is not None:
+            notifying.last_item(house, tx, found, wanted.node)
+    elif request.given:
+        found = change(house, tx, found, new)
+    content = targets.told(found, request.target.asked)
+    if request.given is not None:
+        established = new._replace(policy=policy)
+        content += serialize.tag("options", content=options.form("result", wanted.of, established))
+    return pubsub.payload(content)
+
+
+def _wanted(house: House, tx: Transaction, sender: Sender, target: Target) -> _Wanted:
+    """Find what is to be subscribed to; raises `StanzaError` if it is not there for the sender."""
+    if target.share is not None:
+        share = target.share
+        return _Wanted(Of.SHARE, None, queues.of_share(tx, share.name, share.filter.text))
+    if target.filter is not None:
+        return _Wanted(Of.PLAIN)
+    node = rights.node(house, tx, target.asked)
+    rights.check_subscribe(house, tx, node, sender)
+    if not node.config.queueing:
+        return _Wanted(Of.PLAIN, node)
+    return _Wanted(Of.QUEUE, node, queues.of_node(tx, node.id))
+
+
+def _check_configured(house: House, wanted: _Wanted, request: _Request) -> None:
+    """Raise `StanzaError`, with the form, where options are needed and not given (XEP-0254)."""
+    if wanted.of is not Of.QUEUE or "pubsub#queue_requests" in (request.given or {}):
+        return
+    attrs = {name: request.element.attrs.get(name) for name in ("jid", "node")}
+    form = options.form("form", Of.QUEUE, options.defaults(Of.QUEUE, house.limits))
+    content = request.element.raw + serialize.tag("options", attrs, form)
+    raise pubsub.refusal(
+        "not-acceptable", "configuration-required", instead=pubsub.payload(content)
+    )
+
+
+def _policy(wanted: _Wanted, new: Settings) -> Choice | None:
+    """Return the policy of a share: its first member's, for all; raises `StanzaError` for another.
+
+    Who counts on a publisher's order being kept must not be taken in by a share that does not.
+    """
+    if wanted.of is not Of.SHARE:
+        return None
+    if wanted.queue is None:
+        return new.policy or Choice.LEAST_LOADED
+    policy = Choice(wanted.queue.policy)
+    if new.policy not in (None, policy):
+        raise other_policy(policy)
+    return policy
+
+
+def other_policy(policy: Choice) -> StanzaError:
+    """Make the error for who wants another policy than a share has."""
+    return pubsub.refusal("conflict", text=f"the policy of this share is {policy.value}")
+
+
+def check_room(house: House, tx: Transaction, bare: str, account: str, *, beside: int = 0) -> None:
+    """Raise `StanzaError`, `too-many-subscriptions`, where one more exceeds a limit (section
+    6.1.3.9): of all, or of an account, by its bare JID and its name; `beside` so many others that
+    are about to be made."""
+    limits = house.limits
+    for rule, figure, found in (
+        ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
+        (
+            "subscriptions_per_account",
+            limits.subscriptions_per_account,
+            subscriptions.count(tx, account),
+        ),
+    ):
+        if found + beside >= figure:
+            refusals.log_source(house, tx, bare, rule, figure)
+            text = f"{figure} subscriptions at most"
+            raise pubsub.refusal("policy-violation", "too-many-subscriptions", text, type="wait")
+
+
+def _add(
+    tx: Transaction,
+    sender: Sender,
+    jid: str,
+    request: _Request,
+    wanted: _Wanted,
+    new: Settings,
+) -> Subscription:
+    target, queue = request.target, wanted.queue
+    if target.share is not None and queue is None:
+        policy = (new.policy or Choice.LEAST_LOADED).value
+        name, filter = target.share.name, target.share.filter.text
+        queue = queues.add_share(tx, name, filter, policy)
+        event_counters.note(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
+    return subscriptions.add(
+        tx,
+        sender.account,
+        jid,
+        request.subid,
+        node=None if wanted.node is None else wanted.node.id,
+        filter=None if target.filter is None else target.filter.text,
+        queue=None if queue is None else queue.id,
+        qos=new.qos,
+        requests=new.requests,
+        presence=new.presence,
+        options=new.kept,
+    )
+
+
+def change(house: House, tx: Transaction, old: Subscription, new: Settings) -> Subscription:
+    """Set the options of a subscription, and return it."""
+    found = old._replace(
+        qos=new.qos, requests=new.requests, presence=new.presence, options=new.kept
+    )
+    subscriptions.save(tx, found)
+    if found.queue is not None:
+        operations.joined(house, tx, found)
+    return found
+
+
+def unsubscribe(house: House, stanza: Stanza) -> Work:
+    """End a subscription for its subscriber (section 6.2); raises `StanzaError`."""
+    element = stanza.children[0].children[0]
+    target = targets.read(house, element)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        end(house, tx, targets.subscribed(house, tx, target, element, sender), Why.ASKED)
+        return b""
+
+    return answering(house, stanza, act)
+
+
+def end(house: House, tx: Transaction, subscription: Subscription, why: Why) -> None:
+    """End a subscription: what it has of a queue is given back first, and a share without a member
+    ends too."""
+    queue, node = subscription.queue, targets.named(tx, subscription)
+    if queue is not None:
+        operations.left(house, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
+    subscriptions.remove(tx, subscription)
+    if queue is None:
+        sending.ended(house, tx, subscription)
+    elif subscription.share is not None and not subscriptions.has_members(tx, queue):
+        operations.end_share(house, tx, queue)
+    if why in _TOLD:
+        told = targets.told(subscription, node, "none")
+        notifying.to_one(house, tx, subscription, told, node=node)
+
+
+def recheck(house: House, tx: Transaction, node: Node) -> None:
+    """See to subscriptions when the rights to a node have changed: end those to it of who may not
+    subscribe to it any more, and let shares go on with what nobody who was there might have.
+
+    Filters need nothing else: whether they reach a node is looked at each time.
+    """
+    matching.changed(tx, node)
+    admitted = matching.admits(house, tx, node)
+    for subscription in subscriptions.all_of_node(tx, node.id):
+        if not admitted(subscription.bare):
+            end(house, tx, subscription, Why.RIGHTS)
+    for queue in subscriptions.shares(tx, node.name):
+        if queue_holds.bring_back(tx, queue):
+            pump(house, tx, queue)
+
+
+# Sessions that go
+
+
+def away(house: House, tx: Transaction, sender: Sender) -> None:
+    """End what ends with a session that has said that it goes."""
+    there = any(session.available for session in sessions.of(tx, sender.bare))
+    _end_with(house, tx, sender, Why.AWAY, last=not there)
+
+
+def gone(house: House, tx: Transaction, sender: Sender) -> None:
+    """End what ends with a session that is over, while the gateway goes on."""
+    found = sessions.of(tx, sender.bare)
+    others = [session for session in found if session.generation != sender.generation]
+    shown = any(s.available for s in found if s.generation == sender.generation)
+    there = any(session.available for session in others) if shown else bool(others)
+    _end_with(house, tx, sender, Why.GONE, last=not there)
+
+
+def _end_with(house: House, tx: Transaction, sender: Sender, why: Why, *, last: bool) -> None:
+    for jid in (sender.full, sender.bare) if last else (sender.full,):
+        for subscription in subscriptions.ending(tx, jid):
+            end(house, tx, subscription, why)
+
+
+def due(house: House, tx: Transaction) -> None:
+    """End what was to end with a session of before the start that has not come back: it has as much
+    time as if only its connection were lost."""
+    until = subscriptions.awaited(tx, house.limits.resume_time)
+    if until is None:
+        return
+    found = subscriptions.unattended(tx)
+    if found and tx.now.service < until:
+        tx.wake_at(until)
+        return
+    for subscription in found:
+        end(house, tx, subscription, Why.NOT_BACK)
+    if len(found) == subscriptions.BATCH:
+        tx.wake_at(tx.now.service)
+    else:
+        subscriptions.await_no_more(tx)
+
+
+def tend(house: House, tx: Transaction) -> None:
+    """End the shares whose members' accounts were removed by another process."""
+    for queue in subscriptions.deserted(tx):
+        operations.end_share(house, tx, queue)
+        subscriptions.forget(tx)
+
+
+FEATURE = Feature(
+    verbs={
+        ("set", clark(PUBSUB, "subscribe")): subscribe,
+        ("set", clark(PUBSUB, "unsubscribe")): unsubscribe,
+    },
+    of_pubsub=(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications"),
+    away=(away,),
+    gone=(gone,),
+    due=(due,),
+    changed=(tend,),
+    accounts=True,
+)

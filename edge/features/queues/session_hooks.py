@@ -1,0 +1,145 @@
+"""What sessions, time, and other processes bring about in queues.
+
+A session that comes, or is resumed, is given what waits; one that goes gives back what it has of
+queue nodes. Which subscriptions end with a session is `pubsub.subscribing`'s, and what becomes of
+items of shares that are on their way is `shared`'s. Source: XEP-0254, "Implementation Notes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.feature import Feature, House
+from edge.features.queues import notifications as words
+from edge.features.queues import operations, sharing
+from edge.features.queues.dispatch import STALLED, pump_all
+from edge.features.queues.rules.assignment import Loss
+from edge.features.queues.store import (
+    notifications,
+    queue_holds,
+    queue_members,
+    queue_times,
+    queues,
+)
+from edge.features.queues.store.queues import BATCH
+
+ORPHANS: Final = 160
+"""How many such batches are taken at once from accounts that are removed: as much as one has."""
+
+
+def comes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Note a session that begins; what waits for it goes when it has been told that it is bound."""
+    member = queue_members.come(tx, sender.generation, sender.full, _room(house))
+    if member or notifications.waiting(tx, sender.account, sender.full):
+        tx.wake_at(tx.now.service)
+
+
+def takes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Tell a session that takes messages what it has to know, and give it what waits in the queues
+    of its subscriptions."""
+    words.flush(house, tx, sender)
+    if queue_members.come(tx, sender.generation, sender.full, _room(house)):
+        resumes(house, tx, sender)
+
+
+def resumes(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give a session that has a connection again what waits."""
+    found = queue_members.queues_of(tx, sender.generation)
+    for queue in found:
+        queue_holds.bring_back(tx, queue)
+    pump_all(house, tx, found)
+
+
+def gone(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take back what a session has that is over."""
+    _part(house, tx, sender, Loss.CONNECTION)
+
+
+def stops(_house: House, tx: Transaction, _sender: Sender) -> None:
+    """Give nothing to anybody any more, since all sessions end: what one had would go through the
+    hands of all the others."""
+    queue_members.none_is_there(tx)
+
+
+def away(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take back what a session has that says that it goes."""
+    _part(house, tx, sender, Loss.UNAVAILABLE)
+
+
+def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+    touched = queue_members.queues_of(tx, sender.generation)  # what waits for it waits no more
+    if loss is Loss.CONNECTION:
+        queue_members.go(tx, sender.generation)
+    for item in queues.held_by(tx, sender.full):
+        if item.until is not None:
+            operations.lose(house, tx, item, loss)
+            touched.append(item.queue)
+    pump_all(house, tx, touched)
+
+
+def detaches(house: House, tx: Transaction, sender: Sender) -> None:
+    """Give others what waits for a session that has lost its connection; what it has stays."""
+    pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+
+
+def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
+    """Give a session more of shares at level 0, since it has what it was sent."""
+    if sender is not None:
+        queue_members.arrived(tx, sender.generation)
+        pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+
+
+def due(house: House, tx: Transaction) -> None:
+    """See to locks that are over, to what has waited for too long, and to what was delayed."""
+    words.due(house, tx)  # first: what is told of an item comes before it is given anew
+    timed_out, expired = queue_times.timed_out(tx), queue_times.expired(tx)
+    for item in timed_out:
+        operations.lose(house, tx, item, Loss.TIMEOUT)
+    for item in expired:
+        operations.bury_item(house, tx, item, "expired")
+    ripe = queue_times.ripe(tx)
+    queue_members.unstall(tx, _room(house))
+    pump_all(house, tx, queue_members.waited_for(tx))
+    if BATCH in (len(timed_out), len(expired), len(ripe)):
+        tx.wake_at(tx.now.service)
+    first = queue_times.first_due(tx)
+    if first is not None:
+        tx.wake_at(first)
+    if queue_members.stalled(tx):
+        tx.wake_at(tx.now.service + STALLED)
+
+
+def changed(house: House, tx: Transaction) -> None:
+    """See to what another process has unlocked, requeued or removed."""
+    for _each in range(ORPHANS):
+        found = queue_times.orphans(tx)
+        for item in found:
+            operations.part(house, tx, item, Loss.UNSUBSCRIBED)
+        if len(found) < BATCH:
+            break
+    queue_members.tidy(tx, _room(house))
+    due(house, tx)
+
+
+def _room(house: House) -> int:
+    """Return how many bytes of items a member may have that it has not dealt with."""
+    return house.limits.unacknowledged_bytes
+
+
+FEATURE = Feature(
+    enters=(comes,),
+    takes=(takes,),
+    known=(resumes,),
+    detaches=(detaches,),
+    resumes=(resumes,),
+    gone=(gone,),
+    stops=(stops,),
+    away=(away,),
+    settled={sharing.PLAIN: arrived},
+    due=(due,),
+    changed=(changed,),
+    accounts=True,
+)

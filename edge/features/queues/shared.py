@@ -1,0 +1,120 @@
+"""What comes of items of shares that were sent to members: how they end, and come back.
+
+One at level 0 is over by being sent. At levels 1 and 2 the end of its message in the outbox is the
+item's: it is done, another's, or dead, by `rules.queue`. A session that goes, or was there before
+the gateway was restarted, gives back what it had at level 1, and what it was never sent. How items
+are sent is `sharing`'s. Source: MQTT-234, as the project's protocol decisions complete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edge.engine import events
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.feature import Feature, House
+from edge.features.outbox import undelivered
+from edge.features.outbox.rules import OVER, Input, State
+from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import Row
+from edge.features.queues import operations
+from edge.features.queues.dispatch import pump_all
+from edge.features.queues.rules.assignment import Loss
+from edge.features.queues.sharing import PLAIN
+from edge.features.queues.store import queue_members, queues, share_items
+from edge.features.queues.store.queues import Item
+from edge.xmpp.errors import StanzaError
+
+_LOSSES: Final = {Input.FINAL: Loss.REFUSED, Input.GONE: Loss.CONNECTION}
+"""How an item at level 1 and its member parted; all else is a matter of time."""
+
+
+def handed(
+    house: House, tx: Transaction, row: Row, event: Input, state: State, error: StanzaError
+) -> None:
+    """Take the end of the message by which an item was sent: the item is done, another's or dead.
+
+    Args:
+        house: what handlers know.
+        tx: the transaction.
+        row: the message in the outbox, which is taken out of it here.
+        event: what has ended it, or parted it from its session at level 1.
+        state: what it has become.
+        error: why, if it was not delivered.
+    """
+    item = queues.at(tx, row.queue_item or 0)
+    if item is None or item.outbox != row.row:
+        outbox.remove(tx, row)
+    elif state is State.DONE:
+        outbox.remove(tx, row)
+        operations.done(house, tx, item)
+    elif row.qos == 1:
+        outbox.remove(tx, row)
+        operations.give_back(house, tx, item, _LOSSES.get(event, Loss.TIMEOUT), row.qos)
+    elif state is State.IN_DOUBT:
+        undelivered.give_up(house, tx, row, state, error)
+        operations.done(house, tx, item)
+    elif state in OVER:
+        outbox.remove(tx, row)
+        operations.bury(house, tx, item, str(error))
+
+
+def lost(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+    """Log how many items at level 0 a session ended without: nobody else gets them."""
+    text = "items of shares at level 0 were lost with a session"
+    count = float(len(rows))
+    event = NewEvent("message", name="share_lost", value=count, level="Notice", text=text)
+    events.append(tx, events.SYSTEM, event)
+
+
+def leaves(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take back what a session has that is over, but for what is bound to its member."""
+    _part(house, tx, sender, Loss.CONNECTION)
+
+
+def away(house: House, tx: Transaction, sender: Sender) -> None:
+    """Take that back from a session that says that it goes."""
+    _part(house, tx, sender, Loss.UNAVAILABLE)
+
+
+def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+    queue_members.go(tx, sender.generation)
+    _take_back(house, tx, share_items.of_session(tx, sender.full), loss)
+
+
+def _take_back(house: House, tx: Transaction, items: Sequence[Item], loss: Loss) -> None:
+    """Let items wait again that are at level 1, or were never sent: then nobody has them yet."""
+    for item in items:
+        row = outbox.get(tx, item.outbox or 0)
+        if row is not None:
+            outbox.remove(tx, row)
+        if row is not None and row.state == State.QUEUED.value and not row.attempts:
+            operations.unsent(house, tx, item)
+        else:
+            operations.lose(house, tx, item, loss, qos=1)
+    pump_all(house, tx, (item.queue for item in items))
+
+
+def due(house: House, tx: Transaction) -> None:
+    """After a start, take back what the sessions of before had: nobody is there then."""
+    if share_items.were_looked_at(tx):
+        return
+    found = share_items.left_behind(tx)
+    _take_back(house, tx, found, Loss.RESTART)
+    if len(found) < queues.BATCH:
+        share_items.look_no_more(tx)
+    else:
+        tx.wake_at(tx.now.service)
+
+
+FEATURE = Feature(
+    handed=(handed,),
+    lost={PLAIN: lost},
+    leaves=(leaves,),
+    away=(away,),
+    due=(due,),
+    accounts=True,
+)

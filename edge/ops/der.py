@@ -1,0 +1,89 @@
+"""What a running gateway has to know of a certificate, read without a heavy import.
+
+The dates and names of an X.509 certificate (RFC 5280, section 4.1) stand at fixed places of its
+DER. Nothing is verified here, and nothing else is read: `pki` does that where it signs.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from edge.errors import SetupError
+from sync.common.regular_files import read_regular
+
+_SEQUENCE: Final = 0x30
+_VERSION: Final = 0xA0
+_TIMES: Final = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+_END: Final = "-----END CERTIFICATE-----"
+
+
+class Facts(NamedTuple):
+    """Names in DER, to be compared; dates in ms since 1970 UTC."""
+
+    issuer: bytes
+    subject: bytes
+    begins: int
+    ends: int
+
+
+class _Element(NamedTuple):
+    tag: int
+    start: int
+    content: int
+    end: int
+
+
+def read(path: Path) -> Facts:
+    """Read the first certificate of a PEM file; raises `SetupError` if there is none."""
+    try:
+        text = read_regular(path).decode("ascii")
+        first = text[text.index("-----BEGIN CERTIFICATE") : text.index(_END) + len(_END)]
+        return _facts(ssl.PEM_cert_to_DER_cert(first))
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, IndexError):
+        raise SetupError(f"{path} holds no certificate") from None
+
+
+def _facts(der: bytes) -> Facts:
+    outer = _element(der, 0, _SEQUENCE)
+    at = _element(der, outer.content, _SEQUENCE).content
+    version = _element(der, at)
+    serial = _element(der, version.end) if version.tag == _VERSION else version
+    algorithm = _element(der, serial.end, _SEQUENCE)
+    issuer = _element(der, algorithm.end, _SEQUENCE)
+    validity = _element(der, issuer.end, _SEQUENCE)
+    subject = _element(der, validity.end, _SEQUENCE)
+    begins = _element(der, validity.content)
+    ends = _element(der, begins.end)
+    return Facts(
+        der[issuer.start : issuer.end],
+        der[subject.start : subject.end],
+        _time(der, begins),
+        _time(der, ends),
+    )
+
+
+def _element(der: bytes, at: int, tag: int | None = None) -> _Element:
+    """Find the element at `at`; raises `ValueError` or `IndexError` if there is none such."""
+    found, length, content = der[at], der[at + 1], at + 2
+    if length >= 0x80:
+        size = length & 0x7F
+        length = int.from_bytes(der[content : content + size], "big")
+        content += size
+    if (tag is not None and found != tag) or content + length > len(der):
+        raise ValueError("not the certificate's DER")
+    return _Element(found, at, content, content + length)
+
+
+def _time(der: bytes, element: _Element) -> int:
+    """Read a UTCTime or a GeneralizedTime (RFC 5280, section 4.1.2.5)."""
+    pattern = _TIMES.get(element.tag)
+    if pattern is None:
+        raise ValueError("not a time")
+    text = der[element.content : element.end].decode("ascii")
+    moment = datetime.datetime.strptime(text, pattern).replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,145 @@
+"""Entity capabilities as XML: what a presence announces, what an answer says, and its hash.
+
+What is asked and what is made of it is not decided here. Source: XEP-0115, sections 4, 5.1 and 5.4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeVar
+from xml.etree.ElementTree import Element
+
+from edge.xmpp.namespaces import DATA_FORMS, DISCO_INFO, XML, clark
+
+_T = TypeVar("_T")
+
+HASHES: Final = {
+    "sha-1": "sha1",
+    "sha-224": "sha224",
+    "sha-256": "sha256",
+    "sha-384": "sha384",
+    "sha-512": "sha512",
+}
+"""The functions that a hash may be of, by their names there. Those that are broken are left out:
+what they are the hash of is not kept."""
+
+PARTS: Final = 1000
+"""Identities, features and values of forms in an answer that is verified: no device has so many."""
+
+END: Final = "<"
+"""What ends each part of the text that is hashed."""
+
+_FORM_TYPE: Final = "FORM_TYPE"
+_LANG: Final = clark(XML, "lang")
+_IDENTITY: Final = clark(DISCO_INFO, "identity")
+_FEATURE: Final = clark(DISCO_INFO, "feature")
+_FORM: Final = clark(DATA_FORMS, "x")
+_FIELD: Final = clark(DATA_FORMS, "field")
+_VALUE: Final = clark(DATA_FORMS, "value")
+
+
+class Caps(NamedTuple):
+    """What a presence announces: a hash function, the software, and the hash of what it does."""
+
+    hash: str
+    node: str
+    ver: str
+
+
+class Info(NamedTuple):
+    """What an answer to a query says: the features, as they came, and the text to hash.
+
+    There is none where the answer is ill-formed (section 5.4): it cannot be verified.
+    """
+
+    features: tuple[str, ...]
+    text: str | None
+
+
+class _IllFormed(Exception):
+    """An answer says something twice, or too much."""
+
+
+def announced(attrs: Mapping[str, str]) -> Caps | None:
+    """Read the attributes of a `<c/>`; without all three (the legacy format) it tells nothing."""
+    hash_, node, ver = (attrs.get(name, "") for name in Caps._fields)
+    return Caps(hash_, node, ver) if hash_ and node and ver else None
+
+
+def read(query: Element) -> Info:
+    """Read the `<query/>` of an answer to disco#info (sections 5.1 and 5.4)."""
+    features = tuple(feature.get("var", "") for feature in query.iterfind(_FEATURE))
+    try:
+        parts = [*_identities(query), *sorted(_once(features)), *_forms(query)]
+        text = _joined(parts) if len(parts) <= PARTS else None
+    except _IllFormed:
+        text = None
+    return Info(features, text)
+
+
+def verifies(text: str, caps: Caps) -> bool:
+    """Tell whether a text has the hash that was announced; false for a function not known here."""
+    name = HASHES.get(caps.hash)
+    if name is None:
+        return False
+    digest = b64encode(hashlib.new(name, text.encode(), usedforsecurity=False).digest())
+    return digest.decode() == caps.ver
+
+
+def parts(text: str) -> frozenset[str]:
+    """Return the parts of a text that is hashed: all that its hash vouches for.
+
+    Two answers with one hash may share it out differently between identities, features and forms,
+    so who asks what a hash stands for asks this, whichever of them came.
+    """
+    return frozenset(text.split(END))
+
+
+def _identities(query: Element) -> list[str]:
+    found = [
+        (one.get("category", ""), one.get("type", ""), one.get(_LANG, ""), one.get("name", ""))
+        for one in query.iterfind(_IDENTITY)
+    ]
+    return ["/".join(identity) for identity in sorted(_once(found))]
+
+
+def _forms(query: Element) -> list[str]:
+    """Return the parts of the forms (section 5.1, step 7); those without a type are left out."""
+    typed = [
+        (type_, form) for form in query.iterfind(_FORM) if (type_ := _type_of(form)) is not None
+    ]
+    _once([type_ for type_, _form in typed])
+    found: list[str] = []
+    for type_, form in sorted(typed, key=lambda pair: pair[0]):
+        found.append(type_)
+        fields = [field for field in form.iterfind(_FIELD) if field.get("var") != _FORM_TYPE]
+        for field in sorted(fields, key=lambda field: field.get("var", "")):
+            found += [field.get("var", ""), *sorted(_values(field))]
+    return found
+
+
+def _type_of(form: Element) -> str | None:
+    for field in form.iterfind(_FIELD):
+        if field.get("var") == _FORM_TYPE and field.get("type") == "hidden":
+            values = set(_values(field))
+            if len(values) > 1:
+                raise _IllFormed
+            return values.pop() if values else None
+    return None
+
+
+def _values(field: Element) -> list[str]:
+    return [value.text or "" for value in field.iterfind(_VALUE)]
+
+
+def _once(found: Iterable[_T]) -> list[_T]:
+    listed = list(found)
+    if len(set(listed)) < len(listed):
+        raise _IllFormed
+    return listed
+
+
+def _joined(found: Iterable[str]) -> str:
+    return "".join(f"{part}{END}" for part in found)

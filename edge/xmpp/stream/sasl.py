@@ -1,0 +1,237 @@
+"""SASL, the server's side: SCRAM-SHA-256, SCRAM-SHA-1 (RFC 5802, RFC 7677), PLAIN (RFC 4616) and
+EXTERNAL (RFC 4422, appendix A).
+
+An exchange goes in steps, so that the credentials can be looked up, and a password be hashed,
+outside of it: `begin` reads the first message and names the account, the rest needs its
+credentials. Who asks for an account that does not exist is given made-up credentials
+(`credentials.decoy`) and fails at the proof, like who has a wrong password.
+
+Channel binding is not offered: it does not work under TLS 1.3 with what Python has. No XML, no I/O,
+no count of attempts here: that is `wire.negotiation`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+
+from edge.credentials import MECHANISMS as HASHES
+from edge.credentials import Credentials
+from edge.xmpp.errors import UsageError, WireError
+
+PLAIN = "PLAIN"
+EXTERNAL = "EXTERNAL"
+SCRAM = tuple(HASHES)
+"""The mechanisms of SCRAM, best first. PLAIN comes after them, EXTERNAL before, both under TLS
+only."""
+
+FAILURES = frozenset(
+    {
+        "aborted",
+        "account-disabled",
+        "credentials-expired",
+        "encryption-required",
+        "incorrect-encoding",
+        "invalid-authzid",
+        "invalid-mechanism",
+        "malformed-request",
+        "mechanism-too-weak",
+        "not-authorized",
+        "temporary-auth-failure",
+    }
+)
+"""The conditions of RFC 6120, section 6.5."""
+
+NONCE_BYTES = 18
+"""Random bytes in our half of the nonce: 24 characters."""
+MAX_MESSAGE_BYTES = 4096
+"""Bytes of one message of the client, decoded: two names of 1,023 bytes, all escaped, and a nonce
+do not fill it."""
+
+_ATTRIBUTES = r"(?:,[A-Za-z]=[^\0,]+)*"
+_FIRST = re.compile(
+    rf"(?P<gs2>[ny],(?:a=(?P<authzid>[^\0,]+))?,)"
+    rf"(?P<bare>n=(?P<user>[^\0,]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_ATTRIBUTES})"
+)
+_FINAL = re.compile(
+    rf"(?P<unproved>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+){_ATTRIBUTES})"
+    rf",p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+_ESCAPE = re.compile("=(2C|3D)?")
+
+
+class SaslFailure(WireError):
+    """Authentication fails (RFC 6120, section 6.5); the client may try again."""
+
+    def __init__(self, condition: str, text: str = "") -> None:
+        if condition not in FAILURES:
+            raise UsageError(f"no such SASL failure: {condition}")
+        super().__init__(f"{condition}: {text}" if text else condition)
+        self.condition = condition
+        self.text = text
+
+
+def decode(text: str) -> bytes:
+    """Decode the text of `<auth/>` or `<response/>` (RFC 6120, section 6.4.2): strict base64; `=`
+    is an empty message.
+
+    Raises:
+        SaslFailure: `incorrect-encoding`, or `malformed-request` if it is too long.
+    """
+    if text == "=":
+        return b""
+    if len(text) > MAX_MESSAGE_BYTES * 4 // 3:
+        raise SaslFailure("malformed-request", "too long")
+    try:
+        data = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise SaslFailure("incorrect-encoding") from error
+    if base64.b64encode(data).decode() != text:
+        raise SaslFailure("incorrect-encoding")
+    return data
+
+
+def encode(message: bytes) -> bytes:
+    """Encode a message for `<challenge/>` or `<success/>`; an empty one is `=`."""
+    return base64.b64encode(message) or b"="
+
+
+class PlainExchange:
+    """PLAIN: one message, and a password that somebody else checks.
+
+    `username` and `authzid` are as the client gave them, `password` in the clear.
+    """
+
+    mechanism = PLAIN
+
+    def __init__(self, initial: bytes) -> None:
+        parts = _text(initial).split("\0")
+        if len(parts) != 3 or not parts[1] or not parts[2]:
+            raise SaslFailure("malformed-request")
+        self.authzid, self.username, self.password = parts
+
+    def __repr__(self) -> str:
+        return f"PlainExchange({self.username!r})"
+
+
+class ExternalExchange:
+    """EXTERNAL: one message, `authzid` or nothing; who the client is was shown by TLS."""
+
+    mechanism = EXTERNAL
+
+    def __init__(self, initial: bytes) -> None:
+        self.authzid = _text(initial)
+        if "\0" in self.authzid:
+            raise SaslFailure("malformed-request")
+
+
+class ScramExchange:
+    """SCRAM, after the client's first message (RFC 5802, section 5).
+
+    `username` and `authzid` are as the client gave them, unescaped.
+    """
+
+    def __init__(self, mechanism: str, initial: bytes, nonce: str | None = None) -> None:
+        message = _text(initial)
+        match = _FIRST.fullmatch(message)
+        if match is None:
+            raise SaslFailure("malformed-request", _reason(message))
+        self.mechanism = mechanism
+        self.authzid = _unescape(match["authzid"] or "")
+        self.username = _unescape(match["user"])
+        self._binding = match["gs2"].encode()
+        self._client_first = match["bare"]
+        self._nonce = match["nonce"] + (nonce or secrets.token_urlsafe(NONCE_BYTES))
+        self._server_first = ""
+        self._credentials: Credentials | None = None
+
+    def challenge(self, credentials: Credentials) -> bytes:
+        """Make the server's first message from the account's credentials, or from made-up ones.
+
+        Raises:
+            UsageError: the credentials are for another mechanism.
+        """
+        if credentials.mechanism != self.mechanism:
+            raise UsageError(f"credentials of {credentials.mechanism} for {self.mechanism}")
+        self._credentials = credentials
+        salt = base64.b64encode(credentials.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={credentials.iterations}"
+        return self._server_first.encode()
+
+    def finish(self, response: bytes) -> bytes:
+        """Check the client's proof, and make the server's final message, which proves that we know
+        the account too.
+
+        Raises:
+            SaslFailure: `malformed-request`, or `not-authorized`.
+            UsageError: there was no challenge, or it has been answered.
+        """
+        credentials, self._credentials = self._credentials, None
+        if credentials is None:
+            raise UsageError("finish comes after challenge, and once")
+        match = _FINAL.fullmatch(_text(response))
+        if match is None:
+            raise SaslFailure("malformed-request")
+        binding, proof = decode(match["binding"]), decode(match["proof"])
+        signed = f"{self._client_first},{self._server_first},{match['unproved']}".encode()
+        algorithm = HASHES[self.mechanism]
+        signature = hmac.digest(credentials.stored_key, signed, algorithm)
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
+        right = len(proof) == len(signature) and hmac.compare_digest(
+            hashlib.new(algorithm, client_key).digest(), credentials.stored_key
+        )
+        if not right or binding != self._binding or match["nonce"] != self._nonce:
+            raise SaslFailure("not-authorized")
+        verifier = hmac.digest(credentials.server_key, signed, algorithm)
+        return b"v=" + base64.b64encode(verifier)
+
+    def __repr__(self) -> str:
+        return f"ScramExchange({self.mechanism!r}, {self.username!r})"
+
+
+def begin(
+    mechanism: str, initial: bytes, nonce: str | None = None
+) -> PlainExchange | ScramExchange | ExternalExchange:
+    """Begin an exchange with the client's first message.
+
+    Args:
+        mechanism: its name, as the client chose it.
+        initial: the message, decoded from base64.
+        nonce: our half of the nonce, for tests; else it is random.
+
+    Raises:
+        SaslFailure: `invalid-mechanism` or `malformed-request`.
+    """
+    if mechanism == PLAIN:
+        return PlainExchange(initial)
+    if mechanism == EXTERNAL:
+        return ExternalExchange(initial)
+    if mechanism in SCRAM:
+        return ScramExchange(mechanism, initial, nonce)
+    raise SaslFailure("invalid-mechanism")
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError as error:
+        raise SaslFailure("malformed-request", "not UTF-8") from error
+
+
+def _reason(message: str) -> str:
+    return "channel binding is not offered" if message.startswith("p=") else ""
+
+
+def _unescape(name: str) -> str:
+    """Undo the escapes of a name: `=2C` is a comma, `=3D` is `=` (RFC 5802, section 5.1)."""
+
+    def character(match: re.Match[str]) -> str:
+        if match[1] is None:
+            raise SaslFailure("malformed-request", "the name's escapes")
+        return "," if match[1] == "2C" else "="
+
+    return _ESCAPE.sub(character, name)

@@ -1,0 +1,69 @@
+"""Whether the header of a client's stream can be accepted (RFC 6120, section 4.7).
+
+What is answered to it is told in `wire.negotiation`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from edge.xmpp import jid
+from edge.xmpp.errors import StreamError
+from edge.xmpp.namespaces import CLIENT, STREAMS, clark
+from edge.xmpp.stanza import StreamOpen
+
+_VERSION = re.compile(r"0*([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
+
+
+def check(header: StreamOpen, domain: str) -> None:
+    """Return if a stream with this header can be served for `domain`.
+
+    Raises:
+        StreamError: `invalid-namespace`, `bad-namespace-prefix`, `bad-format`,
+            `improper-addressing`, `host-unknown` or `unsupported-version`.
+    """
+    if not header.name.startswith(clark(STREAMS, "")):
+        raise StreamError("invalid-namespace", "the stream's own namespace")
+    if header.name != clark(STREAMS, "stream"):
+        raise StreamError("bad-format", "a stream begins with `stream`")
+    if not header.prefixed:
+        raise StreamError("bad-namespace-prefix", "the stream's own namespace needs a prefix")
+    if header.namespace != CLIENT:
+        raise StreamError("invalid-namespace", f"{CLIENT} must be the default namespace")
+    version = _VERSION.fullmatch(header.attrs.get("version", ""))
+    if version is None or int(version[1]) < 1:
+        raise StreamError("unsupported-version", "XMPP 1.0 is spoken here")
+    to = header.attrs.get("to")
+    if not to:
+        raise StreamError("improper-addressing", "a stream is opened `to` a domain")
+    if _normalise(to) != domain:
+        raise StreamError("host-unknown")
+
+
+def check_sender(header: StreamOpen, account: str) -> None:
+    """Return if who has authenticated as `account`, a bare JID, may open this stream: `from` names
+    it, or no account (RFC 6120, sections 4.7.1 and 4.9.3.9).
+
+    A domain alone claims nothing: XML::Stream, which sendxmpp uses, gives its own host's name.
+
+    Raises:
+        StreamError: `invalid-from`.
+    """
+    if "from" not in header.attrs:
+        return
+    address = sender(header)
+    named = None if address is None else jid.parse(address)
+    if named is None or (named.local and named.bare != account):
+        raise StreamError("invalid-from")
+
+
+def sender(header: StreamOpen) -> str | None:
+    """Return the address that the stream is opened `from`, if it is there and well-formed."""
+    return _normalise(header.attrs.get("from", ""))
+
+
+def _normalise(address: str) -> str | None:
+    try:
+        return jid.parse(address).full
+    except jid.JidError:
+        return None

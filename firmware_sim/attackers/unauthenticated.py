@@ -1,0 +1,123 @@
+"""Attacks by those who have no account: on the door, on TLS, on log-in, on the parser before it.
+
+Each comes from a loopback address of its own, as strangers do: what one address is refused, others
+are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from firmware_sim.attackers.attack import Attack, Work
+from firmware_sim.attackers.wire import STARTTLS, Client, Closed, Counts, Credentials, Target
+
+_CONNECTIONS: Final = 80  # that one attack opens at a time, of 50 that one address may have
+_PAUSE_S: Final = 0.02  # between two of those
+_LISTEN_S: Final = 20.0  # that a silent connection is kept, if it is let be
+_GUESSES_S: Final = 0.2  # between two guesses of a password
+_HALF_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the first 11 bytes of 517
+_HUGE: Final = "x" * 50_000  # bytes, above the largest stanza before log-in
+
+
+async def _crowd(
+    target: Target,
+    counts: Counts,
+    one: Callable[[Target, Counts], Coroutine[Any, Any, None]],
+) -> None:
+    """Do the same on many connections at a time."""
+    tasks = set()
+    try:
+        for _ in range(_CONNECTIONS):
+            tasks.add(asyncio.ensure_future(one(target, counts)))
+            await asyncio.sleep(_PAUSE_S)
+        await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _linger(client: Client) -> None:
+    with contextlib.suppress(TimeoutError, Closed):
+        async with asyncio.timeout(_LISTEN_S):
+            await client.listen()
+
+
+async def _silence(target: Target, counts: Counts) -> None:
+    counts.sent += 1
+    client = await Client.connect(target, counts)
+    try:
+        await _linger(client)
+    finally:
+        client.cut()
+
+
+async def _half_handshake(target: Target, counts: Counts) -> None:
+    counts.sent += 1
+    client = await Client.connect(target, counts)
+    try:
+        client.open()
+        await client.until("</stream:features>")
+        client.send(STARTTLS)
+        await client.until("<proceed")
+        client.writer.write(_HALF_HELLO)
+        await _linger(client)
+    except (Closed, TimeoutError):
+        pass
+    finally:
+        client.cut()
+
+
+async def silence(target: Target, counts: Counts, _account: str) -> None:
+    """Connect, and say nothing."""
+    await _crowd(target, counts, _silence)
+
+
+async def half_handshakes(target: Target, counts: Counts, _account: str) -> None:
+    """Begin a TLS handshake, and leave it."""
+    await _crowd(target, counts, _half_handshake)
+
+
+async def guesses(target: Target, counts: Counts, _account: str) -> None:
+    """Guess passwords, a few a connection."""
+    client = await Client.connect(target, counts)
+    try:
+        await client.secure()
+        while True:
+            counts.sent += 1
+            await client.log_in(Credentials("admin", f"guess{counts.sent}"))
+            await asyncio.sleep(_GUESSES_S)
+    finally:
+        client.cut()
+
+
+async def huge_before_log_in(target: Target, counts: Counts, _account: str) -> None:
+    """Send a stanza before log-in that is larger than any may be there."""
+    client = await Client.connect(target, counts)
+    try:
+        await client.secure()
+        counts.sent += 1
+        client.send(f"<message><body>{_HUGE}</body></message>")
+        await client.listen()
+    finally:
+        client.cut()
+
+
+def _stranger(
+    name: str,
+    work: Work,
+    rules: tuple[str, ...],
+    address: int,
+) -> Attack:
+    return Attack(name, work, rules, stranger=True, address=address)
+
+
+ATTACKS: Final = (
+    _stranger("silent connections", silence, ("connections", "authenticate_time"), 3),
+    _stranger("half handshakes", half_handshakes, ("connections", "authenticate_time", "tls"), 4),
+    _stranger("guessed passwords", guesses, ("authentication", "authentication_limit"), 5),
+    _stranger("huge stanzas before log-in", huge_before_log_in, ("policy-violation",), 6),
+)

@@ -1,0 +1,187 @@
+"""The publish-subscribe service, as a client meets it: requests, and what it is told.
+
+The requests are those of slixmpp's own plugin (XEP-0060), with queueing (XEP-0254) beside it; each
+waits for its answer, for as long as the session lasts. Events are read here, since slixmpp does not
+know that of an unlocked item. It keeps nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from slixmpp.exceptions import IqError, IqTimeout
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher import MatchXPath
+
+from firmware_sim.device.errors import RequestRefused, Unanswered
+
+PUBSUB: Final = "http://jabber.org/protocol/pubsub"
+EVENT: Final = f"{PUBSUB}#event"
+QUEUEING: Final = "urn:xmpp:pubsub:queueing:0"
+SUBSCRIBE_OPTIONS: Final = f"{PUBSUB}#subscribe_options"
+PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
+
+ANSWER_S: Final = 30.0
+"""Seconds that a request waits for its answer: a gateway that is busy, on a slow card."""
+
+_EVENTS: Final = "pubsub events"
+_PLUGINS: Final = ("xep_0004", "xep_0060")
+
+
+class Kind(Enum):
+    """What became of an item."""
+
+    PUBLISHED = "item"
+    DELETED = "retract"
+    UNLOCKED = "unlock"
+
+
+class Told(NamedTuple):
+    """One thing that an event tells. `times` is how often the item was delivered before.
+
+    `payload` is None where the item has none, or there is no item.
+    """
+
+    kind: Kind
+    node: str
+    item: str
+    payload: ET.Element | None = None
+    times: int = 0
+
+
+_KINDS: Final = {
+    f"{{{EVENT}}}item": Kind.PUBLISHED,
+    f"{{{EVENT}}}retract": Kind.DELETED,
+    f"{{{QUEUEING}}}unlock": Kind.UNLOCKED,
+    "{urn:xmpp:queueing:0}unlock": Kind.UNLOCKED,  # as the example of the specification has it
+}
+
+
+def read(message: ET.Element) -> list[Told]:
+    """Read what a message tells of items; nothing, if it has no such event."""
+    return [
+        Told(kind, items.get("node", ""), each.get("id", ""), _payload(each), _times(message))
+        for items in message.iterfind(f"{{{EVENT}}}event/{{{EVENT}}}items")
+        for each in items
+        if (kind := _KINDS.get(each.tag)) is not None and each.get("id")
+    ]
+
+
+def _payload(item: ET.Element) -> ET.Element | None:
+    return next(iter(item), None)
+
+
+def _times(message: ET.Element) -> int:
+    """Say how often an item was delivered before, by the note beside the event."""
+    for each in message:
+        if each.tag.endswith("}redelivered"):
+            times = each.get("times", "")
+            return int(times) if times.isdecimal() and len(times) < len("1000000000") else 1
+    return 0
+
+
+class Pubsub:
+    """The service at one address, in one session.
+
+    Args:
+        client: slixmpp's, not connected yet.
+        service: its address.
+        on_told: told of each event, in the order in which they come.
+    """
+
+    def __init__(
+        self, client: Any, service: str, on_told: Callable[[Told], None] | None = None
+    ) -> None:
+        self._client, self._service = client, service
+        self._on_told = on_told or _ignore
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for plugin in _PLUGINS:
+            client.register_plugin(plugin)
+        events = MatchXPath(f"{{jabber:client}}message/{{{EVENT}}}event")
+        client.register_handler(Callback(_EVENTS, events, self._event))
+
+    def end(self) -> None:
+        """End what waits for an answer: the session is over."""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    async def create(self, node: str, options: Mapping[str, str | list[str]]) -> None:
+        """Create a node with these options (XEP-0060, 8.1).
+
+        Raises:
+            RequestRefused: the service refused it.
+            Unanswered: it may have been done.
+        """
+        form = self._form(options, "")
+        await self._answer(self._plugin.create_node(self._service, node, config=form))
+
+    async def subscribe(self, node: str, jid: str, options: Mapping[str, str | list[str]]) -> None:
+        """Subscribe a JID, with options, to a node or a filter; raises as `create` does."""
+        form = self._form(options, SUBSCRIBE_OPTIONS)
+        call = self._plugin.subscribe
+        await self._answer(call(self._service, node, subscribee=jid, options=form))
+
+    async def unsubscribe(self, node: str, jid: str) -> None:
+        """End the subscription of a JID to a node or a filter; raises as `create` does."""
+        call = self._plugin.unsubscribe
+        await self._answer(call(self._service, node, subscribee=jid))
+
+    async def publish(
+        self, node: str, item: str, payload: ET.Element, options: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish an item under that id; raises as `create` does."""
+        form = self._form(options, PUBLISH_OPTIONS) if options else None
+        call = self._plugin.publish
+        await self._answer(call(self._service, node, id=item, payload=payload, options=form))
+
+    async def delete(self, node: str, item: str) -> None:
+        """Delete an item (XEP-0060, 7.2; XEP-0254, "Deleting"); raises as `create` does."""
+        await self._answer(self._plugin.retract(self._service, node, item))
+
+    async def unlock(self, node: str, item: str) -> None:
+        """Give an item of a queue back (XEP-0254, "Unlocking"); raises as `create` does."""
+        request = self._client.make_iq_set(ito=self._service)
+        unlock = ET.Element(f"{{{QUEUEING}}}unlock", {"node": node})
+        ET.SubElement(unlock, f"{{{QUEUEING}}}item", {"id": item})
+        request["pubsub"].xml.append(unlock)
+        await self._answer(request.send())
+
+    @property
+    def _plugin(self) -> Any:
+        return self._client.plugin["xep_0060"]
+
+    def _form(self, options: Mapping[str, str | list[str]] | Mapping[str, str], type_: str) -> Any:
+        form = self._client.plugin["xep_0004"].make_form(ftype="submit")
+        if type_:
+            form.add_field(var="FORM_TYPE", ftype="hidden", value=type_)
+        for name, value in options.items():
+            form.add_field(var=name, value=value)
+        return form
+
+    async def _answer(self, sent: asyncio.Future[Any]) -> None:
+        """Wait for the answer to a request, or for the end of the session."""
+        try:
+            waits = {sent, self._over}
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait(waits, timeout=ANSWER_S, return_when=first)
+            if not sent.done():
+                raise Unanswered("no answer came")
+            sent.result()
+        except IqError as error:
+            raise RequestRefused(str(error.condition), str(error.text)) from error
+        except IqTimeout as error:
+            raise Unanswered("no answer came in time") from error
+        finally:
+            sent.cancel()
+
+    def _event(self, message: Any) -> None:
+        for told in read(message.xml):
+            self._on_told(told)
+
+
+def _ignore(_told: Told) -> None:
+    """Take what nobody asked to hear."""

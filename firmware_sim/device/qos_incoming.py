@@ -1,0 +1,203 @@
+"""The receiver's half of `urn:xmpp:qos` as a slixmpp plugin: what comes in, and its answers.
+
+It reads requests and plain messages off the stream, hands each to `on_incoming`, and writes
+answers. It announces the feature by service discovery. It keeps nothing and decides nothing:
+`porter` and `receiver` do. What cannot be read is handed on as malformed; nothing that a peer sends
+raises here.
+
+Specification: the quality of service ProtoXEP, sections 2 and 3, and "To and from attributes".
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from xml.sax.saxutils import quoteattr
+
+from slixmpp.plugins.base import BasePlugin, register_plugin
+from slixmpp.stanza import Iq, Message
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher.base import MatcherBase
+
+from firmware_sim.device import capabilities, messages
+from firmware_sim.device.capabilities import DEVICE, Identity
+from firmware_sim.device.errors import MessageRefused
+from firmware_sim.device.qos_requests import NAMESPACES, Step
+from firmware_sim.device.receiver_rules import Reply
+
+if TYPE_CHECKING:
+    from slixmpp.xmlstream.stanzabase import StanzaBase
+
+RECEIVER: Final = "urn:xmpp:qos receiver"
+"""The plugin's name in slixmpp."""
+
+_STEPS: Final = {f"{{{name}}}{step.value}": step for name in NAMESPACES for step in Step}
+_PLACES: Final = (messages.CLIENT, *NAMESPACES)  # an embedded message may inherit its namespace
+_ERRORS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One request, or one plain message (`step` is None).
+
+    `text` is the `<message/>` with `from` and `to` of the stanza that carried it. `malformed` says
+    why it is no request that can be served; then only `id`, `sender` and `step` hold.
+    """
+
+    step: Step | None
+    id: str
+    sender: str
+    namespace: str = ""
+    msg_id: str = ""
+    text: str = ""
+    malformed: str = ""
+
+    def answer(self, reply: Reply) -> str:
+        """Write the answer, in the namespace of the request."""
+        to = f" to={quoteattr(self.sender)}" if self.sender else ""
+        head = f"id={quoteattr(self.id)}{to}"
+        if reply.error is not None:
+            kind, condition = reply.error
+            text = f"<text xmlns='{_ERRORS}'>{self.malformed}</text>" if self.malformed else ""
+            inner = f"<error type='{kind}'><{condition} xmlns='{_ERRORS}'/>{text}</error>"
+            return f"<iq type='error' {head}>{inner}</iq>"
+        if reply is Reply.RECEIVED:
+            named = f"xmlns='{self.namespace}' msgId={quoteattr(self.msg_id)}"
+            return f"<iq type='result' {head}><received {named}/></iq>"
+        return f"<iq type='result' {head}/>"
+
+
+class _Requests(MatcherBase):
+    def match(self, xml: StanzaBase) -> bool:
+        return isinstance(xml, Iq) and xml["type"] == "set" and _step(xml.xml) is not None
+
+
+class _Messages(MatcherBase):
+    def match(self, xml: StanzaBase) -> bool:
+        return isinstance(xml, Message)
+
+
+class Receiver(BasePlugin):
+    """The plugin. `on_incoming` is called with it and each `Incoming`, in the order of arrival."""
+
+    name = RECEIVER
+    description = "Quality of Service (receiver)"
+    dependencies: ClassVar[set[str]] = {"xep_0030"}
+    default_config: ClassVar[dict[str, int]] = {"msg_id_bytes": 256}
+    msg_id_bytes: int
+
+    def plugin_init(self) -> None:
+        """Register with the stream; slixmpp calls it."""
+        self.on_incoming: Callable[[Receiver, Incoming], None] = _ignore
+        self.xmpp.register_handler(Callback(f"{RECEIVER} iq", _Requests(None), self._request))
+        self.xmpp.register_handler(Callback(f"{RECEIVER} message", _Messages(None), self._message))
+
+    def session_bind(self, _jid: object) -> None:
+        """Announce the feature, once the JID is known; slixmpp calls it."""
+        discovery: Any = self.xmpp.plugin["xep_0030"]
+        discovery.add_identity(category=DEVICE.category, itype=DEVICE.type)
+        for namespace in NAMESPACES:
+            discovery.add_feature(namespace)
+
+    def plugin_end(self) -> None:
+        """Leave the stream; slixmpp calls it."""
+        for what in ("iq", "message"):
+            self.xmpp.remove_handler(f"{RECEIVER} {what}")
+        for namespace in NAMESPACES:
+            self.xmpp.plugin["xep_0030"].del_feature(feature=namespace)
+        self.on_incoming = _ignore
+
+    def announce(self, priority: int) -> None:
+        """Send presence with what the device can do (XEP-0115), and answer for its hash."""
+        static: Any = self.xmpp.plugin["xep_0030"].static
+        info = static.get_node()["info"]
+        identities = {Identity(*(part or "" for part in each)) for each in info["identities"]}
+        ver = capabilities.verification(identities, info["features"])
+        node = static.get_node(None, f"{capabilities.NODE}#{ver}")["info"]
+        for category, type_, lang, name in identities:
+            node.add_identity(category, type_, name or None, lang or None)
+        for feature in info["features"]:
+            node.add_feature(feature)
+        self.xmpp.send(capabilities.presence(ver, priority))
+
+    def answer(self, text: str) -> None:
+        """Send an answer as it is."""
+        self.xmpp.send(text)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the link has not taken."""
+        transport: Any = self.xmpp.transport
+        return 0 if transport is None else int(transport.get_write_buffer_size())
+
+    def _request(self, iq: Any) -> None:
+        self.on_incoming(self, read_request(iq.xml, str(self.xmpp.boundjid), self.msg_id_bytes))
+
+    def _message(self, message: Any) -> None:
+        self.on_incoming(self, read_message(message.xml))
+
+
+def read_request(iq: ET.Element, own: str, msg_id_bytes: int) -> Incoming:
+    """Read an iq whose first child is a step of the exchange.
+
+    Args:
+        iq: the stanza.
+        own: the device's full JID, which the embedded message is addressed to.
+        msg_id_bytes: how long a msgId may be.
+    """
+    step, sender = _step(iq), iq.get("from", "")
+    payload = iq[0]
+    namespace, msg_id = payload.tag[1:].partition("}")[0], payload.get("msgId", "")
+    base = Incoming(step, iq.get("id", ""), sender)
+    if step is not Step.ACKNOWLEDGED and not 0 < len(msg_id.encode()) <= msg_id_bytes:
+        return _malformed(base, f"a msgId of 1 to {msg_id_bytes} bytes is wanted")
+    if step is Step.DELIVER:
+        return Incoming(step, base.id, sender, namespace, msg_id)
+    if len(payload) != 1 or payload[0].tag not in {f"{{{place}}}message" for place in _PLACES}:
+        return _malformed(base, "exactly one embedded message is wanted")
+    message = _own(payload[0], namespace)
+    message.set("from", sender)
+    message.set("to", iq.get("to") or own)
+    try:
+        text = messages.write(message)
+    except MessageRefused as error:
+        return _malformed(base, str(error))
+    return Incoming(step, base.id, sender, namespace, msg_id, text)
+
+
+def read_message(message: ET.Element) -> Incoming:
+    """Read a plain message, of level 0."""
+    base = Incoming(None, message.get("id", ""), message.get("from", ""))
+    message.tail = None
+    try:
+        text = messages.write(message)
+    except MessageRefused as error:
+        return _malformed(base, str(error))
+    return Incoming(None, base.id, base.sender, text=text)
+
+
+def _malformed(base: Incoming, why: str) -> Incoming:
+    return Incoming(base.step, base.id, base.sender, malformed=why)
+
+
+def _step(iq: ET.Element) -> Step | None:
+    return _STEPS.get(iq[0].tag) if len(iq) else None
+
+
+def _own(message: ET.Element, namespace: str) -> ET.Element:
+    """Give a message that inherited the request's namespace that of a stanza, and all within."""
+    message.tail = None
+    if message.tag != f"{{{messages.CLIENT}}}message":
+        for element in message.iter():
+            if element.tag.startswith(f"{{{namespace}}}"):
+                element.tag = f"{{{messages.CLIENT}}}{element.tag.rpartition('}')[2]}"
+    return message
+
+
+def _ignore(_receiver: Receiver, _incoming: Incoming) -> None:
+    """Take what nobody asked to see."""
+
+
+register_plugin(Receiver)

@@ -1,0 +1,299 @@
+"""Carries an outbox's messages over whatever session there is: the rules, the disk and the stanzas.
+
+All that comes in during one turn of the event loop is worked off together: the rules are applied,
+what changed is committed once, and only then stanzas are sent and callers answered. So a step is
+always on disk before the stanza that depends on it, and many messages share a commit.
+
+It opens no socket and decides no rule. Any error of the outbox stops it for good (`failure`): what
+was not stored was not sent, and a restart goes on from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from firmware_sim.device import sender_rules
+from firmware_sim.device.errors import DeviceStopped, OutboxError
+from firmware_sim.device.qos_requests import Answer, Outcome, Request, Step
+from firmware_sim.device.send_order import Line, Transmission
+from firmware_sim.device.sender_rules import Action, Input, Level, Message, State
+
+if TYPE_CHECKING:
+    from firmware_sim.device.limits import Policy
+    from firmware_sim.device.outbox import Outbox
+
+
+class Moment(Enum):
+    """A moment in a message's life that an observer is told of."""
+
+    OFFERED = "offered"
+    RECEIVED = "received"
+    RELEASED = "released"
+    ENDED = "ended"
+
+
+class Channel(Protocol):
+    """What a session must offer: the plugin's two calls."""
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+
+    def forget(self, id_: str) -> None:
+        """Expect no answer to it any more."""
+
+
+class _Submission(NamedTuple):
+    recipient: str
+    level: Level
+    body: str
+    label: str
+    size: int
+    accepted: asyncio.Future[int]
+
+
+class _Sending(NamedTuple):
+    moment: Moment
+    number: int
+    request: Request
+
+
+_SUFFIX: Final = {Step.ASSURED: "a", Step.ACKNOWLEDGED: "k", Step.DELIVER: "d"}
+
+
+class Courier:
+    """Sends what is in an outbox. `observe` is told of each `Moment`; it must not raise."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        policy: Policy,
+        observe: Callable[[Moment, int], None],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox = outbox
+        self._policy = policy
+        self._observe = observe
+        self._loop = asyncio.get_running_loop()
+        self._line = Line(policy, chance)
+        self._stored: dict[int, State] = {}
+        self._reasons: dict[int, str] = {}
+        self._submissions: list[_Submission] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._channel: Channel | None = None
+        self._turn: asyncio.Handle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        self.on_silence: Callable[[], None] = _ignore
+        self.on_stop: Callable[[], None] = _ignore
+        self.failure: Exception | None = None
+        self._restore()
+
+    def _restore(self) -> None:
+        messages = self._outbox.in_flight()
+        self._stored = {message.number: message.state for message in messages}
+        self._line.restore(messages)
+        self._admitted = max(self._stored, default=0)
+
+    async def submit(self, recipient: str, level: Level, body: str, label: str) -> int:
+        """Take a message into the outbox; it returns when that is durable.
+
+        Returns:
+            The message's number in this outbox.
+
+        Raises:
+            MessageRefused, OutboxFull: as `Outbox.add`.
+            OutboxError: the disk failed.
+            DeviceStopped: the courier is stopped.
+        """
+        self._check()
+        size = len(body.encode())
+        waiting = self._submissions
+        self._outbox.check(size, label, len(waiting), sum(other.size for other in waiting))
+        accepted: asyncio.Future[int] = self._loop.create_future()
+        waiting.append(_Submission(recipient, level, body, label, size, accepted))
+        self._soon()
+        return await accepted
+
+    async def idle(self) -> None:
+        """Wait until every message that was taken has ended.
+
+        Raises:
+            OutboxError, DeviceStopped: it stopped before.
+        """
+        self._check()
+        if self._outbox.live or self._submissions:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._idle:
+                    self._idle.remove(waiter)
+
+    def online(self, channel: Channel) -> None:
+        """Note that there is a session, and go on over it."""
+        self._channel = channel
+        self._heard = self._loop.time()
+        self._line.resume()
+        self._soon()
+
+    def offline(self) -> None:
+        """Note that the session is lost."""
+        self._channel = None
+        self._line.interrupt()
+        self._set_alarm()
+
+    def answer(self, answer: Answer) -> None:
+        """Take the answer to a request."""
+        self._heard = self._loop.time()
+        number = int(answer.request.id.rsplit("-", 2)[1])
+        if self._line.feed(number, _input(answer), self._heard) is not None:
+            self._reasons[number] = _reason(answer)
+        if answer.outcome is Outcome.RECEIVED:
+            self._observe(Moment.RECEIVED, number)
+        self._soon()
+
+    def stop(self, failure: Exception | None = None) -> None:
+        """Do nothing any more; whoever waits is told so. The outbox stays as it is, and open."""
+        if self.failure is not None:
+            return
+        self.failure = failure or DeviceStopped("the device is stopped")
+        self._channel = None
+        for handle in (self._turn, self._alarm):
+            if handle is not None:
+                handle.cancel()
+        waiters: list[asyncio.Future[int] | asyncio.Future[None]] = [*self._idle]
+        waiters += [submission.accepted for submission in self._submissions]
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(self.failure)
+        self._submissions, self._idle = [], []
+        self.on_stop()
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _soon(self) -> None:
+        if self._turn is None and self.failure is None:
+            self._turn = self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        """Work off one turn: the rules, one commit, then stanzas and answers to callers."""
+        self._turn = None
+        now = self._loop.time()
+        if not self._line.awaits():
+            self._heard = now  # silence begins with the question
+        expired, unanswered = self._line.expire(now)
+        for message in expired:
+            self._give_up(message)
+        try:
+            numbers, ended, sending = self._commit(now)
+        except OutboxError as error:
+            self.stop(error)
+            return
+        self._accept(numbers)
+        for moment, number, request in sending:
+            if self._channel is not None:  # an observer may have ended the session
+                self._channel.send(request)
+                self._observe(moment, number)
+        for number in ended:
+            self._observe(Moment.ENDED, number)
+        self._end_turn(silent=unanswered and now - self._heard >= self._policy.silence)
+
+    def _commit(self, now: float) -> tuple[list[int], list[int], list[_Sending]]:
+        """Store what the turn changes, in one commit: what was added, what ended, what to send."""
+        with self._outbox.transaction():
+            numbers = [self._add(submission) for submission in self._submissions]
+            while self._line.wants_more() and self._admit():
+                pass
+            sending = [self._request(transmission) for transmission in self._line.take(now)]
+            ended = [m.number for m in self._line.changes() if self._save(m)]
+        return numbers, ended, sending
+
+    def _add(self, submission: _Submission) -> int:
+        recipient, level, body, label, *_ = submission
+        return self._outbox.add(recipient, level, body, label).number
+
+    def _admit(self) -> bool:
+        found = self._outbox.queued(self._admitted, 1)
+        if not found or not self._line.admit(found[0]):
+            return False
+        self._admitted = found[0].number
+        self._stored[self._admitted] = State.QUEUED
+        return True
+
+    def _save(self, message: Message) -> bool:
+        """Store one message; tell whether it ended."""
+        number = message.number
+        self._outbox.save(self._stored[number], message, self._reasons.pop(number, ""))
+        self._stored[number] = message.state
+        if message.state in sender_rules.ENDED:
+            del self._stored[number]
+            return True
+        return False
+
+    def _request(self, transmission: Transmission) -> _Sending:
+        message, action = transmission
+        recipient, body = self._outbox.envelope(message.number)
+        msg_id = f"{self._outbox.id}-{message.number}"
+        if action is Action.DELIVER:
+            request = Request(Step.DELIVER, _id(msg_id, Step.DELIVER), recipient, msg_id)
+            return _Sending(Moment.RELEASED, message.number, request)
+        step = Step.ASSURED if message.level is Level.ASSURED else Step.ACKNOWLEDGED
+        request = Request(step, _id(msg_id, step), recipient, msg_id, body)
+        return _Sending(Moment.OFFERED, message.number, request)
+
+    def _give_up(self, message: Message) -> None:
+        self._reasons[message.number] = f"no answer to {self._policy.max_attempts} attempts"
+        if self._channel is not None:
+            for step in Step:
+                self._channel.forget(_id(f"{self._outbox.id}-{message.number}", step))
+
+    def _accept(self, numbers: list[int]) -> None:
+        submissions, self._submissions = self._submissions, []
+        for submission, number in zip(submissions, numbers, strict=True):
+            if not submission.accepted.done():
+                submission.accepted.set_result(number)
+
+    def _end_turn(self, *, silent: bool) -> None:
+        if self.failure is not None:  # an observer may have stopped it
+            return
+        if not self._outbox.live:
+            for waiter in self._idle:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._idle = []
+        self._set_alarm()
+        if silent:
+            self.on_silence()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        due = self._line.next_due()
+        self._alarm = None if due is None else self._loop.call_at(due, self._soon)
+
+
+def _id(msg_id: str, step: Step) -> str:
+    return f"{msg_id}-{_SUFFIX[step]}"
+
+
+def _input(answer: Answer) -> Input:
+    if answer.outcome is Outcome.ERROR:
+        return sender_rules.refusal(answer.error_type)
+    return Input.RECEIVED if answer.outcome is Outcome.RECEIVED else Input.DELIVERED
+
+
+def _reason(answer: Answer) -> str:
+    if answer.outcome is not Outcome.ERROR:
+        return ""
+    return f"{answer.error_type}/{answer.condition}: {answer.text}".rstrip(": ")
+
+
+def _ignore() -> None:
+    """Do nothing where nobody asked to be told."""

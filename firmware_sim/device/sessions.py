@@ -1,0 +1,103 @@
+"""One session after the other, for what needs no outbox: it reconnects for ever, with pauses.
+
+What is done with a session is the caller's: `hold` is given each one that came about, and may go on
+for as long as that lasts. An error that it raises on purpose ends the session; the next one comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from firmware_sim.device.connection import Connection, Endpoint
+from firmware_sim.device.errors import ConnectionFailed, FirmwareError
+from firmware_sim.device.limits import Reconnect
+from firmware_sim.device.sender_rules import backoff
+
+_DEFAULT: Final = Reconnect()
+
+
+class Sessions:
+    """The sessions of one full JID, from `start` to `close`.
+
+    Args:
+        endpoint: where it connects, as whom.
+        prepare: given slixmpp's client of each session before it connects.
+        hold: given each session; it is cancelled when that is lost.
+        reconnect: how it comes back.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        prepare: Callable[[Any], None],
+        hold: Callable[[Connection], Awaitable[None]],
+        reconnect: Reconnect = _DEFAULT,
+    ) -> None:
+        self._endpoint, self._prepare, self._hold = endpoint, prepare, hold
+        self._reconnect = reconnect
+        self._connection: Connection | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self.count = 0
+        """How many sessions it had."""
+        self.last_error = ""
+        """Why it last failed to connect, or lost its session."""
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._runner = asyncio.create_task(self._run(), name=f"sessions of {self._endpoint.jid}")
+
+    def cut(self) -> None:
+        """Drop the session without a word, if there is one; another one comes."""
+        if self._connection is not None:
+            self._connection.abort("cut")
+
+    async def close(self, *, orderly: bool = True) -> None:
+        """Connect no more, and end the session: in order, or else without a word."""
+        if self._connection is not None and orderly:
+            await self._connection.close()
+        self.cut()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.cancel()
+            await asyncio.wait({runner})
+
+    @property
+    def online(self) -> bool:
+        """Whether there is a session now."""
+        return self._connection is not None and self._connection.bound
+
+    async def _run(self) -> None:
+        failures, rule = 0, self._reconnect
+        loop = asyncio.get_running_loop()
+        while True:
+            begun = loop.time()
+            self.last_error = await self._session()
+            failures = 1 if loop.time() - begun >= rule.stable else failures + 1
+            await asyncio.sleep(backoff(failures, rule.base, rule.cap, rule.jitter, random.random))
+
+    async def _session(self) -> str:
+        """Have one session, and say why it ended or did not come about."""
+        try:
+            connection = self._connection = Connection(self._endpoint, prepare=self._prepare)
+            await connection.open(self._reconnect.timeout)
+        except ConnectionFailed as error:
+            self._connection = None
+            return str(error)
+        self.count += 1
+        holding = asyncio.ensure_future(self._hold(connection))
+        try:
+            waits: set[asyncio.Future[Any]] = {holding, connection.lost}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not connection.lost.done():
+                await holding
+            return await connection.lost
+        except FirmwareError as error:
+            return str(error) or repr(error)
+        finally:
+            holding.cancel()
+            connection.abort("over")
+            self._connection = None
+            await asyncio.gather(holding, return_exceptions=True)

@@ -1,0 +1,58 @@
+"""What the files of a device have in common: SQLite, durable, one process at a time.
+
+It knows no table; `outbox` and `inbox` bring theirs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from firmware_sim.device.errors import FirmwareError
+
+
+def open_file(path: Path, error: type[FirmwareError]) -> sqlite3.Connection:
+    """Open a file, or make it; commits are durable, and no other process gets in.
+
+    Args:
+        path: its place; two more (`-wal`, `-shm`) may lie beside it.
+        error: what is raised.
+
+    Raises:
+        FirmwareError: of that type; it is no database, or another process has it.
+    """
+    try:
+        db = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+    except sqlite3.Error as fault:
+        raise error(f"{path}: {fault}") from fault
+    try:
+        for pragma in ("locking_mode=EXCLUSIVE", "journal_mode=WAL", "synchronous=FULL"):
+            db.execute(f"PRAGMA {pragma}")
+    except sqlite3.Error as fault:
+        db.close()
+        raise error(f"{path}: {fault}") from fault
+    return db
+
+
+def is_new(db: sqlite3.Connection, version: int, error: type[FirmwareError]) -> bool:
+    """Tell whether the file is still empty.
+
+    Raises:
+        FirmwareError: of that type; a newer version of this software made it.
+    """
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found > version:
+        raise error(f"the file has version {found}; this software knows {version}")
+    return bool(found == 0)
+
+
+def make(db: sqlite3.Connection, schema: str, version: int) -> None:
+    """Make the tables, in a transaction that the caller completes and commits."""
+    db.executescript(f"BEGIN IMMEDIATE;{schema};PRAGMA user_version={version}")
+
+
+def bare(jid: str) -> str:
+    """Cut the resource off a JID."""
+    return jid.partition("/")[0]

@@ -1,0 +1,60 @@
+"""Segments as they must not arrive, and one as a later version may write it.
+
+Works on the bytes of a whole segment, as docs/segment-format.md lays them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from random import Random
+from typing import Final
+
+import cbor2
+
+_MAJOR, _MINOR, _LENGTH, _HEADER = 4, 5, 6, 8  # where they stand
+_DIGEST: Final = 32
+
+
+def newer_minor(data: bytes) -> bytes:
+    """Write a segment as minor version 1 might: with a header's key that nobody knows yet."""
+    end = _HEADER + int.from_bytes(data[_LENGTH:_HEADER], "big")
+    fields = cbor2.loads(data[_HEADER:end])
+    header = cbor2.dumps(fields | {"battery": 87})
+    prefix = data[:_MINOR] + b"\x01" + len(header).to_bytes(2, "big")
+    return _summed(prefix + header + data[end:-_DIGEST])
+
+
+def _summed(content: bytes) -> bytes:
+    return content + sha256(content).digest()
+
+
+def _truncated(data: bytes, dice: Random) -> bytes:
+    return data[: dice.randrange(_DIGEST, len(data) - 1)]
+
+
+def _flipped(data: bytes, dice: Random) -> bytes:
+    at = dice.randrange(_HEADER, len(data))
+    return data[:at] + bytes([data[at] ^ (1 << dice.randrange(8))]) + data[at + 1 :]
+
+
+def _garbage(data: bytes, dice: Random) -> bytes:
+    return dice.randbytes(len(data))
+
+
+def _next_major(data: bytes, _dice: Random) -> bytes:
+    return _summed(data[:_MAJOR] + b"\x02" + data[_MINOR:-_DIGEST])
+
+
+def _empty(_data: bytes, _dice: Random) -> bytes:
+    return b""
+
+
+SPOILED: Final[dict[str, Callable[[bytes, Random], bytes]]] = {
+    "truncated": _truncated,
+    "flipped": _flipped,
+    "garbage": _garbage,
+    "version": _next_major,
+    "empty": _empty,
+}
+"""Ways to spoil a segment: none of them gives a valid one."""

@@ -1,0 +1,58 @@
+"""Puts a simulated fleet into a folder: files with their time of arrival, and `truth.json`.
+
+The layout below `segments/` is that of a landing: GATEWAY/EPOCH/LANE/FIRST-LAST.seg. What is there
+a second time has a word before `.seg`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+from firmware_sim.device.errors import FirmwareError
+from firmware_sim.fleet.settings import FleetSettings
+from firmware_sim.fleet.shipping import Delivery
+from firmware_sim.fleet.simulate import Fleet
+
+SEGMENTS: Final = "segments"
+TRUTH: Final = "truth.json"
+
+
+class NotEmpty(FirmwareError):
+    """The folder holds something already; a fleet is written into a new one."""
+
+
+class _Writer:
+    """Writes deliveries below `root`, and makes each folder once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._made: set[str] = set()
+
+    def __call__(self, delivery: Delivery) -> None:
+        folder = delivery.path.rpartition("/")[0]
+        if folder not in self._made:
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+        path = self._root / delivery.path
+        path.write_bytes(delivery.data)
+        nanoseconds = delivery.arrived * 1_000_000
+        os.utime(path, ns=(nanoseconds, nanoseconds))
+
+
+def write_fleet(settings: FleetSettings, folder: Path) -> dict[str, Any]:
+    """Simulate a fleet into `folder`, and return what `truth.json` says.
+
+    Raises `NotEmpty` where something is there already, and `OSError` when the disk refuses.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        msg = f"{folder} is not empty"
+        raise NotEmpty(msg)
+    fleet = Fleet(settings)
+    fleet.simulate(_Writer(folder / SEGMENTS))
+    truth = fleet.truth()
+    (folder / TRUTH).write_text(json.dumps(truth, indent=1, sort_keys=True) + "\n")
+    return truth

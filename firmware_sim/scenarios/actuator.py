@@ -1,0 +1,108 @@
+"""A simulated actuator: a valve that counts durably how often each command ran.
+
+    valve = Actuator()
+    receive = Receiving("inbox.db", valve.run, schema=valve.SCHEMA)
+    await device.send(command("c-17", "open"), to="valve1@gw.example/fw")
+
+Its commands are those of XEP-0325, with an id of their own: the string `command`, since ids of
+stanzas belong to whoever sends them. The count is written in the inbox's transaction, so it is the
+truth about exactly once. It turns nothing; a verdict reads what `ran` gives.
+"""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from firmware_sim.device import messages
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from firmware_sim.device.received import Received
+
+CONTROL: Final = "urn:xmpp:iot:control"
+
+_RUN: Final = (
+    "INSERT INTO actuator_run (sender, command, value, qos, first, last) VALUES (?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (sender, command) DO UPDATE"
+    " SET times = times + 1, value = excluded.value, last = excluded.last"
+)
+_FORGET: Final = (
+    "DELETE FROM actuator_run WHERE number <= (SELECT max(number) FROM actuator_run) - ?"
+)
+_RAN: Final = (
+    "SELECT sender, command, value, qos, times, first, last FROM actuator_run ORDER BY first"
+)
+
+
+class Ran(NamedTuple):
+    """One command: whose, at which level it first came, and how often it ran.
+
+    `first` and `last` are the numbers of the deliveries (`Received.number`) that ran it.
+    """
+
+    sender: str
+    command: str
+    value: str
+    qos: int
+    times: int
+    first: int
+    last: int
+
+
+def command(id_: str, value: str, name: str = "valve") -> str:
+    """Write a command (XEP-0325): set `name` to `value`.
+
+    Raises:
+        MessageRefused: a value has characters that XML forbids.
+    """
+    root = ET.Element(f"{{{messages.CLIENT}}}message")
+    setting = ET.SubElement(root, f"{{{CONTROL}}}set")
+    for key, content in (("command", id_), (name, value)):
+        ET.SubElement(setting, f"{{{CONTROL}}}string", {"name": key, "value": content})
+    return messages.write(root)
+
+
+class Actuator:
+    """Runs commands. `keep` is how many it remembers, the oldest go first."""
+
+    SCHEMA: ClassVar[str] = """
+    CREATE TABLE actuator_run (
+        number INTEGER PRIMARY KEY,
+        sender TEXT NOT NULL,
+        command TEXT NOT NULL,
+        value TEXT NOT NULL,
+        qos INTEGER NOT NULL,
+        times INTEGER NOT NULL DEFAULT 1,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        UNIQUE (sender, command)
+    ) STRICT
+    """
+
+    def __init__(self, name: str = "valve", keep: int = 100_000) -> None:
+        self._name = name
+        self._keep = keep
+
+    def run(self, message: Received, db: sqlite3.Connection) -> None:
+        """Run a message's command, for `Receiving.on_message`; what is no command runs nothing."""
+        values = {
+            each.get("name", ""): each.get("value", "")
+            for each in message.xml().iterfind(f"{{{CONTROL}}}set/{{{CONTROL}}}string")
+        }
+        if "command" not in values or self._name not in values:
+            return
+        of = (message.sender, values["command"], values[self._name], message.qos)
+        db.execute(_RUN, (*of, message.number, message.number))
+        if message.number > self._keep:
+            db.execute(_FORGET, (self._keep,))
+
+    @staticmethod
+    def ran(db: sqlite3.Connection) -> list[Ran]:
+        """List the commands that ran, in the order in which each first did.
+
+        Args:
+            db: the inbox's `database`.
+        """
+        return [Ran(*row) for row in db.execute(_RAN)]

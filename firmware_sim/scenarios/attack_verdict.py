@@ -1,0 +1,187 @@
+"""The verdict of an attack: memory, answer times, what honest devices got, and what was logged.
+
+It compares what was measured and counted; it starts nothing and reads no log. Each attack has a
+source of its own (its account, or the address that it comes from), by which its refusals are found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from firmware_sim.scenarios.count_verdict import Verdict
+
+MIB: Final = 1024 * 1024
+
+_SESSION_BYTES: Final = 114 * 1024
+"""What one connection may cost: 50 KiB with TLS, and a send buffer of 64 KiB."""
+
+
+class Refusals(NamedTuple):
+    """What the gateway logged as refused: how often, by source (an account or address) and rule."""
+
+    counts: Mapping[tuple[str, str], int]
+
+    @classmethod
+    def of(cls, events: Iterable[Mapping[str, Any]]) -> Refusals:
+        """Count the events of the kind `limit`."""
+        found: Counter[tuple[str, str]] = Counter()
+        for event in events:
+            if event.get("kind") == "limit":
+                key = (str(event.get("source") or ""), str(event["name"]))
+                found[key] += round(event.get("value") or 1)
+        return cls(found)
+
+    def by(self, source: str, rules: Sequence[str]) -> Mapping[str, int]:
+        """Give how often each of some rules refused a source, those that did."""
+        found = {rule: self.counts.get((source, rule), 0) for rule in rules}
+        return {rule: count for rule, count in found.items() if count}
+
+    def total(self, source: str) -> int:
+        """Give how often a source was refused anything."""
+        return sum(count for (who, _), count in self.counts.items() if who == source)
+
+
+class Attacked(NamedTuple):
+    """What one attack did and heard, and what was logged of it, by the rules that it breaks.
+
+    `total` counts the refusals of its source by any rule.
+    """
+
+    name: str
+    sent: int
+    refused: int
+    closed: int
+    logged: Mapping[str, int]
+    total: int
+
+    @property
+    def told(self) -> bool:
+        """Whether its refusals are in the log: the rule that it breaks, and as many as it heard."""
+        return bool(self.logged) and self.total >= self.refused + self.closed
+
+
+class Times(NamedTuple):
+    """Answer times of one phase: how many, and the median, 99th percentile and longest, in s."""
+
+    answers: int
+    p50: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Times:
+        """Sum up; all are 0 where there are none."""
+        row = sorted(seconds)
+        if not row:
+            return cls(0, 0.0, 0.0, 0.0)
+        return cls(len(row), _at(row, 0.5), _at(row, 0.99), row[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class AttackVerdict:
+    """What came of an attack. Memory is in bytes resident; `times` is the allowed p99 ratio, to the
+    calmer one of the two times that are `quiet`: before the attack, and after it."""
+
+    idle: int
+    peak: int
+    ceiling: int
+    quiet: tuple[Times, Times]
+    busy: Times
+    times: float
+    honest: Verdict
+    attacks: tuple[Attacked, ...]
+    survived: bool
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer the 99th percentile is than in quiet."""
+        calm = min((times.p99 for times in self.quiet if times.answers), default=0.0)
+        return self.busy.p99 / calm if calm else math.inf
+
+    @property
+    def faults(self) -> list[str]:
+        """What is not as it has to be, in words; empty if all is."""
+        found = {
+            "the gateway died, or complained": not self.survived,
+            "memory grew past the ceiling": self.peak > self.ceiling,
+            f"p99 is more than {self.times:g} times the quiet one": self.ratio > self.times,
+            "an honest device lost something": not self.honest.exact,
+        }
+        untold = [f"not in the log: {row.name}" for row in self.attacks if not row.told]
+        return [word for word, is_so in found.items() if is_so] + untold
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is no fault."""
+        return not self.faults
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as a JSON object."""
+        return {
+            "memory_mib": {
+                "idle": round(self.idle / MIB, 1),
+                "peak": round(self.peak / MIB, 1),
+                "ceiling": round(self.ceiling / MIB, 1),
+            },
+            "quiet_ms": [_milliseconds(times) for times in self.quiet],
+            "attack_ms": _milliseconds(self.busy),
+            "p99_ratio": round(self.ratio, 2),
+            "honest": self.honest.as_json(),
+            "attacks": [row._asdict() | {"told": row.told} for row in self.attacks],
+            "faults": self.faults,
+            "passed": self.passed,
+        }
+
+    def lines(self) -> list[str]:
+        """Write it as tables for people."""
+        head = f"{'attack':<32}{'sent':>9}{'refused':>9}{'closed':>8}  logged, by rule"
+        table = [head, *(_row(row) for row in self.attacks)]
+        table += ["", f"{'answers':<12}{'number':>8}{'p50 ms':>9}{'p99 ms':>9}{'most ms':>9}"]
+        before, after = self.quiet
+        table += [_answers("quiet", before), _answers("attacked", self.busy)]
+        table += [_answers("quiet again", after)]
+        table.append(f"p99 is {self.ratio:.2f} times the quiet one, of {self.times:g} allowed")
+        table.append(
+            f"memory {self.idle / MIB:.1f} MiB idle, {self.peak / MIB:.1f} MiB at most,"
+            f" of {self.ceiling / MIB:.1f} MiB allowed"
+        )
+        table += ["", "honest devices:", *self.honest.lines()[:-1]]
+        table += [f"  fault: {fault}" for fault in self.faults]
+        return [*table, f"{'verdict':<12}{'passed' if self.passed else 'NOT passed':>10}"]
+
+
+def ceiling(limits: Mapping[str, float], idle: int, accounts: int) -> int:
+    """Say how many bytes the gateway may have resident, from the limits of its configuration.
+
+    It is what it has when idle; what all sessions may have unacknowledged; what waits for a commit,
+    twice, as bytes and as what was made of them; and the connections that strangers and so many
+    accounts may have.
+    """
+    sessions = min(limits["sessions"], accounts * limits["sessions_per_account"])
+    connections = limits["unauthenticated"] + sessions
+    buffers = limits["unacknowledged_total_bytes"] + 2 * limits["waiting_bytes"]
+    return round(idle + buffers + connections * _SESSION_BYTES)
+
+
+def _at(row: Sequence[float], part: float) -> float:
+    return row[min(len(row) - 1, math.ceil(part * len(row)) - 1)]
+
+
+def _milliseconds(times: Times) -> dict[str, float]:
+    found = times._asdict()
+    return {"answers": found.pop("answers"), **{k: round(1000 * v, 2) for k, v in found.items()}}
+
+
+def _answers(name: str, times: Times) -> str:
+    return f"{name:<12}{times.answers:>8}" + "".join(f"{1000 * s:>9.1f}" for s in times[1:])
+
+
+def _row(row: Attacked) -> str:
+    logged = ", ".join(f"{rule} {count}" for rule, count in row.logged.items())
+    word = logged if row.told else f"{logged or 'nothing'}  NOT TOLD"
+    return f"{row.name:<32}{row.sent:>9}{row.refused:>9}{row.closed:>8}  {word}"

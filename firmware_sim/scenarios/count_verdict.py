@@ -1,0 +1,115 @@
+"""The verdict of a run: what each device believes of its messages, against what the gateway logged.
+
+It compares two lists and says exactly where they differ; it reads no outbox and runs no device. A
+message is known by (source, n): the device's full JID and its number in the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from firmware_sim.device.sender_rules import LIVE, State
+
+Key = tuple[str, int]
+
+SHOWN: Final = 20
+"""Differences of one sort that are named; all are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a run. The counts are of messages; the lists name the first `SHOWN` of them.
+
+    `logged` is None where the gateway was not asked; then the counts that compare with it are 0.
+    """
+
+    planned: int
+    sent: int
+    delivered: int
+    in_doubt: int
+    in_doubt_logged: int
+    failed: int
+    pending: int
+    logged: int | None
+    duplicates: int
+    missing: int
+    unexpected: int
+    examples: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether everything was sent, delivered, and logged once, and nothing else was."""
+        whole = self.planned == self.sent == self.delivered == self.logged
+        return whole and not (self.duplicates or self.missing or self.unexpected)
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is exact, or, where nobody asked the gateway, all is believed delivered."""
+        return self.exact or (self.logged is None and self.planned == self.delivered)
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as a JSON object."""
+        return {**asdict(self), "exact": self.exact}
+
+    def lines(self) -> list[str]:
+        """Write it as a table for people."""
+        rows = [
+            ("planned", self.planned, ""),
+            ("sent", self.sent, "taken into the devices' outboxes"),
+            ("delivered", self.delivered, "as the devices believe"),
+            ("logged", self.logged if self.logged is not None else "-", "distinct, at the gateway"),
+            ("duplicates", self.duplicates, "logged more than once"),
+            ("missing", self.missing, "believed delivered, not logged"),
+            ("unexpected", self.unexpected, "logged, and failed or never sent"),
+            ("in doubt", self.in_doubt, f"of which logged: {self.in_doubt_logged}"),
+            ("failed", self.failed, "not delivered, and known not to be"),
+            ("pending", self.pending, "still in an outbox"),
+        ]
+        table = [f"{name:<12}{count:>10}  {note}".rstrip() for name, count, note in rows]
+        for name, keys in self.examples.items():
+            table += [f"  {name}: {key}" for key in keys]
+        word = "none" if self.logged is None else "exact" if self.exact else "NOT exact"
+        return [*table, f"{'verdict':<12}{word:>10}"]
+
+
+def judge(planned: int, believed: Mapping[Key, State], logged: Iterable[Key] | None) -> Verdict:
+    """Compare what devices believe with what the gateway logged.
+
+    Args:
+        planned: messages that the run was to send.
+        believed: the state of each message that was sent.
+        logged: each event of the run at the gateway, as often as it is there; None if not asked.
+    """
+    times = Counter(logged or ())
+    states = Counter(believed.values())
+    found: dict[str, list[Key]] = {
+        "duplicate": [key for key, count in times.items() if count > 1],
+        "missing": [
+            key
+            for key, state in believed.items()
+            if logged is not None and state is State.DONE and key not in times
+        ],
+        "unexpected": [k for k in times if believed.get(k, State.FAILED) is State.FAILED],
+        "in doubt": [k for k, s in believed.items() if s is State.IN_DOUBT],
+    }
+    return Verdict(
+        planned=planned,
+        sent=len(believed),
+        delivered=states[State.DONE],
+        in_doubt=states[State.IN_DOUBT],
+        in_doubt_logged=sum(key in times for key in found["in doubt"]),
+        failed=states[State.FAILED],
+        pending=sum(states[state] for state in LIVE),
+        logged=None if logged is None else len(times),
+        duplicates=sum(count - 1 for count in times.values()),
+        missing=len(found["missing"]),
+        unexpected=len(found["unexpected"]),
+        examples={
+            name: [f"{source} n={n}" for source, n in sorted(keys)[:SHOWN]]
+            for name, keys in found.items()
+            if keys
+        },
+    )

@@ -1,0 +1,211 @@
+"""The verdict of a custody run: what senders believe, what ran where, what the gateway keeps.
+
+For each message it says whether what became of it is what its level promises, and counts. Nothing
+is passed over: whatever has no explanation is a fault. It reads no file and runs no device.
+
+- Level 2 runs exactly once, or not at all and is told: failed or in doubt at its sender, dead or in
+  doubt at the gateway, or waiting there for a device that never came.
+- Level 1 runs at least once, or is told in the same ways.
+- Level 0 runs at most once for each time that the gateway may send it: it may be lost.
+- Between one sender and one account, levels 1 and 2 first run in the order of their sending.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from firmware_sim.device.sender_rules import LIVE, State
+from firmware_sim.scenarios.count_verdict import SHOWN, Key
+from firmware_sim.scenarios.custody_plan import Planned, Way
+
+GATEWAY: Final = ""
+"""Where a message ran that came to the gateway's log; elsewhere it is the device's name."""
+
+
+class Ran(NamedTuple):
+    """A message that ran: which, where, and how often there."""
+
+    key: Key
+    where: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was found when all was over.
+
+    `believed` is what each sender believes of each message that it took, `ran` what ran, each
+    place's in its order. `told` are those that the gateway keeps as dead, by whether it is certain
+    that they were not delivered. `waiting` counts what it still keeps for accounts, at level 1
+    and 2. `absent` are the names of the devices that never came, `repeated` how often messages of
+    level 1 to them were sent again: as often may one wait twice.
+    """
+
+    believed: Mapping[Key, State]
+    ran: Sequence[Ran]
+    told: Mapping[Key, bool]
+    waiting: int
+    absent: frozenset[str]
+    repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CustodyVerdict:
+    """Counts by level (0, 1, 2) of what became of the messages, and the faults by their name.
+
+    `waiting` has to be at least `expected`, and at most `repeated` more.
+    """
+
+    counts: Mapping[str, tuple[int, int, int]]
+    waiting: int
+    expected: int
+    repeated: int = 0
+    faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """Whether everything is as its level promises, and all that waits is accounted for."""
+        explained = self.expected <= self.waiting <= self.expected + self.repeated
+        return not self.faults and explained
+
+    def as_json(self) -> dict[str, Any]:
+        """Give it as a JSON object."""
+        return {
+            "levels": {name: list(row) for name, row in self.counts.items()},
+            "waiting": self.waiting,
+            "waiting_expected": self.expected,
+            "waiting_repeated": self.repeated,
+            "faults": {name: len(rows) for name, rows in self.faults.items()},
+            "examples": {name: list(rows)[:SHOWN] for name, rows in self.faults.items()},
+            "exact": self.exact,
+        }
+
+    def lines(self) -> list[str]:
+        """Write it as a table for people."""
+        table = [f"{'level':<12}{0:>8}{1:>8}{2:>8}"]
+        for name, row in self.counts.items():
+            table.append(f"{name:<12}" + "".join(f"{n:>8}" for n in row) + f"  {_NOTES[name]}")
+        kept = f"the gateway keeps {self.waiting} for devices that never came"
+        more = f", and up to {self.repeated} twice, at level 1" if self.repeated else ""
+        table.append(f"{kept}; {self.expected} expected{more}")
+        for name, rows in self.faults.items():
+            table.append(f"{name}: {len(rows)}")
+            table += [f"  {row}" for row in list(rows)[:SHOWN]]
+        return [*table, f"{'verdict':<12}{'exact' if self.exact else 'NOT exact':>10}"]
+
+
+_NOTES: Final = {
+    "planned": "to be sent",
+    "sent": "taken by their senders",
+    "ran": "different ones, at a device or in the gateway's log",
+    "again": "runs beyond the first",
+    "failed": "told their sender: not delivered",
+    "in doubt": "told their sender: perhaps delivered",
+    "dead": "kept by the gateway as dead or in doubt",
+    "waiting": "for devices that never came",
+    "lost": "ran nowhere, and nobody was told",
+}
+
+
+def judge(planned: Iterable[tuple[Key, Planned]], evidence: Evidence) -> CustodyVerdict:
+    """Judge a run.
+
+    Args:
+        planned: all messages of the run.
+        evidence: what was found.
+
+    Returns:
+        The counts and the faults; what ran and was not planned is one, too.
+    """
+    plan = dict(planned)
+    counts: dict[str, list[int]] = {name: [0, 0, 0] for name in _NOTES}
+    faults: dict[str, list[str]] = {}
+    places: dict[Key, Counter[str]] = {}
+    for ran in evidence.ran:
+        places.setdefault(ran.key, Counter())[ran.where] += ran.times
+    for key, message in plan.items():
+        where = places.pop(key, Counter())
+        found = _found(message, evidence, key, where[message.recipient])
+        for name in found:
+            counts[name][message.level] += 1
+        again = where[message.recipient] - 1
+        counts["again"][message.level] += max(again, 0)
+        strays = where.total() - where[message.recipient]
+        for fault in _faults(message, evidence, key, where[message.recipient], strays):
+            faults.setdefault(fault, []).append(_shown(key, message))
+    for key in places:
+        faults.setdefault("ran, and was never planned", []).append(f"{key[0]} n={key[1]}")
+    for line in _disordered(plan, evidence.ran):
+        faults.setdefault("out of order", []).append(line)
+    expected = counts["waiting"][1] + counts["waiting"][2]
+    rows = {name: (row[0], row[1], row[2]) for name, row in counts.items()}
+    return CustodyVerdict(rows, evidence.waiting, expected, evidence.repeated, faults)
+
+
+def _found(message: Planned, evidence: Evidence, key: Key, runs: int) -> list[str]:
+    """Name the rows of the table that a message counts in."""
+    state = evidence.believed.get(key)
+    names = ["planned"]
+    if state is not None:
+        names.append("sent")
+    if runs:
+        names.append("ran")
+    if state is State.FAILED:
+        names.append("failed")
+    if state is State.IN_DOUBT:
+        names.append("in doubt")
+    if key in evidence.told:
+        names.append("dead")
+    if state is State.DONE and not runs and key not in evidence.told:
+        away = message.way is Way.ACCOUNT and message.recipient in evidence.absent
+        names.append("waiting" if away and message.level else "lost")
+    return names
+
+
+def _faults(
+    message: Planned, evidence: Evidence, key: Key, runs: int, strays: int
+) -> Iterable[str]:
+    """Name what is not as the level promises."""
+    state, level = evidence.believed.get(key), message.level
+    if strays:
+        yield "ran where it was not sent to"
+    if level == 0:
+        return
+    if state is None:
+        yield "never taken by its sender"
+    elif state in LIVE:
+        yield "still with its sender"
+    elif state in (State.FAILED, State.IN_DOUBT) and message.way is not Way.SESSION:
+        yield f"{state.value}, though the gateway takes custody"
+    if runs and state in (None, State.FAILED):
+        yield "ran, though its sender was told that it failed"
+    if runs and evidence.told.get(key, False):
+        yield "ran, though the gateway is certain that it did not"
+    if level == 2 and runs > 1:
+        yield "assured, and ran more than once"
+    if state is State.DONE and "lost" in _found(message, evidence, key, runs):
+        yield "missing: its sender believes it delivered, and nobody has it"
+
+
+def _disordered(plan: Mapping[Key, Planned], ran: Iterable[Ran]) -> Iterable[str]:
+    """Name what first ran after one that was sent later, to the same account by the same sender."""
+    seen: set[Key] = set()
+    last: dict[tuple[str, str], int] = {}
+    for key, where, _ in ran:
+        message = plan.get(key)
+        if message is None or key in seen or message.way is Way.SESSION or not message.level:
+            continue
+        seen.add(key)
+        source, number = key
+        before = last.get((source, where), 0)
+        if number < before:
+            yield f"{_shown(key, message)} after n={before}"
+        last[source, where] = max(before, number)
+
+
+def _shown(key: Key, message: Planned) -> str:
+    to = message.recipient or "the gateway"
+    return f"{key[0]} n={key[1]} level {message.level} {message.way.name.lower()} {to}"

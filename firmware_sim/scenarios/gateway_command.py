@@ -1,0 +1,52 @@
+"""Runs the gateway's own command `fieldpost`, as an operator would, and gives what it printed.
+
+It knows no option of it and opens no database: the simulator and the gateway share no code.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from firmware_sim.device.errors import GatewayCommandFailed
+
+COMMAND_S: Final = 120.0
+"""Seconds that one command may take: a million events on a slow card."""
+
+
+def program() -> str:
+    """Find the command: the one beside this Python, else the one on the path.
+
+    Raises:
+        GatewayCommandFailed: it is not installed.
+    """
+    beside = Path(sys.executable).with_name("fieldpost")
+    found = str(beside) if beside.exists() else shutil.which("fieldpost")
+    if found is None:
+        raise GatewayCommandFailed("the `fieldpost` command is not installed")
+    return found
+
+
+def run(*words: str | Path, stdin: str = "") -> str:
+    """Run it to its end, and return what it wrote to its standard output.
+
+    Args:
+        words: the command's words, such as "events", "--json".
+        stdin: what it may read.
+
+    Raises:
+        GatewayCommandFailed: it is not installed, failed, or took longer than `COMMAND_S`.
+    """
+    argv = [program(), *(str(word) for word in words)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            argv, input=stdin, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GatewayCommandFailed(f"{' '.join(argv)}: {error}") from error
+    if done.returncode != 0:
+        raise GatewayCommandFailed(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout

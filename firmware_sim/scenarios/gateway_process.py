@@ -1,0 +1,222 @@
+"""A gateway of the simulator's own: made in a folder, started as a process, killed, started again.
+
+It uses the command `fieldpost` as an operator does, and looks at the process from outside. It sends
+nothing to it and judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import socket
+import tomllib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from firmware_sim.device.errors import GatewayCommandFailed
+from firmware_sim.scenarios import gateway_command
+
+DOMAIN: Final = "gw.example"
+HOST: Final = "127.0.0.1"
+
+READY_S: Final = 30.0
+"""Seconds to the line `ready`: a start on a slow card, with a database to recover."""
+
+STOP_S: Final = 30.0
+"""Seconds to the end after SIGTERM."""
+
+_AT_ONCE: Final = 4  # commands that provision devices at the same time
+_LINES: Final = 50  # lines kept of what it complains of
+_LOWEST: Final = 20_000  # the lowest port that is tried
+_TRIES: Final = 200
+_EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+Option = str | int | float | bool | list[str]
+"""The value of an option of the configuration."""
+
+
+class Account(NamedTuple):
+    """A device to provision."""
+
+    name: str
+    password: str
+    trusted: bool = True
+
+
+class OwnGateway:
+    """A gateway in a folder, always on the same port, so that devices find it after a restart."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+        self.starts = 0
+        """How often it was started."""
+        self._process: asyncio.subprocess.Process | None = None
+        self._complaints: deque[str] = deque(maxlen=_LINES)
+        self._listening: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def make(
+        cls, folder: Path, accounts: Iterable[Account], options: Mapping[str, Option]
+    ) -> Self:
+        """Make its folder, provision its devices, and set options of its configuration.
+
+        Raises:
+            GatewayCommandFailed: a command failed.
+        """
+        port = free_port()
+        listen = ("--listen", f"{HOST}:{port}")
+        await _run("init", "--dir", folder, "--domain", DOMAIN, *listen)
+        _configure(folder / "fieldpost.toml", {**options, "listen_tls": f"{HOST}:0"})
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def add(account: Account) -> None:
+            words = ("device", "add", account.name, "--dir", folder, "--password-stdin")
+            async with turns:
+                await _run(*words, *["--no-trust"][account.trusted :], stdin=account.password)
+
+        async with asyncio.TaskGroup() as group:
+            for account in accounts:
+                group.create_task(add(account))
+        return cls(folder, port)
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that devices verify it by."""
+        return self.folder / "pki" / "ca.pem"
+
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """The section `[limits]` of its configuration."""
+        found: dict[str, float] = tomllib.loads(
+            (self.folder / "fieldpost.toml").read_text("utf-8")
+        )["limits"]
+        return found
+
+    async def start(self) -> None:
+        """Start it, and wait until it says that it is ready.
+
+        Raises:
+            GatewayCommandFailed: it did not start in time.
+        """
+        argv = (gateway_command.program(), "run", "--dir", str(self.folder))
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(
+            *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+        self._listening = asyncio.create_task(self._listen(self._process))
+        self.starts += 1
+        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        line = b""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_S):
+                line = await self._process.stdout.readline()
+        if not line.startswith(b"ready"):
+            await self.kill()
+            raise GatewayCommandFailed(f"the gateway did not start: {self.complaints}")
+
+    async def kill(self) -> None:
+        """Kill it as a power cut would (SIGKILL), and wait until it is gone."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._gone()
+
+    async def stop(self) -> int:
+        """Ask it to stop (SIGTERM), and return its exit status; kill it if it does not stop.
+
+        Returns:
+            Its exit status; negative for a signal, 0 if it was not running.
+        """
+        if self._process is None:
+            return 0
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(STOP_S):
+                return await self._gone()
+        except TimeoutError:
+            await self.kill()
+            return -9
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def complaints(self) -> str:
+        """What it last wrote to its standard error."""
+        return "".join(self._complaints)
+
+    def resident(self) -> int:
+        """Bytes of memory that it has resident, as the system counts them; 0 if it is gone."""
+        return self._counted("VmRSS")
+
+    def peak(self) -> int:
+        """The most bytes that it had resident since its start; 0 if it is gone."""
+        return self._counted("VmHWM")
+
+    def _counted(self, name: str) -> int:
+        if self._process is None:
+            return 0
+        try:
+            text = Path(f"/proc/{self._process.pid}/status").read_text("ascii")
+        except OSError:
+            return 0
+        found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
+        return int(found[1]) * 1024 if found else 0
+
+    async def _gone(self) -> int:
+        process, listening = self._process, self._listening
+        if process is None or listening is None:
+            return 0
+        status = await process.wait()
+        await listening
+        self._process = None
+        return status
+
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None  # noqa: S101 - it is a pipe
+        while line := await process.stderr.readline():
+            self._complaints.append(line.decode(errors="replace"))
+
+
+def free_port() -> int:
+    """Find a port that is free, outside the range that connections take theirs from.
+
+    So nobody's connection has it by chance while the gateway is down.
+
+    Raises:
+        GatewayCommandFailed: none was found.
+    """
+    first = int(_EPHEMERAL.read_text("ascii").split()[0]) if _EPHEMERAL.exists() else 32_768
+    for _ in range(_TRIES):
+        port = random.randrange(_LOWEST, max(first, _LOWEST + 1_000))  # noqa: S311 - no secret
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind((HOST, port))
+            return port
+    raise GatewayCommandFailed("no port is free")
+
+
+async def _run(*words: str | Path, stdin: str = "") -> str:
+    return await asyncio.to_thread(gateway_command.run, *words, stdin=stdin)
+
+
+def _configure(path: Path, options: Mapping[str, Option]) -> None:
+    """Set options in the configuration that `init` wrote."""
+    left = dict(options)
+    lines = path.read_text("utf-8").splitlines()
+    for number, line in enumerate(lines):
+        name, equals, _value = line.partition(" = ")
+        if equals and name in left:
+            lines[number] = f"{name} = {json.dumps(left.pop(name))}"
+    if left:
+        raise GatewayCommandFailed(f"the gateway has no options {', '.join(left)}")
+    path.write_text("\n".join(lines) + "\n", "utf-8")

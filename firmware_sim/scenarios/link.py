@@ -1,0 +1,152 @@
+"""A TCP link that fails: a small proxy on loopback between a device and a gateway.
+
+It delays what passes, loses or ends one direction, and cuts, with a reset or an orderly end, on
+real sockets. It does not look into what it carries (that is TLS) and does not decide when to fail
+(`faults` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Self
+
+_CHUNK: Final = 16 * 1024  # bytes passed at once; a delay applies to each
+_STOP_S: Final = 5.0  # seconds until a stop no longer waits for what it has cut
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
+
+
+class _Route:
+    """One connection through the link: two sockets, two directions."""
+
+    def __init__(self, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
+        self.near = near
+        self.far = far
+        self.up = True
+        self.down = True
+
+    def cut(self, *, reset: bool) -> None:
+        for writer in (self.near, self.far):
+            raw = writer.get_extra_info("socket")
+            if reset and raw is not None:
+                with contextlib.suppress(OSError):  # closed already: nothing is left to reset
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+
+    def end(self, *, requests: bool, answers: bool) -> None:
+        """End a direction towards its receiver; what still comes in that direction is lost."""
+        if requests and self.up:
+            self.up = False
+            _end(self.far)
+        if answers and self.down:
+            self.down = False
+            _end(self.near)
+
+
+def _end(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):  # it is gone already
+        writer.write_eof()
+
+
+class FaultyLink:
+    """Listens on a free port of 127.0.0.1 and carries each connection on to one address.
+
+    Args:
+        host, port: where it carries them.
+        delay: gives the seconds by which the next chunk is late; called once for each.
+    """
+
+    def __init__(self, host: str, port: int, delay: Callable[[], float] | None = None) -> None:
+        self._target = (host, port)
+        self._delay = delay
+        self._routes: set[_Route] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._stopped = False
+        self.port = 0
+        """Where it listens, once started."""
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Cut everything and stop listening."""
+        if self._server is not None:
+            self._server.close()
+        self._stopped = True
+        self.cut()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_STOP_S)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def cut(self, *, reset: bool = False) -> None:
+        """Cut every connection; with `reset` both ends see a reset, else an end of data."""
+        for route in list(self._routes):
+            route.cut(reset=reset)
+
+    def lose(self, *, requests: bool = False, answers: bool = False) -> None:
+        """From now on lose what present connections carry to the gateway, or from it."""
+        for route in self._routes:
+            route.up = route.up and not requests
+            route.down = route.down and not answers
+
+    def half_close(self, *, requests: bool = False, answers: bool = False) -> None:
+        """End one direction of each connection in order (FIN), and carry the other on.
+
+        Args:
+            requests: what goes to the gateway ends: the gateway sees an end of data.
+            answers: what comes from it ends: the device sees one.
+        """
+        for route in list(self._routes):
+            route.end(requests=requests, answers=answers)
+
+    async def _accept(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - asyncio runs this in a task of its own
+        self._tasks.add(task)
+        try:
+            await self._carry(reader, near)
+        except OSError:
+            pass  # the gateway is not there: the device sees its connection end, as it should
+        finally:
+            near.transport.abort()
+            self._tasks.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        answers, far = await asyncio.open_connection(*self._target)
+        route = _Route(near, far)
+        if self._stopped:
+            route.cut(reset=False)
+        self._routes.add(route)
+        up = asyncio.create_task(self._pass(reader, far, lambda: route.up))
+        down = asyncio.create_task(self._pass(answers, near, lambda: route.down))
+        try:
+            await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._routes.discard(route)
+            route.cut(reset=False)
+            for task in (up, down):
+                task.cancel()
+            await asyncio.gather(up, down, return_exceptions=True)
+
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, passes: Callable[[], bool]
+    ) -> None:
+        while data := await source.read(_CHUNK):
+            late = self._delay() if self._delay is not None else 0.0
+            if late > 0.0:
+                await asyncio.sleep(late)
+            if passes():
+                sink.write(data)
+                await sink.drain()

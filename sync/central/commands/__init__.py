@@ -1,4 +1,0 @@
-"""The subcommands of `fieldpost-fleet`, one module each, found by `sync.central.cli`.
-
-A module exports `command`, and imports what is heavy inside the command's function.
-"""

@@ -1,9 +1,0 @@
-"""What the reports are made of: small tables by day, each kept until an event of its day arrives.
-
-A summary is mergeable: that of two days tells all that a report needs of both.
-"""
-
-from sync.central.summaries.kept import DayCount, Kept, summarise
-from sync.central.summaries.summary import Summary
-
-__all__ = ["DayCount", "Kept", "Summary", "summarise"]

@@ -1,0 +1,77 @@
+"""`fieldpost-fleet compact`: makes few large files of the many small ones that batches write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from sync.cli.options import cluster_places
+from sync.tables.locations import Named
+
+
+@click.command()
+@cluster_places
+@click.option(
+    "--before",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Days that ended: 1 is yesterday and all before, 0 is today too.",
+)
+@click.option(
+    "--day", type=click.DateTime(formats=["%Y-%m-%d"]), help="This day (UTC) of events alone."
+)
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
+def command(
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    before: int,
+    day: datetime | None,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Rewrite the small files of the tables into few large ones; no row changes.
+
+    Waits at most 10 minutes for an ingest that is at work. Spark's messages of the last run are in
+    DIR/tables/compact.log, unless --verbose shows them.
+    """
+    from sync.tables.compaction import Compaction
+    from sync.tables.hadoop import storage_at
+    from sync.tables.maintenance import compact
+    from sync.tables.manifest import Commits
+    from sync.tables.spark_session import spark_session, spark_told
+
+    named = Named(folder, landing, tables)
+    named.check()
+    log = None if verbose else named.log("compact.log")
+    with spark_told(log), spark_session("fieldpost-compact") as spark:
+        places = named.open(lambda uri: storage_at(spark, uri))
+        commits = Commits(places.tables)
+        compaction = Compaction(spark, places.tables, commits)
+        done, rubbish = compact(
+            compaction, places, commits, _chosen(before, day), segments=day is None
+        )
+    removed = len(rubbish.replaced) + len(rubbish.attempts)
+    if as_json:
+        click.echo(json.dumps(asdict(done) | {"removed": removed}))
+        return
+    click.echo(
+        f"compacted {done.replaced} files into {done.written}, of {done.days} days; "
+        f"removed {removed} files and folders that were replaced before"
+    )
+
+
+def _chosen(before: int, day: datetime | None) -> Callable[[str], bool]:
+    if day is not None:
+        wanted = day.date().isoformat()
+        return lambda name: name == wanted
+    last = (datetime.now(UTC) - timedelta(days=before)).date().isoformat()
+    return lambda name: name <= last

@@ -1,0 +1,139 @@
+"""`fieldpost-fleet ingest`: takes the segments that landed into the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sync.cli.options import cluster_places
+from sync.tables.locations import Named
+from sync.tables.spark_session import BATCH_FILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sync.ingest.ingest import Summary
+
+
+@click.command()
+@cluster_places
+@click.option(
+    "--batch-files",
+    type=click.IntRange(min=1),
+    default=BATCH_FILES,
+    show_default=True,
+    help="Files in one batch: a crash repeats at most so many.",
+)
+@click.option("--continuous", is_flag=True, help="Go on, until SIGTERM ends it after a batch.")
+@click.option(
+    "--every",
+    type=click.IntRange(min=1, max=86_400),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --continuous: from the beginning of one reading to that of the next.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own messages, and each step.")
+def command(
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    batch_files: int,
+    every: int,
+    *,
+    continuous: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Take all segments that landed into the tables, each exactly once, and file them away.
+
+    Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
+    --continuous a line tells of each reading that found something, and ingest.log is cut beyond
+    4 MiB, the last of which are kept in ingest.log.1.
+    """
+    from sync.tables.spark_session import spark_session, spark_told
+
+    named = Named(folder, landing, tables)
+    named.check()
+
+    def tell(summary: Summary) -> None:
+        click.echo(json.dumps(_document(summary)) if as_json else _line(summary))
+
+    with (
+        spark_told(None if verbose else _log(named)),
+        spark_session("fieldpost-ingest") as spark,
+    ):
+        if continuous:
+            _go_on(spark, named, batch_files, every, tell, verbose=verbose)
+        else:
+            tell(_once(spark, named, batch_files, verbose=verbose))
+
+
+def _log(named: Named) -> Path | None:
+    return named.log("ingest.log")
+
+
+def _once(spark: SparkSession, named: Named, batch_files: int, *, verbose: bool) -> Summary:
+    from sync.ingest.ingest import Watch, run_ingest
+    from sync.tables.hadoop import storage_at
+    from sync.tables.manifest import Commits
+
+    places = named.open(lambda uri: storage_at(spark, uri))
+    watch = Watch(_step) if verbose else Watch()
+    return run_ingest(spark, places, Commits(places.tables), batch_files=batch_files, watch=watch)
+
+
+def _go_on(
+    spark: SparkSession,
+    named: Named,
+    batch_files: int,
+    every: int,
+    tell: Callable[[Summary], None],
+    *,
+    verbose: bool,
+) -> None:
+    from sync.ingest.continuous import run_continuously, stopped_by_signals
+    from sync.ingest.ingest import Watch
+    from sync.tables.hadoop import storage_at
+    from sync.tables.manifest import Commits
+
+    places = named.open(lambda uri: storage_at(spark, uri))
+    watch = Watch(_step) if verbose else Watch()
+
+    def read(summary: Summary) -> None:
+        if summary.batches:
+            tell(summary)
+
+    with stopped_by_signals(watch.stopping):
+        run_continuously(
+            *(spark, places, Commits(places.tables), watch, read),
+            every_s=every,
+            batch_files=batch_files,
+            log=None if verbose else _log(named),
+        )
+
+
+def _step(step: str) -> None:
+    click.echo(f"step {step}", err=True)
+
+
+def _document(summary: Summary) -> dict[str, int]:
+    return {"batches": summary.batches, **asdict(summary.counts), "reread": summary.reread}
+
+
+def _line(summary: Summary) -> str:
+    counts = summary.counts
+    line = (
+        f"ingested {counts.segments} segments with {counts.events} events in {summary.batches} "
+        f"{'batch' if summary.batches == 1 else 'batches'}; {counts.duplicates} duplicates "
+        f"skipped, {counts.quarantined} quarantined"
+    )
+    if summary.reread:
+        line += f"; {summary.reread} files that the stream had passed over were read anew"
+    return line

@@ -1,0 +1,127 @@
+"""`fieldpost-fleet quarantine`: what the ingest could not take, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sync.cli.options import fleet_dir
+from sync.cli.printing import tell
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.common.text import plural
+
+if TYPE_CHECKING:
+    from sync.ingest.inspect_file import Look
+    from sync.ingest.quarantine import Held, Quarantine
+
+
+@click.group()
+def command() -> None:
+    """Look at segments that the ingest could not take; re-admit or drop them."""
+
+
+@command.command("list")
+@fleet_dir
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_files(folder: Path, *, as_json: bool) -> None:
+    """List the files with their reasons, oldest first."""
+    for held in _quarantine(folder).held():
+        if as_json:
+            click.echo(json.dumps(_document(held)))
+        else:
+            day = held.arrived.strftime("%Y-%m-%d %H:%M")
+            tell(f"{day}  {held.reason:<9}  {held.size:>9}  {held.shown}")
+
+
+@command.command()
+@click.argument("file")
+@fleet_dir
+@click.option("--json", "as_json", is_flag=True, help="Tell it as one JSON object.")
+def show(file: str, folder: Path, *, as_json: bool) -> None:
+    """Show of FILE why it was refused, its header as far as it can be read, and its first bytes."""
+    quarantine = _quarantine(folder)
+    held = quarantine.find(file)
+    look = quarantine.look(held)
+    if as_json:
+        click.echo(json.dumps(_document(held) | _looked(look)))
+        return
+    for name, value in (_document(held) | {"path": held.shown} | _looked(look)).items():
+        if name == "header":
+            for key, text in value.items():
+                tell(f"  {key:<10}{text}")
+        elif value is not None:
+            tell(f"{name:<12}{value}")
+
+
+@command.command()
+@click.argument("files", nargs=-1)
+@fleet_dir
+@click.option("--reason", help="All files that were refused for this reason.")
+def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None:
+    """Move FILES back into the landing, where the next ingest judges them anew.
+
+    Status 1 when some could not be moved, which is said of each.
+    """
+    if bool(files) == bool(reason):
+        msg = "name files, or a reason"
+        raise click.UsageError(msg)
+    quarantine = _quarantine(folder)
+    moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
+    for path in moved:
+        tell(f"re-admitted {path}")
+    for text in refused:
+        tell(f"not re-admitted {text}", err=True)
+    if refused:
+        msg = f"{plural(len(refused), 'file')} could not be moved"
+        raise FleetError(msg)
+    if not moved:
+        click.echo("nothing to re-admit")
+
+
+@command.command()
+@click.argument("files", nargs=-1, required=True)
+@fleet_dir
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
+    """Delete FILES from the quarantine, for good."""
+    quarantine = _quarantine(folder)
+    chosen = _chosen(quarantine, files, None)
+    if not yes:
+        click.confirm(f"Delete {plural(len(chosen), 'file')} for good?", abort=True)
+    for held in chosen:
+        quarantine.drop(held)
+        tell(f"dropped {held.shown}")
+
+
+def _quarantine(folder: Path) -> Quarantine:
+    from sync.ingest.quarantine import Quarantine
+
+    fleet = FleetFolder(folder)
+    fleet.require()
+    return Quarantine(fleet)
+
+
+def _chosen(quarantine: Quarantine, files: Sequence[str], reason: str | None) -> list[Held]:
+    if reason is not None:
+        return [held for held in quarantine.held() if held.reason == reason]
+    return [quarantine.find(name) for name in files]
+
+
+def _document(held: Held) -> dict[str, Any]:
+    return held._asdict() | {"arrived": held.arrived.isoformat(timespec="seconds")}
+
+
+def _looked(look: Look) -> dict[str, Any]:
+    fault = f"{look.reason}: {look.detail}"
+    return {
+        "sha256": look.sha256,
+        "version": look.version,
+        "now": "this version can read it" if look.reason is None else fault,
+        "header": look.header,
+        "first": look.first,
+    }

@@ -1,0 +1,100 @@
+"""`fieldpost-fleet retain`: takes away what is older than it has to be kept."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sync.cli.options import cluster_places
+from sync.tables.locations import Named
+
+if TYPE_CHECKING:
+    from sync.tables.maintenance import Retained
+
+_DAYS = click.IntRange(min=1)
+
+
+@click.command()
+@cluster_places
+@click.option("--events", type=_DAYS, metavar="DAYS", help="Keep events of so many days.")
+@click.option(
+    "--archive", type=_DAYS, metavar="DAYS", help="Keep segments that arrived in so many days."
+)
+@click.option(
+    "--quarantine", type=_DAYS, metavar="DAYS", help="Keep refused files of so many days."
+)
+@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
+def command(
+    folder: Path | None,
+    landing: str | None,
+    tables: str | None,
+    events: int | None,
+    archive: int | None,
+    quarantine: int | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Take old days of events, old segments and old refused files away; what is not named stays.
+
+    Events are summarised for the reports before they go. Removes what attempts that were cut off
+    have left, too. Waits at most 10 minutes for an ingest
+    that is at work.
+    """
+    from sync.reports.gather import summaries_of
+    from sync.tables.hadoop import storage_at
+    from sync.tables.maintenance import Keep, retain
+    from sync.tables.manifest import Commits
+    from sync.tables.spark_session import spark_session, spark_told
+    from sync.tables.summaries import summarise
+
+    named = Named(folder, landing, tables)
+    named.check()
+    with (
+        spark_told(None if verbose else named.log("retain.log")),
+        spark_session("fieldpost-retain") as spark,
+    ):
+        places = named.open(lambda uri: storage_at(spark, uri))
+        found = retain(
+            spark,
+            places,
+            Commits(places.tables),
+            Keep(events, archive, quarantine),
+            datetime.now(UTC),
+            summarise=lambda manifests: summarise(spark, places.tables, manifests, summaries_of()),
+            dry_run=dry_run,
+        )
+    click.echo(json.dumps(_document(found)) if as_json else _lines(found, dry_run=dry_run))
+
+
+def _document(found: Retained) -> dict[str, Any]:
+    return {
+        "days": found.days,
+        "event_files": len(found.event_files),
+        "archive": [file.path for file in found.archive],
+        "quarantine": [file.path for file in found.quarantine],
+        "replaced": len(found.rubbish.replaced),
+        "attempts": list(found.rubbish.attempts),
+        "checkpoints": list(found.rubbish.checkpoints),
+    }
+
+
+def _lines(found: Retained, *, dry_run: bool) -> str:
+    days = sorted(found.days)
+    span = f" ({days[0]} to {days[-1]})" if days else ""
+    rows = "" if dry_run else f" with {sum(found.days.values())} rows"
+    stored = sum(file.size for file in (*found.archive, *found.quarantine))
+    rubbish = found.rubbish
+    left = len(rubbish.replaced) + len(rubbish.attempts) + len(rubbish.checkpoints)
+    return (
+        f"{'would take' if dry_run else 'took'} {len(days)} days of events{span}{rows}; "
+        f"{len(found.archive)} files of the archive and {len(found.quarantine)} of the quarantine, "
+        f"{stored} bytes; {left} replaced or abandoned files and folders"
+    )

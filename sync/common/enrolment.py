@@ -1,0 +1,169 @@
+"""The enrolment file: all that a gateway needs to ship to its centre, in one JSON object.
+
+The centre writes it, the gateway reads it, and writes it anew when its certificate was renewed. The
+token and the key in it are secrets: they stand in no `repr` and in no error's text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import stat
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from sync.segment.identity import is_gateway
+
+_VERSION: Final = 1
+_TOKEN_BYTES: Final = 32  # a secret of 256 bits cannot be guessed
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
+_MAX_FILE: Final = 65_536  # bytes: a certificate has some 2,000
+_KEYS: Final = {"version", "gateway", "url", "ca"}
+_SECRETS: Final = {"token", "certificate", "key"}
+
+
+class EnrolmentError(Exception):
+    """The enrolment is not one. The text says what is wrong and repeats none of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """Where a gateway ships to, and by what both sides know each other.
+
+    `gateway` is its domain, `url` is `https://HOST[:PORT]`, `token` is 32 random bytes in
+    base64url, `ca` is the PEM text of the certificates that the centre's certificate is checked
+    against. `certificate` and `key`, both PEM, are what the gateway shows in its place or besides:
+    the token may be empty then, and else they are.
+    """
+
+    gateway: str
+    url: str
+    token: str = field(repr=False)
+    ca: str = field(repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises `EnrolmentError`."""
+        if not is_gateway(self.gateway):
+            raise EnrolmentError("`gateway` is not a domain in lower case")
+        if not is_centre_url(self.url):
+            raise EnrolmentError("`url` is not https://HOST:PORT")
+        if self.token and _TOKEN.fullmatch(self.token) is None:
+            raise EnrolmentError("`token` is not 32 bytes in base64url")
+        if not _is_pem(self.ca, "CERTIFICATE"):
+            raise EnrolmentError("`ca` is not a certificate in PEM")
+        if self.certificate or self.key:
+            self._check_pair()
+        elif not self.token:
+            raise EnrolmentError("there is neither `token` nor `certificate`")
+
+    def _check_pair(self) -> None:
+        if not _is_pem(self.certificate, "CERTIFICATE"):
+            raise EnrolmentError("`certificate` is not a certificate in PEM")
+        if not _is_pem(self.key, "PRIVATE KEY"):
+            raise EnrolmentError("`key` is not a private key in PEM (PKCS #8, not encrypted)")
+
+
+def _is_pem(text: str, label: str) -> bool:
+    return text.isascii() and f"-----BEGIN {label}-----" in text
+
+
+def is_centre_url(url: str) -> bool:
+    """Tell whether `url` is `https://HOST[:PORT]` with nothing behind it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    bare = not (parts.username or parts.password or parts.query or parts.fragment)
+    return (
+        parts.scheme == "https"
+        and bool(parts.hostname)
+        and port != 0
+        and bare
+        and parts.path in ("", "/")
+        and url.isprintable()
+        and " " not in url
+    )
+
+
+def new_token() -> str:
+    """Return a new secret: 32 random bytes in base64url, 43 characters."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_digest(token: str) -> str:
+    """Return the SHA-256 of a token in hexadecimal: what the centre keeps of it."""
+    return sha256(token.encode()).hexdigest()
+
+
+def format_enrolment(enrolment: Enrolment) -> str:
+    """Return the text of the file, which holds the secrets; what is empty is left out."""
+    fields = {name: text for name, text in asdict(enrolment).items() if text}
+    return json.dumps({"version": _VERSION, **fields}, indent=2) + "\n"
+
+
+def parse_enrolment(text: str) -> Enrolment:
+    """Read the text of the file.
+
+    Raises `EnrolmentError`.
+    """
+    try:
+        fields: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        raise EnrolmentError("not JSON") from None
+    if not isinstance(fields, dict) or not _KEYS <= fields.keys() <= _KEYS | _SECRETS:
+        raise EnrolmentError("not an object of version, gateway, url, token, ca, certificate, key")
+    if fields.pop("version") != _VERSION:
+        raise EnrolmentError(f"`version` is not {_VERSION}")
+    if not all(isinstance(value, str) for value in fields.values()):
+        raise EnrolmentError("a field is not text")
+    return Enrolment(**{"token": "", **fields})
+
+
+def read_enrolment(path: Path) -> Enrolment:
+    """Read the file; a FIFO, a folder or a device in its place is not opened.
+
+    Raises `EnrolmentError`, and `OSError` if the file cannot be read.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise EnrolmentError("no regular file")
+    with path.open("rb") as file:
+        data = file.read(_MAX_FILE + 1)
+    if len(data) > _MAX_FILE:
+        raise EnrolmentError(f"larger than {_MAX_FILE} bytes")
+    try:
+        return parse_enrolment(data.decode())
+    except UnicodeDecodeError:
+        raise EnrolmentError("not UTF-8") from None
+
+
+def write_enrolment(path: Path, enrolment: Enrolment) -> None:
+    """Write the file whole or not at all, readable by its owner alone.
+
+    Raises `OSError`, and `EnrolmentError` if it would be larger than `read_enrolment` takes.
+    """
+    text = format_enrolment(enrolment)
+    if len(text.encode()) > _MAX_FILE:
+        raise EnrolmentError(f"larger than {_MAX_FILE} bytes")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,105 @@
+"""Tells of any file what a segment's reader can make of it, for a person who looks at it.
+
+Takes hostile bytes, never fails on them, and trusts nothing: what stands in a header whose checksum
+is wrong, or whose version is another, is shown as what the bytes say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from sync.common.text import printable
+from sync.segment import Identity, SegmentError, decode_columns, read_header
+from sync.segment.frame import MAGIC
+from sync.segment.scan import load_map
+
+READ: Final = 17 * 1024 * 1024
+"""Bytes of a file that are looked at: more than a segment may have, so that `size` shows."""
+
+SHOWN_BYTES: Final = 64
+"""First bytes of a file that are shown: magic, version, and the beginning of the header."""
+
+SHOWN_TEXT: Final = 200
+"""Characters of a header's field that are shown."""
+
+_PREFIX: Final = struct.Struct(">4sBBH")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a file is: `size` in bytes, `reason` and `detail` if it cannot be read as a segment.
+
+    `identity` is that of a header that is valid together with its checksum. `header` maps keys to
+    printable text, as far as the bytes can be read; `first` is the first bytes in hexadecimal.
+    """
+
+    size: int
+    sha256: str
+    reason: str | None
+    detail: str | None
+    version: str | None
+    identity: Identity | None
+    header: dict[str, str]
+    first: str
+
+
+def look_at(path: Path) -> Look:
+    """Look at a file. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        data = file.read(READ)
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    reason, detail = _fault(data)
+    return Look(
+        size=path.stat().st_size,
+        sha256=digest,
+        reason=reason,
+        detail=detail,
+        version=f"{data[4]}.{data[5]}" if data[:4] == MAGIC and len(data) > 5 else None,
+        identity=_identity(data),
+        header=_header(data),
+        first=data[:SHOWN_BYTES].hex(" "),
+    )
+
+
+def _fault(data: bytes) -> tuple[str | None, str | None]:
+    try:
+        decode_columns(data)
+    except SegmentError as error:
+        return error.reason, error.text
+    return None, None
+
+
+def _identity(data: bytes) -> Identity | None:
+    try:
+        return read_header(data).identity
+    except SegmentError:
+        return None
+
+
+def _header(data: bytes) -> dict[str, str]:
+    """Read the header as if all were well, whatever version and checksum say."""
+    if len(data) < _PREFIX.size or data[:4] != MAGIC:
+        return {}
+    length = _PREFIX.unpack_from(data)[3]
+    try:
+        fields = load_map(data[_PREFIX.size : _PREFIX.size + length], "header")
+    except SegmentError:
+        return {}
+    return {_written(key): _written(value) for key, value in fields.items()}
+
+
+def _written(value: Any) -> str:
+    """Write a value in one line."""
+    if isinstance(value, bytes):
+        text = value.hex()
+    elif isinstance(value, str):
+        text = printable(value)
+    else:
+        text = json.dumps(value, default=str)
+    return text if len(text) <= SHOWN_TEXT else f"{text[:SHOWN_TEXT]}..."

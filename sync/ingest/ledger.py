@@ -1,0 +1,128 @@
+"""Decides which segments are new: what was seen is a duplicate, what contradicts it is a fork.
+
+`judge` is a pure function of claims. `neighbours` narrows a ledger of any length to the few rows
+that claims can meet, so that judging needs no more memory than a batch. Nothing here reads a file.
+
+Two segments of a lane contradict each other when their ranges overlap, or when both name the same
+predecessor (docs/reports.md, "How each event is counted once"). The first one that came in stays;
+the other is the fork.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from sync.segment.limits import MAX_EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Fate = Literal["accepted", "duplicate", "fork", "bad"]
+"""What becomes of a file that was read. `bad` is the decoder's word, the others are judged here."""
+
+CLAIM: Final = ("gateway", "epoch", "lane", "first_seq", "last_seq", "digest", "previous")
+"""The columns of the ledger that a claim is made of."""
+
+_SPAN_BITS: Final = (MAX_EVENTS - 1).bit_length()
+
+
+class Claim(NamedTuple):
+    """What a segment says it is. `digest` and `previous` are SHA-256 in hexadecimal."""
+
+    gateway: str
+    epoch: str
+    lane: str
+    first_seq: int
+    last_seq: int
+    digest: str
+    previous: str
+
+
+class Verdict(NamedTuple):
+    """What becomes of a claim, and for a fork what it contradicts."""
+
+    fate: Fate
+    detail: str = ""
+
+
+class _Lane:
+    """The accepted claims of a lane of an epoch: as none overlap, their starts order them."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._by_start: dict[int, Claim] = {}
+        self._successors: dict[str, Claim] = {}
+
+    def add(self, claim: Claim) -> None:
+        bisect.insort(self._starts, claim.first_seq)
+        self._by_start[claim.first_seq] = claim
+        self._successors[claim.previous] = claim
+
+    def judge(self, claim: Claim) -> Verdict:
+        other = self._overlapping(claim)
+        if other == claim:
+            return Verdict("duplicate")
+        if other is not None:
+            return Verdict("fork", f"overlaps {_told(other)}")
+        other = self._successors.get(claim.previous)
+        if other is not None:
+            return Verdict("fork", f"follows what {_told(other)} follows")
+        return Verdict("accepted")
+
+    def _overlapping(self, claim: Claim) -> Claim | None:
+        """Give an accepted claim that shares a number; the claim itself if it is one of several."""
+        same = self._by_start.get(claim.first_seq)
+        if same == claim:
+            return same
+        at = bisect.bisect_right(self._starts, claim.last_seq) - 1
+        if at < 0:
+            return None
+        nearest = self._by_start[self._starts[at]]
+        return nearest if nearest.last_seq >= claim.first_seq else None
+
+
+def judge(claims: Iterable[Claim], known: Iterable[Claim]) -> list[Verdict]:
+    """Judge claims in their order against what is `known` and what was accepted before them.
+
+    `known` are accepted claims, at least all that share a number or a predecessor with a claim.
+    """
+    lanes: defaultdict[tuple[str, str, str], _Lane] = defaultdict(_Lane)
+    for claim in known:
+        lanes[claim[:3]].add(claim)
+    verdicts = []
+    for claim in claims:
+        lane = lanes[claim[:3]]
+        verdict = lane.judge(claim)
+        if verdict.fate == "accepted":
+            lane.add(claim)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def neighbours(ledger: DataFrame, claims: DataFrame) -> DataFrame:
+    """Give the rows of `ledger` that share a number or a predecessor with a row of `claims`.
+
+    Both have the columns of `CLAIM`. A segment holds at most `MAX_EVENTS` and so touches at most
+    two spans of that length: equal spans make an equality of what would be a join over ranges.
+    """
+    from pyspark.sql import functions as F
+
+    lane = ["gateway", "epoch", "lane"]
+    keys = claims.select(*lane, F.explode(_keys()).alias("key")).distinct()
+    rows = ledger.select(*CLAIM, F.explode(_keys()).alias("key"))
+    met = rows.join(F.broadcast(keys), on=[*lane, "key"], how="left_semi")
+    return met.select(*CLAIM).distinct()
+
+
+def _keys() -> Column:
+    from pyspark.sql import functions as F
+
+    spans = [F.shiftright(F.col(name), _SPAN_BITS) for name in ("first_seq", "last_seq")]
+    return F.array_distinct(F.array(*(span.cast("string") for span in spans), F.col("previous")))
+
+
+def _told(claim: Claim) -> str:
+    return f"{claim.first_seq}-{claim.last_seq} ({claim.digest[:12]})"

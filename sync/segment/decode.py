@@ -1,0 +1,121 @@
+"""Reading a segment, which may come from anywhere: all is checked, and all is read or nothing.
+
+Knows neither files nor sockets. `docs/segment-format.md` is the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sync.segment.errors import SegmentError
+from sync.segment.frame import inflate, unpack_frame
+from sync.segment.header import DIGEST_SIZE, unpack_header
+from sync.segment.limits import MAX_SEQ
+from sync.segment.number_columns import unpack_numbers, unpack_times, unpack_values
+from sync.segment.records import Event, Segment, SegmentHeader
+from sync.segment.scan import load_map
+from sync.segment.tag_columns import unpack_tags
+from sync.segment.text_columns import unpack_texts
+from sync.segment.typed import unpack_bits
+
+if TYPE_CHECKING:
+    Reader = Callable[[Any, int], Sequence[Any]]
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a valid segment: its last 32 bytes, which cover all the others."""
+    return bytes(data[-DIGEST_SIZE:])
+
+
+def read_header(data: bytes) -> SegmentHeader:
+    """Check the checksum of a whole segment and read its header alone; the body is not looked at.
+
+    Raises `SegmentError`.
+    """
+    frame = unpack_frame(data)
+    return unpack_header(frame.header, frame.version)
+
+
+def decode(data: bytes) -> Segment:
+    """Read a segment.
+
+    Raises `SegmentError` and nothing else; there is no partial result.
+    """
+    header, columns = decode_columns(data)
+    events = tuple(map(Event._make, zip(*columns.values(), strict=True)))
+    return Segment(header, events, digest_of(data))
+
+
+def decode_columns(
+    data: bytes, readers: Mapping[str, Reader] | None = None
+) -> tuple[SegmentHeader, dict[str, Any]]:
+    """Read a segment as one list of rows for each field of `Event`, by its name and in its order.
+
+    Absent values are None; tags are a dict for each row, possibly empty. What `readers` gives of
+    columns, by their names and in their order, is in the place of lists. Raises `SegmentError`.
+    """
+    frame = unpack_frame(data)
+    header = unpack_header(frame.header, frame.version)
+    body = load_map(inflate(frame.packed), "body")
+    columns: dict[str, Any] = {"seq": list(range(header.first_seq, header.last_seq + 1))}
+    for name, read in (readers or READERS).items():
+        try:
+            columns[name] = read(body.get(name), header.count)
+        except SegmentError as error:
+            raise SegmentError(error.reason, f"`{name}`: {error.text}") from None
+    return header, columns
+
+
+def _flags(item: Any, rows: int) -> list[bool]:
+    """Read a flag for each row: one for all, or a bitmap."""
+    if isinstance(item, bool):
+        return [item] * rows
+    return [digit == "1" for digit in unpack_bits(item, rows)]
+
+
+def _kinds(item: Any, rows: int) -> list[str | None]:
+    """Read a column of strings in which no row is absent."""
+    kinds = unpack_texts(item, rows)
+    if None in kinds:
+        raise SegmentError("column", "rows without a kind")
+    return kinds
+
+
+def _texts(item: Any, rows: int) -> list[str | None]:
+    return [None] * rows if item is None else unpack_texts(item, rows)
+
+
+def _values(item: Any, rows: int) -> list[float | None]:
+    return [None] * rows if item is None else unpack_values(item, rows)
+
+
+def _levels(item: Any, rows: int) -> list[int | None]:
+    return [None] * rows if item is None else unpack_numbers(item, rows, 0, 2)
+
+
+def _latencies(item: Any, rows: int) -> list[int | None]:
+    return [None] * rows if item is None else unpack_numbers(item, rows, -MAX_SEQ - 1, MAX_SEQ)
+
+
+def _tags(item: Any, rows: int) -> list[dict[str, str]]:
+    return [{} for _ in range(rows)] if item is None else unpack_tags(item, rows)
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    "time": unpack_times,
+    "clock": _flags,
+    "kind": _kinds,
+    "source": _texts,
+    "topic": _texts,
+    "name": _texts,
+    "value": _values,
+    "unit": _texts,
+    "level": _texts,
+    "text": _texts,
+    "qos": _levels,
+    "latency_ms": _latencies,
+    "tags": _tags,
+}
+"""The reader of each column of the body. It gets what is there for it, None if nothing is, and the
+number of rows, and raises `SegmentError` for what is not such a column."""

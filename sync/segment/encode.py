@@ -1,0 +1,64 @@
+"""Writing a segment: events to columns, columns to bytes.
+
+Knows neither where events come from nor where the bytes go. `docs/segment-format.md` is the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cbor2
+
+from sync.segment.frame import pack_frame
+from sync.segment.header import pack_header
+from sync.segment.number_columns import pack_numbers, pack_times, pack_values
+from sync.segment.records import Event, SegmentHeader
+from sync.segment.tag_columns import pack_tags
+from sync.segment.text_columns import pack_texts
+from sync.segment.typed import pack_bits
+
+
+def encode(header: SegmentHeader, events: Sequence[Event]) -> bytes:
+    """Return the segment's bytes; the last 32 are its digest.
+
+    `events` are those of `header.first_seq` to `header.last_seq`, in order and without a gap.
+
+    Raises `ValueError` for anything that `decode` would not give back as it was: events that are
+    not the header's, a value that is not finite, text that is not Unicode, a number out of its
+    range.
+    """
+    prefix = pack_header(header)
+    if len(events) != header.count:
+        raise ValueError(f"{len(events)} events for a range of {header.count}")
+    columns = _columns(header.first_seq, events)
+    return pack_frame(prefix, cbor2.dumps({k: v for k, v in columns.items() if v is not None}))
+
+
+def _columns(first: int, events: Sequence[Event]) -> dict[str, Any]:
+    """Return the body's map; None stands for a column without any value."""
+    rows: dict[str, Any] = dict(zip(Event._fields, zip(*events, strict=True), strict=True))
+    if rows["seq"] != tuple(range(first, first + len(events))):
+        raise ValueError("the sequence numbers are not those of the header")
+    if not {None, 0, 1, 2}.issuperset(rows["qos"]):
+        raise ValueError("a quality of service is not 0, 1 or 2")
+    return {
+        "time": pack_times(rows["time"]),
+        "clock": _flags(rows["clock"]),
+        "kind": pack_texts(rows["kind"]),
+        "source": pack_texts(rows["source"]),
+        "topic": pack_texts(rows["topic"]),
+        "name": pack_texts(rows["name"]),
+        "value": pack_values(rows["value"]),
+        "unit": pack_texts(rows["unit"]),
+        "level": pack_texts(rows["level"]),
+        "text": pack_texts(rows["text"]),
+        "qos": pack_numbers(rows["qos"]),
+        "latency_ms": pack_numbers(rows["latency_ms"]),
+        "tags": pack_tags(rows["tags"]),
+    }
+
+
+def _flags(rows: Sequence[bool]) -> bool | bytes:
+    """Write a flag for each row: one for all, or a bitmap."""
+    return rows[0] if len(set(rows)) == 1 else pack_bits(rows)

@@ -1,0 +1,168 @@
+"""The header of a segment: a CBOR map, plain enough to be read without the body.
+
+Says nothing about the bytes around it: `frame` puts header and body into a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final
+
+import cbor2
+
+from sync.segment.errors import SegmentError
+from sync.segment.identity import check_identity
+from sync.segment.limits import (
+    MAX_DROPPED,
+    MAX_HASH,
+    MAX_HEADER,
+    MAX_NAME,
+    MAX_SEQ,
+    MAX_TIME,
+    MAX_WORD,
+    MIN_TIME,
+)
+from sync.segment.records import Dropped, Identity, SegmentHeader
+from sync.segment.scan import load_map
+
+VERSION: Final = (1, 0)
+"""Major and minor. A new minor adds keys and columns, which older readers pass over."""
+
+DIGEST_SIZE: Final = 32
+"""Bytes of a digest: SHA-256."""
+
+
+def pack_header(header: SegmentHeader) -> bytes:
+    """Write a header.
+
+    Raises `ValueError` for one that `unpack_header` would refuse.
+    """
+    if header.version != VERSION:
+        raise ValueError(f"only version {VERSION} is written")
+    data = cbor2.dumps(_as_map(header))
+    try:
+        same = unpack_header(data, VERSION) == header
+    except SegmentError as error:
+        raise ValueError(f"the header is not valid: {error.text}") from None
+    if not same:
+        raise ValueError("the header has a field of another type than it should")
+    return data
+
+
+def _as_map(header: SegmentHeader) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "gateway": header.gateway,
+        "epoch": header.epoch,
+        "lane": header.lane,
+        "first": header.first_seq,
+        "last": header.last_seq,
+        "count": header.count,
+        "previous": header.previous,
+        "boot": header.boot,
+        "sealed": header.sealed_at,
+        "service": header.service_seconds,
+        "clock": header.clock,
+        "firmware": header.firmware,
+        "software": header.software,
+        "config": header.config_hash,
+        "disk": header.disk_used,
+    }
+    if header.dropped:
+        fields["dropped"] = [list(dropped) for dropped in header.dropped]
+    return fields
+
+
+def unpack_header(data: bytes, version: tuple[int, int]) -> SegmentHeader:
+    """Read a header; keys that it does not know belong to a newer minor version.
+
+    Raises `SegmentError` with the reason `header`, `identity` or `count`.
+    """
+    if len(data) > MAX_HEADER:
+        raise SegmentError("header", f"longer than {MAX_HEADER} bytes")
+    fields = load_map(data, "header")
+    for key, check in _CHECKS.items():
+        if not check(fields.get(key)):
+            raise SegmentError("header", f"`{key}` is missing or not what it should be")
+    identity = Identity(*(fields[key] for key in ("gateway", "epoch", "lane", "first", "last")))
+    check_identity(identity)
+    if fields["count"] != identity.last_seq - identity.first_seq + 1:
+        raise SegmentError("count", "the count is not that of the sequence numbers")
+    return SegmentHeader(
+        *identity,
+        previous=fields["previous"],
+        boot=fields["boot"],
+        sealed_at=fields["sealed"],
+        service_seconds=fields["service"],
+        clock=fields["clock"],
+        firmware=fields["firmware"],
+        software=fields["software"],
+        config_hash=fields["config"],
+        disk_used=fields["disk"],
+        dropped=_dropped(fields.get("dropped", [])),
+        version=version,
+    )
+
+
+def _integer(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_NAME
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str)  # `check_identity` says more
+
+
+def _digest(value: Any) -> bool:
+    return isinstance(value, bytes) and len(value) == DIGEST_SIZE
+
+
+def _hash(value: Any) -> bool:
+    return isinstance(value, bytes) and len(value) <= MAX_HASH
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, float) and isfinite(value) and value >= 0
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
+    "gateway": _name,
+    "epoch": _name,
+    "lane": _name,
+    "first": _integer(1, MAX_SEQ),
+    "last": _integer(1, MAX_SEQ),
+    "count": _integer(1, MAX_SEQ),
+    "previous": _digest,
+    "boot": _text,
+    "sealed": _integer(MIN_TIME, MAX_TIME),
+    "service": _seconds,
+    "clock": _flag,
+    "firmware": _text,
+    "software": _text,
+    "config": _hash,
+    "disk": _integer(0, MAX_SEQ),
+}
+
+
+def _dropped(ranges: Any) -> tuple[Dropped, ...]:
+    """Read the dropped ranges: [first, last, reason] each."""
+    if not isinstance(ranges, list) or len(ranges) > MAX_DROPPED:
+        raise SegmentError("header", f"`dropped` is not at most {MAX_DROPPED} ranges")
+    return tuple(map(_dropped_range, ranges))
+
+
+def _dropped_range(item: Any) -> Dropped:
+    number = _integer(1, MAX_SEQ)
+    if not isinstance(item, list) or len(item) != 3 or not (number(item[0]) and number(item[1])):
+        raise SegmentError("header", "a dropped range is not [first, last, reason]")
+    first, last, reason = item
+    if last < first or not isinstance(reason, str) or not 1 <= len(reason) <= MAX_WORD:
+        raise SegmentError("header", "a dropped range is not [first, last, reason]")
+    return Dropped(first, last, reason)

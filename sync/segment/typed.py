@@ -1,0 +1,115 @@
+"""Typed arrays (RFC 8746) and bitmaps: rows of numbers as one byte string.
+
+Always little-endian, always the smallest type that holds every number. No other type is written or
+read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from cbor2 import CBORTag
+
+from sync.segment.errors import SegmentError
+
+_SIZED: Final = (  # smallest first, unsigned before signed
+    (64, 0, 2**8 - 1),
+    (72, -(2**7), 2**7 - 1),
+    (69, 0, 2**16 - 1),
+    (77, -(2**15), 2**15 - 1),
+    (70, 0, 2**32 - 1),
+    (78, -(2**31), 2**31 - 1),
+    (79, -(2**63), 2**63 - 1),
+)
+_CODES: Final = {
+    64: "B", 69: "H", 70: "I", 72: "b", 77: "h", 78: "i", 79: "q", 85: "f", 86: "d",
+}  # fmt: skip
+_BYTES: Final = 64
+_DIGITS: Final = bytes.maketrans(b"\x00\x01", b"01")
+
+UNSIGNED: Final = (64, 69, 70)
+"""Tags of what counts or points."""
+
+INTEGERS: Final = (64, 69, 70, 72, 77, 78, 79)
+"""Tags of whole numbers."""
+
+SINGLE: Final = 85
+"""The tag of 32-bit floats."""
+
+DOUBLE: Final = 86
+"""The tag of 64-bit floats."""
+
+FLOATS: Final = (SINGLE, DOUBLE)
+"""Tags of floats."""
+
+
+def pack_array(tag: int, numbers: Sequence[Any]) -> CBORTag:
+    """Write `numbers`, which fit it, as the typed array of `tag`."""
+    if tag == _BYTES:
+        return CBORTag(tag, bytes(numbers))
+    return CBORTag(tag, struct.pack(f"<{len(numbers)}{_CODES[tag]}", *numbers))
+
+
+def pack_integers(numbers: Sequence[int]) -> CBORTag:
+    """Write `numbers` as the smallest typed array; an empty row is one of bytes.
+
+    Raises `ValueError` for a number that 64 bits do not hold.
+    """
+    return pack_array(smallest(numbers), numbers)
+
+
+def smallest(numbers: Sequence[int]) -> int:
+    """Return the tag of the smallest typed array that holds all of `numbers`.
+
+    Raises `ValueError` for a number that 64 bits do not hold.
+    """
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    for tag, least, most in _SIZED:
+        if least <= low and high <= most:
+            return tag
+    raise ValueError("a number does not fit 64 bits")
+
+
+def unpack_array(
+    item: Any, tags: Sequence[int], least: int, most: int | None = None
+) -> tuple[Any, ...]:
+    """Read a typed array of one of `tags` with `least` to `most` numbers (just `least` without).
+
+    Raises `SegmentError` with the reason `column`.
+    """
+    if not isinstance(item, CBORTag) or item.tag not in tags or not isinstance(item.value, bytes):
+        raise SegmentError("column", "not a typed array of the right type")
+    code = _CODES[item.tag]
+    count, rest = divmod(len(item.value), struct.calcsize(f"<{code}"))
+    if rest or not least <= count <= (least if most is None else most):
+        raise SegmentError("column", "a typed array of the wrong length")
+    return struct.unpack(f"<{count}{code}", item.value)
+
+
+def pack_bits(flags: Iterable[bool]) -> bytes:
+    """Write flags as a bitmap: the first is the highest bit of the first byte, spare bits are 0."""
+    digits = bytes(flags).translate(_DIGITS)
+    return (int(digits, 2) << -len(digits) % 8).to_bytes((len(digits) + 7) // 8, "big")
+
+
+def pack_places(places: Iterable[int], count: int) -> bytes:
+    """Write the bitmap of `count` flags of which those at `places` are set."""
+    bits = bytearray((count + 7) // 8)
+    for place in places:
+        bits[place >> 3] |= 0x80 >> (place & 7)
+    return bytes(bits)
+
+
+def unpack_bits(item: Any, count: int) -> str:
+    """Read a bitmap as a string of `count` digits, 0 or 1.
+
+    Raises `SegmentError` with the reason `column`.
+    """
+    if not isinstance(item, bytes) or len(item) != (count + 7) // 8:
+        raise SegmentError("column", "not a bitmap of the right length")
+    digits = format(int.from_bytes(item, "big"), f"0{8 * len(item)}b")
+    if "1" in digits[count:]:
+        raise SegmentError("column", "a bitmap with spare bits set")
+    return digits[:count]

@@ -1,0 +1,300 @@
+"""Gatherings: files that each hold all manifests before them, so that few have to be read.
+
+`manifests/gathered/NUMBER.gz` below the tables: gzip of lines of JSON. The first line says how many
+manifests follow and which batches they are of; each other line is one of them. The gathering with
+the highest number counts, and it has all that those before it have. `manifests/gathered/0.json`
+holds nothing and stays for good: what read manifests before there were gatherings takes it for a
+manifest of a newer version, and refuses the tables instead of reading less.
+
+Here too: which manifests are in no gathering, and how files go that stand for nothing any more.
+Knows manifests as maps, and neither which files are in the tables nor when to gather.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sync.common.errors import FleetError
+from sync.tables.storage import Storage
+
+VERSION: Final = 1
+"""Version of a gathering's layout; another one is refused, not guessed at."""
+
+MANIFESTS: Final = "manifests"
+"""The folder of manifests below the tables' folder; in it is one for each query."""
+
+GATHERED: Final = "gathered"
+"""The folder of gatherings beside those of the queries."""
+
+MANIFEST: Final = ".json"
+FILED: Final = ".filed"
+"""How names end: of a manifest, and of the mark that its segments have left the landing."""
+
+REMOVED_AT_ONCE: Final = 100
+"""Files that are removed before the lease is renewed: seconds, where each is a request."""
+
+NOTHING: Final = 0
+"""The number of what is gathered before the first gathering."""
+
+_MARK: Final = f"{MANIFESTS}/{GATHERED}/{NOTHING}.json"
+_MARKED: Final = {"version": 2, "why": "manifests are gathered: an older version cannot read them"}
+_SUFFIX: Final = ".gz"
+_LEVEL: Final = 6
+_SPOILED: Final = (EOFError, zlib.error, gzip.BadGzipFile, ValueError, TypeError, KeyError)
+
+
+Segments = tuple[tuple[str, ...], frozenset[str]]
+"""Files of the table of segments, and replaced files that are named elsewhere; `segments_left`."""
+
+
+class Keys:
+    """Which batches of which queries: runs of numbers, as those of a query have hardly a gap."""
+
+    def __init__(self, runs: Mapping[str, Iterable[tuple[int, int]]]) -> None:
+        self.runs = {query: [range(*run) for run in of] for query, of in runs.items()}
+
+    @classmethod
+    def of(cls, keys: Iterable[tuple[str, int]]) -> Keys:
+        """Take single ones together, in any order."""
+        runs: dict[str, list[tuple[int, int]]] = {}
+        for query, number in sorted(keys):
+            of = runs.setdefault(query, [])
+            begin = of.pop()[0] if of and of[-1][1] == number else number
+            of.append((begin, number + 1))
+        return cls(runs)
+
+    def __contains__(self, key: tuple[str, int]) -> bool:
+        """Tell whether this batch of this query is among them."""
+        return any(key[1] in run for run in self.runs.get(key[0], ()))
+
+    def last(self, query: str) -> int:
+        """Give the highest number of a query; -1 if there is none."""
+        return max((run[-1] for run in self.runs.get(query, ())), default=-1)
+
+
+class Stored(NamedTuple):
+    """A gathering in the storage: its number, and when it was written, in seconds since 1970."""
+
+    number: int
+    modified: float
+
+
+class Gatherings:
+    """The gatherings in a storage of tables. Remembers keys and segments of what it read last."""
+
+    def __init__(self, tables: Storage) -> None:
+        self._tables = tables
+        self._known = (NOTHING, Keys({}))
+        self._left: tuple[int, Segments] = (NOTHING, ((), frozenset()))
+
+    def stored(self) -> list[Stored]:
+        """List them by their numbers."""
+        found = self._tables.files(f"{MANIFESTS}/{GATHERED}", _SUFFIX)
+        named = [(PurePosixPath(file.path).stem, file.modified) for file in found]
+        return sorted(Stored(int(stem), at) for stem, at in named if stem.isdecimal())
+
+    def latest(self) -> int:
+        """Give the number of the one that counts; `NOTHING` if there is none."""
+        stored = self.stored()
+        return stored[-1].number if stored else NOTHING
+
+    def keys(self, number: int) -> Keys:
+        """Tell which manifests one has.
+
+        Raises FileNotFoundError when it is there no more, FleetError when it cannot be read.
+        """
+        if self._known[0] != number:
+            self._known = (number, self.read_keys(number))
+        return self._known[1]
+
+    def read_keys(self, number: int) -> Keys:
+        """Tell which manifests one has, and remember nothing; raises as `keys` does."""
+        if number == NOTHING:
+            return Keys({})
+        try:
+            return _keys(self._lines(number))
+        except _SPOILED as error:
+            raise self._unreadable(number, error) from error
+
+    def documents(self, number: int) -> Iterator[dict[str, Any]]:
+        """Give its manifests one by one, in the order in which they were gathered.
+
+        Raises FileNotFoundError when it is there no more; FleetError, at its end, when it is cut
+        short or spoiled.
+        """
+        if number == NOTHING:
+            return
+        try:
+            lines = self._lines(number)
+            header = _header(lines)
+            self._known = (number, Keys(header["keys"]))
+            yield from map(msgspec.json.decode, _whole(lines, header["manifests"]))
+        except _SPOILED as error:
+            raise self._unreadable(number, error) from error
+
+    def segments(self, number: int) -> Segments:
+        """Give what `segments_left` makes of its manifests; raises as `documents` does."""
+        if self._left[0] != number:
+            try:
+                self._left = (number, segments_left(self.documents(number)))
+            except _SPOILED as error:
+                raise self._unreadable(number, error) from error
+        return self._left[1]
+
+    def add(self, number: int, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Create the one after `number`: whole, with all that is in that one, and more manifests.
+
+        Raises FileExistsError when there is such a one, FleetError when that one cannot be read.
+        """
+        with contextlib.suppress(FileExistsError):
+            self._tables.create(_MARK, json.dumps(_MARKED, sort_keys=True).encode() + b"\n")
+        data = io.BytesIO()
+        try:
+            with gzip.GzipFile("", "wb", _LEVEL, data, mtime=0) as file:
+                file.writelines(self._joined(number, documents))
+        except _SPOILED as error:
+            raise self._unreadable(number, error) from error
+        self._tables.create(_path(number + 1), data.getvalue())
+
+    def _joined(self, number: int, documents: Sequence[Mapping[str, Any]]) -> Iterator[bytes]:
+        lines = iter([_encode(_header_of([], 0))]) if number == NOTHING else self._lines(number)
+        header = _header(lines)
+        had = Keys(header["keys"])
+        keys = [
+            *((query, at) for query, runs in had.runs.items() for run in runs for at in run),
+            *((each["query"], each["batch"]) for each in documents),
+        ]
+        yield _encode(_header_of(keys, header["manifests"] + len(documents)))
+        yield from _whole(lines, header["manifests"])
+        yield from map(_encode, documents)
+
+    def remove(self, number: int) -> None:
+        """Remove one; harmless when it is gone."""
+        self._tables.remove(_path(number))
+
+    def _lines(self, number: int) -> Iterator[bytes]:
+        return iter(gzip.open(io.BytesIO(self._tables.read(_path(number)))))
+
+    def _unreadable(self, number: int, error: Exception) -> FleetError:
+        name = self._tables.uri(_path(number))
+        return FleetError(f"{name} is no gathering that this version can read: {error!r}")
+
+
+class Loose(NamedTuple):
+    """What is in no gathering: manifests by query and number, and all that is marked as filed."""
+
+    manifests: list[PurePosixPath]
+    filed: set[str]
+
+    def unfiled(self, but: str) -> list[PurePosixPath]:
+        """Give those that are not marked, but for those of one query."""
+        found = (path for path in self.manifests if path.parent.name != but)
+        return [path for path in found if path.with_suffix(FILED).as_posix() not in self.filed]
+
+
+def list_loose(tables: Storage, gathered: Keys, gapless: str) -> Loose:
+    """List what is not `gathered`.
+
+    A listing is no snapshot: it may show a step of upkeep and not the one before, which it builds
+    upon. As the numbers of the query `gapless` have no gap, those before its last are there.
+    """
+    paths = {PurePosixPath(file.path) for file in tables.files(MANIFESTS)}
+    found = {path for path in paths if path.suffix == MANIFEST and key_of(path)[1] >= 0}
+    last = max((key_of(path)[1] for path in found if path.parent.name == gapless), default=-1)
+    found |= {PurePosixPath(path_of(gapless, number, MANIFEST)) for number in range(last)}
+    loose = sorted((path for path in found if key_of(path) not in gathered), key=key_of)
+    return Loose(loose, {path.as_posix() for path in paths if path.suffix == FILED})
+
+
+def remove_gathered(
+    tables: Storage, gatherings: Gatherings, before: float, most: int | None
+) -> int:
+    """Remove files of what was gathered `before` (seconds since 1970), at most `most` of them.
+
+    Gatherings of before then go too. Needs the lease. Gives how many files of manifests went.
+    """
+    stored = gatherings.stored()
+    old = [each.number for each in stored if each.modified < before]
+    if not old:
+        return 0
+    # one that a driver left which had lost its lease may have what the one that counts has not
+    both = (gatherings.read_keys(old[-1]), gatherings.keys(stored[-1].number))
+    names = [file.path for file in tables.files(MANIFESTS)]
+    gone = [name for name in names if all(key_of(PurePosixPath(name)) in keys for keys in both)]
+    gone = gone[:most]
+    for at, name in enumerate(gone):
+        if at % REMOVED_AT_ONCE == 0:
+            tables.keep_lease()
+        tables.remove(name)
+    for number in old[:-1]:
+        gatherings.remove(number)
+    return len(gone)
+
+
+def key_of(path: PurePosixPath) -> tuple[str, int]:
+    """Read query and number from the path of a manifest or its mark; -1 where it is neither."""
+    number = int(path.stem) if path.stem.isdecimal() and path.parent.name != GATHERED else -1
+    return path.parent.name, number
+
+
+def path_of(query: str, number: int, suffix: str) -> str:
+    """Name the manifest of a batch, or the mark beside it."""
+    return f"{MANIFESTS}/{query}/{number}{suffix}"
+
+
+def segments_left(documents: Iterable[Mapping[str, Any]]) -> Segments:
+    """Give the files of segments that are left, and what is replaced that none of these names."""
+    gone: set[str] = set()
+    named: set[str] = set()
+    segments: list[str] = []
+    for each in documents:
+        gone.update(each["replaces"])
+        named.update(each["segments"], *each["events"].values())
+        segments += each["segments"]
+    return tuple(path for path in segments if path not in gone), frozenset(gone - named)
+
+
+def _path(number: int) -> str:
+    return f"{MANIFESTS}/{GATHERED}/{number:010d}{_SUFFIX}"
+
+
+def _header(lines: Iterator[bytes]) -> dict[str, Any]:
+    header: dict[str, Any] = msgspec.json.decode(next(lines, b""))
+    if header["version"] != VERSION:
+        msg = "another version"
+        raise ValueError(msg)
+    return header
+
+
+def _header_of(keys: Iterable[tuple[str, int]], manifests: int) -> dict[str, Any]:
+    runs = Keys.of(keys).runs
+    told = {query: [(run.start, run.stop) for run in of] for query, of in runs.items()}
+    return {"version": VERSION, "manifests": manifests, "keys": told}
+
+
+def _whole(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
+    """Give the lines. Raises ValueError at their end unless there were so many."""
+    found = 0
+    for line in lines:
+        found += 1
+        yield line
+    if found != count:
+        msg = f"it has {found} manifests and should have {count}"
+        raise ValueError(msg)
+
+
+def _encode(document: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(document) + b"\n"
+
+
+def _keys(lines: Iterator[bytes]) -> Keys:
+    return Keys(_header(lines)["keys"])

@@ -1,0 +1,78 @@
+"""Where an ingest reads and writes: the storage of the segments and the storage of the tables.
+
+In a fleet folder both are on one disk. On a cluster each is what its URI says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.tables.storage import LocalStorage, Storage
+
+LANDING: Final = "landing"
+ASIDE: Final = "aside"
+ARCHIVE: Final = "archive"
+QUARANTINE: Final = "quarantine"
+"""The folders of segments; see `sync.common.fleet_folder.FleetFolder`."""
+
+DATA: Final = "data"
+"""The tables' own files: `data/QUERY/BATCH/ATTEMPT` below the tables' folder."""
+
+CHECKPOINTS: Final = "checkpoints"
+"""The streams' checkpoints, below the tables' folder; the one with the highest number is in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """`segments` holds the folders landing, aside, archive and quarantine; `tables` the tables."""
+
+    segments: Storage
+    tables: Storage
+
+    @classmethod
+    def of(cls, folder: FleetFolder) -> Places:
+        """Give the places of a fleet folder, as they are called without symbolic links."""
+        root = folder.root.resolve()
+        return cls(LocalStorage(root), LocalStorage(root / folder.tables.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Where a command was told to work: a fleet folder, or URIs in place of its parts."""
+
+    folder: Path | None
+    landing: str | None
+    tables: str | None
+
+    def check(self) -> None:
+        """Raise FleetError unless this names a landing and tables, and a folder that is one."""
+        if not (self.landing and self.tables):
+            self._own().require()
+        if self.landing and PurePosixPath(self.landing).name != LANDING:
+            msg = f"{self.landing} has to be called `{LANDING}`: what is beside it has names too"
+            raise FleetError(msg)
+
+    def log(self, name: str) -> Path | None:
+        """Name the file for what Spark says; without a fleet folder there is none."""
+        return self.folder / "tables" / name if self.folder else None
+
+    def open(self, storage_at: Callable[[str], Storage]) -> Places:
+        """Open the places; `storage_at` opens a URI. Raises FleetError when one cannot be."""
+        if self.landing:
+            segments = storage_at(self.landing.rstrip("/").removesuffix(f"/{LANDING}"))
+        else:
+            segments = Places.of(self._own()).segments
+        return Places(
+            segments, storage_at(self.tables) if self.tables else Places.of(self._own()).tables
+        )
+
+    def _own(self) -> FleetFolder:
+        if self.folder is None:
+            msg = "name the fleet folder with --dir, or both --landing and --tables"
+            raise FleetError(msg)
+        return FleetFolder(self.folder)

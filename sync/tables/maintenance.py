@@ -1,0 +1,136 @@
+"""What keeps the tables small: compaction and retention, each under the lease, each with a sweep.
+
+The order of things and what is told of them; how each is done is in the modules it calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from sync.common.errors import LeaseError
+from sync.tables.compaction import Compacted, Compaction
+from sync.tables.locations import Places
+from sync.tables.manifest import Commits, Manifest
+from sync.tables.retention import old_archive, old_days, old_quarantine, retire
+from sync.tables.storage import File
+from sync.tables.vacuum import GRACE_S, Rubbish, find_rubbish, require_files, sweep
+
+LEASE_WAIT_S: Final = 600.0
+"""Seconds that upkeep waits for an ingest to end: a continuous one pauses between two readings."""
+
+LEASE_POLL_S: Final = 0.5
+"""Seconds between two looks at the lease: shorter than the pause of a continuous ingest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Days that are kept of events, of the archive and of the quarantine; None: for good."""
+
+    events: int | None = None
+    archive: int | None = None
+    quarantine: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a retention took, or would take: rows by day, where they were counted, and files."""
+
+    days: dict[str, int]
+    event_files: tuple[str, ...]
+    archive: tuple[File, ...]
+    quarantine: tuple[File, ...]
+    rubbish: Rubbish
+
+
+@contextlib.contextmanager
+def leased(commits: Commits, wait_s: float = LEASE_WAIT_S) -> Iterator[None]:
+    """Hold the lease, once it is free. Raises LeaseError when it is not within `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(commits.lease())
+                break
+            except LeaseError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(LEASE_POLL_S)
+        yield
+
+
+def compact(
+    compaction: Compaction,
+    places: Places,
+    commits: Commits,
+    chosen: Callable[[str], bool],
+    *,
+    segments: bool = True,
+    wait_s: float = LEASE_WAIT_S,
+) -> tuple[Compacted, Rubbish]:
+    """Compact the days that are `chosen`, and remove what was replaced long enough ago.
+
+    Manifests are gathered, and those that were gathered long enough ago go too.
+    """
+    with leased(commits, wait_s):
+        done = compaction.run(chosen, segments=segments)
+        now = time.time()
+        rubbish = find_rubbish(places.tables, commits.manifests(), now)
+        sweep(places.tables, rubbish)
+        commits.gather()
+        commits.sweep(now - GRACE_S)
+    return done, rubbish
+
+
+def retain(
+    spark: SparkSession,
+    places: Places,
+    commits: Commits,
+    keep: Keep,
+    now: datetime,
+    *,
+    summarise: Callable[[Sequence[Manifest]], object] = lambda manifests: None,
+    dry_run: bool = False,
+    wait_s: float = LEASE_WAIT_S,
+) -> Retained:
+    """Take away what is older than `keep` says at `now`; `dry_run` only tells what that is.
+
+    `summarise` is called before events go, so that what reports are made of outlives them.
+    Raises FileNotFoundError, before anything is changed, when a file is missing that the tables
+    name.
+    """
+    at = now.timestamp()
+    with leased(commits, wait_s):
+        number = commits.next_upkeep()
+        manifests = commits.manifests()
+        require_files(places.tables, manifests)
+        old = old_days(manifests, now, keep.events) if keep.events is not None else None
+        found = Retained(
+            {},
+            old.files if old else (),
+            _old(old_archive, places, at, keep.archive),
+            _old(old_quarantine, places, at, keep.quarantine),
+            find_rubbish(places.tables, manifests, at),
+        )
+        if old and old.days and dry_run:
+            found.days.update(dict.fromkeys(old.days, 0))
+        elif old and old.days:
+            summarise(manifests)
+            found.days.update(retire(spark, places.tables, commits, old, now, number))
+        if not dry_run:
+            for file in (*found.archive, *found.quarantine):
+                places.segments.remove(file.path)
+            sweep(places.tables, found.rubbish)
+    return found
+
+
+def _old(
+    choose: Callable[..., list[File]], places: Places, at: float, keep: int | None
+) -> tuple[File, ...]:
+    return () if keep is None else tuple(choose(places.segments, at, keep))

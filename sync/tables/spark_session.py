@@ -1,0 +1,340 @@
+"""The one place where a Spark session is made, and the limits that it runs within.
+
+Runs no job. Under `spark-submit` master, memory, hosts and Python are its own: here are only the
+settings without which the tables would be others, or a worker's memory not bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sync.common.errors import FleetError
+from sync.tables.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ANSI: Final = "spark.sql.ansi.enabled"
+"""Whether a number that is too large is an error to Spark, which it is by default."""
+
+DRIVER_MEMORY: Final = "1g"
+"""Heap of the driver: 2,000 segments of a usual size and the sort buffers of a report fit in."""
+
+BATCH_FILES: Final = 2_000
+"""Files in one batch: the driver holds a row for each, and a crash repeats at most so many."""
+
+SHUFFLE_PARTITIONS: Final = 8
+"""Partitions after a shuffle: a fleet's tables are small; Spark's default 200 are made for more."""
+
+ARROW_RECORDS: Final = 64
+"""Files in one Arrow batch to a worker: at 16 MiB, the largest segment, 1 GiB at the very worst."""
+
+ARROW_BYTES: Final = "64m"
+"""Bytes in one Arrow batch to a worker, whichever of the two bounds comes first."""
+
+OPEN_COST: Final = 8 * 1024
+"""Bytes that opening a file counts for where files are shared out to tasks: a segment of a usual
+size, or two. By Spark's default, 4 MiB, a task takes 8 segments, and each leaves a file; with this
+a batch of usual segments has one task for each core."""
+
+TASK_BYTES: Final = 32 * 1024 * 1024
+"""Bytes of segments that one task of an ingest takes. The parts that it makes of them, about as
+large, are in the driver's heap together, in several copies, on their way to Python."""
+
+LISTING_TASKS: Final = 32
+"""Tasks that look up the files of a batch: by Spark's default each file has one of its own, and a
+batch of 2,000 files took longer to begin than to read."""
+
+SORTED_ROWS: Final = 65_536
+"""Rows that a sort holds before it writes them out, some 16 MB of events: with 1 GB for the driver
+each of two tasks is sure of 54 MB, and of four 27. A sort that is being filled gives up nothing to
+the window functions before it in its task, which end the report when they get no memory."""
+
+LISTED_HERE: Final = 2 * BATCH_FILES
+"""Paths that the driver looks up by itself where they are on its own disk: the files of a batch, in
+a quarter of the time that tasks need for it."""
+
+_LISTED: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+_LOG4J: Final = """\
+status = error
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}{UTC} %p %c: %m%n%ex
+logger.loopback.name = org.apache.spark.util.Utils
+logger.loopback.level = error
+logger.pattern.name = org.apache.spark.sql.execution.streaming.sinks.FileStreamSink
+logger.pattern.level = error
+logger.adaptive.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
+logger.adaptive.level = error
+logger.scratch.name = org.apache.spark.SparkConf
+logger.scratch.level = error
+logger.filed.name = org.apache.spark.util.HadoopFSUtils
+logger.filed.level = error
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+
+
+def settings(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Give every setting of a session on this machine by name; `extra` is laid over them.
+
+    The raw local file system is for here alone: S3A and YARN need the one with checksums.
+    """
+    return (
+        {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": DRIVER_MEMORY,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
+            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        }
+        | submitted_settings()
+        | dict(extra or {})
+    )
+
+
+def submitted_settings() -> dict[str, str]:
+    """Give the settings that hold wherever Spark runs, over those of a `spark-submit`.
+
+    A committer that renames when the job ends, and not task by task, leaves nothing of a task that
+    was tried twice. A union that tells how it is partitioned gives wrong rows in Spark 4.1 to 4.3
+    where one of its parts is read a second time (SPARK-59122): it tells nothing. Times of any year
+    are of the calendar in use now.
+    """
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.files.openCostInBytes": str(OPEN_COST),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(LISTING_TASKS),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
+        "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.unionOutputPartitioning": "false",
+        "spark.shuffle.spill.numElementsForceSpillThreshold": str(SORTED_ROWS),
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
+    }
+
+
+def is_submitted(environ: Mapping[str, str]) -> bool:
+    """Tell whether this process was started by `spark-submit`, which has a JVM ready for it."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, *, extra: Mapping[str, str] | None = None, options: str = ""
+) -> Iterator[SparkSession]:
+    """Run Spark in this process for the length of the block, and end it together with its JVM.
+
+    `name` is the application's; `options` go to the JVM. Under `spark-submit` the session is the
+    cluster's, and so are its Java and its Python. Raises FleetError where no Java will do or Spark
+    does not start.
+    """
+    if is_submitted(os.environ):
+        session = _create(name, submitted_settings())
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
+    with tempfile.TemporaryDirectory(prefix="fieldpost-spark-") as folder:
+        scratch = Path(folder)
+        java = find_java(os.environ, scratch / "java")
+        with _environment(java.home):
+            session = _start(name, scratch, settings(extra), options)
+            try:
+                yield session
+            finally:
+                _stop(session)
+
+
+def _start(name: str, scratch: Path, conf: Mapping[str, str], options: str) -> SparkSession:
+    log4j = scratch / "log4j2.properties"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    jvm = f"-Duser.timezone=UTC -Dlog4j2.configurationFile={log4j.as_uri()} {options}".strip()
+    own = {
+        "spark.master": "local[*]",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": jvm,
+    }
+    return _create(name, own | dict(conf))
+
+
+def _create(name: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        msg = f"Spark does not start: {reason_of(error)}"
+        raise FleetError(msg) from error
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop Spark and wait for its JVM, which would else outlive the block by a moment."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:
+        process.stdin.close()
+        process.wait(timeout=60)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextlib.contextmanager
+def _environment(java_home: Path) -> Iterator[None]:
+    """Point Spark at this Java and at this Python, and put the environment back afterwards."""
+    wanted = {
+        "JAVA_HOME": str(java_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+@contextlib.contextmanager
+def spark_told(log: Path | None) -> Iterator[None]:
+    """Tell what Spark raises in the block as a FleetError of one line, and all else to `log`.
+
+    What the JVM and its workers write on stderr goes to `log`, and so does the trace of an error.
+    It is begun anew each time and so never holds more than one run. None: nothing is diverted.
+    """
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    with _stderr_into(log):
+        try:
+            yield
+        except (PySparkException, Py4JError) as error:
+            _trace(error, log)
+            msg = f"Spark failed: {reason_of(error)}{_where(log)}"
+            raise FleetError(msg) from error
+        except FleetError as error:
+            _trace(error, log)
+            if error.__cause__ is None:
+                raise
+            raise FleetError(f"{error}{_where(log)}") from error
+
+
+@contextlib.contextmanager
+def lenient(spark: SparkSession) -> Iterator[None]:
+    """Let no number that is too large end what is computed in the block.
+
+    A gateway may tell any numbers: what is reckoned of its own goes wrong then, and the rest of the
+    fleet is told of all the same.
+    """
+    with _set(spark, ANSI, "false"):
+        yield
+
+
+@contextlib.contextmanager
+def batches_of_files(spark: SparkSession, *, here: bool) -> Iterator[None]:
+    """Let each task of what is begun in the block read at most `TASK_BYTES` of files.
+
+    `here`: they are on a disk of the driver's, which looks them up by itself.
+    """
+    listed = LISTED_HERE if here else spark.conf.get(_LISTED)
+    with (
+        _set(spark, "spark.sql.files.maxPartitionBytes", str(TASK_BYTES)),
+        _set(spark, _LISTED, str(listed)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def _trace(error: BaseException, log: Path | None) -> None:
+    """Write the error's trace to the log, after what the JVM wrote; without one, on stderr."""
+    text = "".join(traceback.format_exception(error))
+    if log is None:
+        sys.stderr.write(text)
+        return
+    with log.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _where(log: Path | None) -> str:
+    return f" (more in {log})" if log else ""
+
+
+@contextlib.contextmanager
+def _stderr_into(log: Path | None) -> Iterator[None]:
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    log.unlink(missing_ok=True)
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+def reason_of(error: BaseException) -> str:
+    """Say in one line, of at most 300 characters, what went wrong: the first cause that has words.
+
+    An error from the JVM is asked for its innermost cause; the rest of its trace is for the log.
+    """
+    java = getattr(error, "java_exception", None)
+    try:
+        text = str(error)
+    except AssertionError:  # Spark asks its session for the text, and that may be over
+        text = str(getattr(error, "_desc", ""))
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        text = str(java.toString())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

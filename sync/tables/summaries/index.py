@@ -1,0 +1,128 @@
+"""What is kept of summaries: folders of files, each of which one small JSON file makes count.
+
+`summaries/ATTEMPT/kept.json` below the tables' folder names the files of its folder, and what their
+rows were made of. It is created last and never changed; rows made of the same are the same, so it
+does not matter which of two is read. All of it is a help and no truth: what is lost or spoiled
+costs the time to compute it anew. Runs no Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sync.tables.storage import File, Storage
+
+FOLDER: Final = "summaries"
+"""Where the summaries lie, below the tables' folder: `ATTEMPT/NAME/of=DAY/FILE`."""
+
+GRACE_S: Final = 3_600
+"""Seconds for which files stay after others took their place: a report that began before may be
+reading them, and takes minutes."""
+
+ORPHAN_S: Final = 86_400
+"""Seconds after which the folder of a report that was cut off goes: no report takes a day."""
+
+_KEPT: Final = "kept.json"
+
+_VERSION: Final = 1
+
+
+class Key(NamedTuple):
+    """Whose rows: the summary's name and shape, the day, and what its events were made of."""
+
+    name: str
+    shape: str
+    day: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Files that hold the rows of a key, below the tables' folder: none when there are no rows."""
+
+    attempt: str
+    files: tuple[str, ...]
+    kept_at: float
+
+
+Index = dict[Key, Entry]
+
+
+def read_index(tables: Storage) -> Index:
+    """Read what is kept, without that whose files are not there in full."""
+    return dict(_all(tables))
+
+
+def put(tables: Storage, attempt: str, files: Mapping[Key, Iterable[File]]) -> None:
+    """Have the files of this attempt count, durably, all of them or none.
+
+    Raises OSError when the disk refuses.
+    """
+    sizes = {key: {file.path: file.size for file in found} for key, found in files.items()}
+    tables.make_durable([path for found in sizes.values() for path in found])
+    kept = [[*key, found] for key, found in sizes.items()]
+    document = json.dumps({"version": _VERSION, "kept": kept})
+    tables.create(f"{FOLDER}/{attempt}/{_KEPT}", document.encode() + b"\n")
+
+
+def clear(tables: Storage, wanted: Iterable[Key]) -> None:
+    """Remove what was replaced, and what reports that were cut off have left.
+
+    What else is kept of a summary and a day that are wanted, under another shape or content, was
+    replaced; what nothing is known of stays. Raises OSError when the disk refuses.
+    """
+    now, kept = time.time(), list(_all(tables))
+    index = dict(kept)
+    used = {key: index[key] for key in wanted if key in index}
+    since = {(key.name, key.day): entry.kept_at for key, entry in used.items()}
+    staying = set()
+    for key, entry in kept:
+        replaced = now - since.get((key.name, key.day), now) > GRACE_S
+        if used.get(key) is entry or not replaced:
+            staying.add(entry.attempt)
+            continue
+        for path in entry.files:
+            tables.remove(path)
+    for attempt in {entry.attempt for _, entry in kept} - staying:
+        tables.remove(f"{FOLDER}/{attempt}")
+    _remove_orphans(tables, now)
+
+
+def _remove_orphans(tables: Storage, now: float) -> None:
+    """Remove attempts that were cut off: they have no `kept.json`, and nothing new."""
+    newest: dict[str, float] = {}
+    complete = set()
+    for file in tables.files(FOLDER):
+        attempt = file.path.split("/")[1]
+        newest[attempt] = max(newest.get(attempt, 0.0), file.modified)
+        if file.path.endswith(f"/{_KEPT}"):
+            complete.add(attempt)
+    for attempt, modified in newest.items():
+        if attempt not in complete and now - modified > ORPHAN_S:
+            tables.remove(f"{FOLDER}/{attempt}")
+
+
+def _all(tables: Storage) -> Iterator[tuple[Key, Entry]]:
+    """Read all that is kept, in an order that stays: one key may be there more than once."""
+    there = {file.path: file for file in tables.files(FOLDER)}
+    for path, file in sorted(there.items()):
+        if path.endswith(f"/{_KEPT}"):
+            yield from _entries(tables, file, there)
+
+
+def _entries(tables: Storage, file: File, there: Mapping[str, File]) -> Iterator[tuple[Key, Entry]]:
+    """Read one `kept.json`; gives nothing of one that cannot be read."""
+    attempt = file.path.split("/")[1]
+    try:
+        document = json.loads(tables.read(file.path))
+        if document["version"] != _VERSION:
+            return
+        for *key, sizes in document["kept"]:
+            if all(path in there and there[path].size == size for path, size in sizes.items()):
+                yield Key(*key), Entry(attempt, tuple(sizes), file.modified)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return

@@ -1,0 +1,71 @@
+"""What the events of each day were made of: the batches that brought some, as manifests tell.
+
+Compaction changes the files and not the events, so it changes nothing here. Retention takes events
+away: what they were made of is told apart from what is there, so that what was kept of them counts
+on. Reads nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sync.tables.manifest import Manifest
+
+_Batch = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A part of a day's events: `content` in a few letters, and the files, none if retired."""
+
+    content: str
+    files: tuple[str, ...] = ()
+
+
+def sources(manifests: Sequence[Manifest]) -> dict[str, tuple[Source, ...]]:
+    """Give the parts of every day that has or had events, by day (UTC, `YYYY-MM-DD`), in order.
+
+    Each retention makes one part of what it took; what is in the tables is the last part.
+    """
+    there: dict[str, dict[str, frozenset[_Batch]]] = {}
+    taken: dict[str, list[Source]] = {}
+    batches = [each for each in manifests if each.kind == "batch"]
+    upkeep = sorted(
+        (each for each in manifests if each.kind != "batch"), key=lambda each: each.batch
+    )
+    for each in [*batches, *upkeep]:
+        gone = set(each.replaces)
+        for day in there if gone else ():
+            left = _replace(there[day], gone)
+            if left and each.kind == "retired":
+                taken.setdefault(day, []).append(Source(_content(left)))
+            if left and each.kind == "compacted":
+                there[day].update(dict.fromkeys(each.events.get(day, ()), left))
+        if each.kind == "batch":
+            for day, paths in each.events.items():
+                of = frozenset({(each.query, each.batch)})
+                there.setdefault(day, {}).update(dict.fromkeys(paths, of))
+    return {
+        day: (*taken.get(day, ()), *_live(files))
+        for day, files in sorted(there.items())
+        if files or day in taken
+    }
+
+
+def _replace(files: dict[str, frozenset[_Batch]], gone: set[str]) -> frozenset[_Batch]:
+    """Take files away; gives the batches whose events were in them."""
+    taken = [files.pop(path) for path in sorted(gone & files.keys())]
+    return frozenset().union(*taken)
+
+
+def _live(files: dict[str, frozenset[_Batch]]) -> tuple[Source, ...]:
+    if not files:
+        return ()
+    return (Source(_content(frozenset().union(*files.values())), tuple(sorted(files))),)
+
+
+def _content(batches: Iterable[_Batch]) -> str:
+    told = "\n".join(f"{query}/{batch}" for query, batch in sorted(batches))
+    return hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -1,0 +1,240 @@
+"""The tables: what their columns are, how a batch writes its part, and how readers find it.
+
+`events` has a row for each event. `segments` has a row for each file that was ever read, with what
+became of it (`fate`): the accepted rows are the ledger. Files are found by manifests alone; this
+module commits none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DateType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sync.ingest.decoding import JUDGED
+from sync.ingest.parts import Part, packed
+from sync.tables.manifest import Manifest, live
+from sync.tables.storage import LocalStorage, Storage
+
+if TYPE_CHECKING:
+    Paths = tuple[str, ...]
+
+EVENTS: Final = StructType(
+    [
+        StructField("gateway", StringType()),
+        StructField("epoch", StringType()),
+        StructField("lane", StringType()),
+        StructField("seq", LongType()),
+        StructField("time", TimestampType()),
+        StructField("clock", BooleanType()),
+        StructField("kind", StringType()),
+        StructField("source", StringType()),
+        StructField("topic", StringType()),
+        StructField("name", StringType()),
+        StructField("value", DoubleType()),
+        StructField("unit", StringType()),
+        StructField("level", StringType()),
+        StructField("text", StringType()),
+        StructField("qos", ByteType()),
+        StructField("latency_ms", LongType()),
+        StructField("tags", MapType(StringType(), StringType(), valueContainsNull=False)),
+        StructField("arrived", TimestampType()),
+    ]
+)
+"""An event (docs/segment-format.md), whose it is, and when its segment arrived at the centre."""
+
+DROPPED: Final = ArrayType(
+    StructType(
+        [
+            StructField("first_seq", LongType()),
+            StructField("last_seq", LongType()),
+            StructField("reason", StringType()),
+        ]
+    )
+)
+"""The ranges that a gateway says it gave up."""
+
+SEGMENTS: Final = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("arrived", TimestampType()),
+        StructField("size", LongType()),
+        StructField("sha256", StringType()),
+        StructField("fate", StringType()),
+        StructField("reason", StringType()),
+        StructField("detail", StringType()),
+        StructField("gateway", StringType()),
+        StructField("epoch", StringType()),
+        StructField("lane", StringType()),
+        StructField("first_seq", LongType()),
+        StructField("last_seq", LongType()),
+        StructField("digest", StringType()),
+        StructField("previous", StringType()),
+        StructField("boot", StringType()),
+        StructField("sealed_at", TimestampType()),
+        StructField("service_seconds", DoubleType()),
+        StructField("clock", BooleanType()),
+        StructField("firmware", StringType()),
+        StructField("software", StringType()),
+        StructField("config_hash", StringType()),
+        StructField("disk_used", LongType()),
+        StructField("dropped", DROPPED),
+    ]
+)
+"""A file that was read: its path below the fleet folder, when it arrived, what became of it, why,
+and what its header says, where it has one (`bad` ones have none)."""
+
+TAKEN: Final = StructType(
+    [
+        *(field for field in SEGMENTS if field.name != "fate"),
+        StructField("day", StringType()),
+        StructField("events", LongType()),
+        StructField("content", BinaryType()),
+    ]
+)
+"""What the workers give (`sync.ingest.decoding.TAKEN`): files and, in the last columns, pieces of
+parts."""
+
+DAY: Final = StructField("day", DateType())
+"""The event's day in UTC: what files of events are divided by, and readers get as a column."""
+
+ACCEPTED: Final = "accepted"
+
+ORDER: Final = ("gateway", "lane", "epoch", "seq")
+"""How compacted events lie in their files: most reports look at lanes, many at one gateway."""
+
+_PARQUET: Final = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The folder that one try at one batch writes to: no other try has the same.
+
+    `folder` is below `tables`.
+    """
+
+    tables: Storage
+    folder: str
+
+    def write_events(self, events: DataFrame, files: int | None = None) -> dict[str, Paths]:
+        """Write rows of `EVENTS` by day; gives the files of each day.
+
+        With `files`, into at most so many for a day, in an order in which a reader of one
+        gateway's lane can pass over most.
+        """
+        day = F.date_format("time", "yyyy-MM-dd").alias(DAY.name)
+        rows = events.select(*EVENTS.fieldNames(), day)
+        if files is not None:
+            rows = rows.repartitionByRange(files, *ORDER) if files > 1 else rows.coalesce(1)
+            rows = rows.sortWithinPartitions(DAY.name, *ORDER)
+        folder = f"{self.folder}/events"
+        rows.write.partitionBy(DAY.name).mode("errorifexists").parquet(self.tables.uri(folder))
+        found: dict[str, list[str]] = {}
+        for path in self._written(folder):
+            found.setdefault(PurePosixPath(path).parent.name.partition("=")[2], []).append(path)
+        return {day: tuple(paths) for day, paths in sorted(found.items())}
+
+    def put_events(self, parts: Iterable[Part]) -> tuple[dict[str, Paths], int]:
+        """Create a file of each part; gives the files of each day, and the number of events."""
+        found: dict[str, list[str]] = {}
+        events = 0
+        for number, part in enumerate(parts):
+            path = f"{self.folder}/events/{DAY.name}={part.day}/{number:05}{_PARQUET}"
+            self.tables.create(path, part.content)
+            found.setdefault(part.day, []).append(path)
+            events += part.events
+        return {day: tuple(paths) for day, paths in sorted(found.items())}, events
+
+    def put_segments(self, rows: Iterable[Mapping[str, Any]]) -> Paths:
+        """Create a file of rows of `SEGMENTS`, given as maps; gives it."""
+        path = f"{self.folder}/segments/{0:05}{_PARQUET}"
+        self.tables.create(path, packed(sorted(rows, key=_by_lane), JUDGED))
+        return (path,)
+
+    def write_segments(self, segments: DataFrame) -> Paths:
+        """Write rows of `SEGMENTS` to one file; gives it."""
+        rows = segments.select(*SEGMENTS.fieldNames()).coalesce(1)
+        rows = rows.sortWithinPartitions("gateway", "epoch", "lane", "first_seq")
+        folder = f"{self.folder}/segments"
+        rows.write.mode("errorifexists").parquet(self.tables.uri(folder))
+        return self._written(folder)
+
+    def _written(self, folder: str) -> Paths:
+        return tuple(sorted(file.path for file in self.tables.files(folder, _PARQUET)))
+
+
+def _by_lane(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    return (row["gateway"] or "", row["epoch"] or "", row["lane"] or "", row["first_seq"] or 0)
+
+
+def read_events(
+    spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
+) -> DataFrame:
+    """Read the events that the manifests leave in the tables: `EVENTS` and `DAY`."""
+    found = live(manifests).events
+    return read_event_files(spark, tables, [path for paths in found.values() for path in paths])
+
+
+def read_event_files(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str]
+) -> DataFrame:
+    """Read the events of some of the files that `live` gives: `EVENTS` and `DAY`."""
+    return _read(spark, tables, files, EVENTS).withColumn(DAY.name, F.to_date("time"))
+
+
+def read_segments(
+    spark: SparkSession, tables: Storage | Path, manifests: Iterable[Manifest]
+) -> DataFrame:
+    """Read the files' rows that the manifests leave in the tables: `SEGMENTS`."""
+    return _read(spark, tables, live(manifests).segments, SEGMENTS)
+
+
+def read_segment_files(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str]
+) -> DataFrame:
+    """Read the rows of some of the files that `live` gives: `SEGMENTS`."""
+    return _read(spark, tables, files, SEGMENTS)
+
+
+def refused(segments: DataFrame) -> DataFrame:
+    """Give the rows of `SEGMENTS` of files that are still not taken, each path and content once.
+
+    What was re-admitted from the quarantine and taken then, or came as a duplicate of what was
+    taken, is left out: the same bytes cannot be bad any more.
+    """
+    taken = segments.where(F.col("fate").isin(ACCEPTED, "duplicate")).select("sha256")
+    bad = segments.where(F.col("fate").isin("bad", "fork"))
+    left = bad.join(taken, on="sha256", how="left_anti")
+    return left.select(*SEGMENTS.fieldNames()).dropDuplicates(["path", "sha256"])
+
+
+def _read(
+    spark: SparkSession, tables: Storage | Path, files: Sequence[str], schema: StructType
+) -> DataFrame:
+    if not files:
+        return spark.createDataFrame([], schema)
+    storage = LocalStorage(tables) if isinstance(tables, Path) else tables
+    return spark.read.schema(schema).parquet(*(escape_glob(storage.uri(each)) for each in files))
+
+
+def escape_glob(path: str) -> str:
+    r"""Quote what Hadoop would take for a pattern: a folder may be called `[a]`."""
+    return "".join(f"\\{char}" if char in "\\*?[]{}" else char for char in path)

@@ -1,0 +1,121 @@
+"""Removes what nobody reads any more from the tables' storage.
+
+Files that upkeep has replaced, once readers had time to end; what attempts that were cut off had
+written; checkpoints that a newer one has taken the place of. Needs the lease. Decides nothing about
+what is in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Final
+
+from sync.tables.locations import CHECKPOINTS, DATA
+from sync.tables.manifest import Manifest, live
+from sync.tables.storage import File, Storage
+
+GRACE_S: Final = 86_400
+"""Seconds for which a file stays that was replaced: a report that began before reads it still."""
+
+ABANDONED_S: Final = 7 * 86_400
+"""Seconds after which what no manifest names is taken for abandoned, and not for a batch whose
+manifest was lost and is being put back."""
+
+_ATTEMPT: Final = 4
+"""Parts of an attempt's path: `data/QUERY/BATCH/ATTEMPT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rubbish:
+    """What may go: files that were replaced, folders of attempts, folders of checkpoints."""
+
+    replaced: tuple[str, ...] = ()
+    attempts: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Folder:
+    """An attempt's folder: its files by path, and when the newest of them was written."""
+
+    files: list[str] = field(default_factory=list)
+    newest: float = 0.0
+
+    def add(self, file: File) -> None:
+        self.files.append(file.path)
+        self.newest = max(self.newest, file.modified)
+
+
+def find_rubbish(tables: Storage, manifests: Sequence[Manifest], now: float) -> Rubbish:
+    """Find what may go at `now` (seconds since 1970). Call it under the lease."""
+    gone = {
+        path
+        for each in manifests
+        if now - datetime.fromisoformat(each.committed_at).timestamp() > GRACE_S
+        for path in each.replaces
+    }
+    known = {f"{DATA}/{each.query}/{each.batch}/{each.attempt}" for each in manifests}
+    replaced: list[str] = []
+    attempts: list[str] = []
+    for name, folder in _folders(tables.files(DATA)).items():
+        if name not in known:
+            if now - folder.newest > ABANDONED_S:
+                attempts.append(name)
+        elif gone.issuperset(folder.files):
+            attempts.append(name)
+        else:
+            replaced += gone.intersection(folder.files)
+    return Rubbish(tuple(sorted(replaced)), tuple(attempts), tuple(_checkpoints(tables, now)))
+
+
+def sweep(tables: Storage, rubbish: Rubbish) -> None:
+    """Remove it. May be cut off anywhere. Raises OSError when the storage refuses."""
+    for path in rubbish.replaced:
+        tables.remove(path)
+        tables.remove(_checksum(path))
+    for folder in (*rubbish.attempts, *rubbish.checkpoints):
+        tables.remove(folder)
+    for batch in {str(PurePosixPath(folder).parent) for folder in rubbish.attempts}:
+        if not tables.folders(batch):
+            tables.remove(batch)
+
+
+def require_files(tables: Storage, manifests: Iterable[Manifest]) -> dict[str, int]:
+    """Give the size in bytes of each file that is in the tables.
+
+    Raises FileNotFoundError when one is missing.
+    """
+    there = {file.path: file.size for file in tables.files(DATA)}
+    found = live(manifests)
+    for path in [*(path for paths in found.events.values() for path in paths), *found.segments]:
+        if path not in there:
+            msg = f"{tables.uri(path)} is missing, which a manifest names"
+            raise FileNotFoundError(msg)
+    return there
+
+
+def _folders(files: Iterable[File]) -> dict[str, _Folder]:
+    found: dict[str, _Folder] = {}
+    for file in files:
+        name = "/".join(PurePosixPath(file.path).parts[:_ATTEMPT])
+        found.setdefault(name, _Folder()).add(file)
+    return found
+
+
+def _checkpoints(tables: Storage, now: float) -> Iterable[str]:
+    """Name the checkpoints that are not the newest and were not written to for long."""
+    numbers = sorted(int(name) for name in tables.folders(CHECKPOINTS) if name.isdecimal())
+    for number in numbers[:-1]:
+        folder = f"{CHECKPOINTS}/{number:06d}"
+        newest = max((file.modified for file in tables.files(folder)), default=0.0)
+        if now - newest > ABANDONED_S:
+            yield folder
+
+
+def _checksum(path: str) -> str:
+    """Name the file that Hadoop keeps beside another on a local disk."""
+    at = PurePosixPath(path)
+    return str(at.with_name(f".{at.name}.crc"))
