@@ -174,7 +174,7 @@ def tell_expiring(tx: Transaction) -> None:
     if 0 <= now - meta.read_number(tx, _TOLD) < DAY_MS:
         return
     meta.write(tx, _TOLD, now)
-    for name, not_after in certificates.expiring(tx, now, RUNS_OUT):
+    for name, not_after in certificates.find_expiring(tx, now, RUNS_OUT):
         left = float((not_after - now) // DAY_MS)
         event = NewEvent(
             "system",

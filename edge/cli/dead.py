@@ -13,7 +13,7 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.features.outbox.store.dead_letters import IN_DOUBT, Dead
+from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as admin
 from edge.text import plural
 
@@ -107,11 +107,11 @@ def _once(ids: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(ids))
 
 
-def _doubtful(folder: Path, rows: Sequence[int]) -> list[Dead]:
+def _doubtful(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
     return [message for message in admin.find(folder, rows) if message.state == IN_DOUBT]
 
 
-def _ask(messages: list[Dead], question: str) -> None:
+def _ask(messages: list[StoredDeadLetter], question: str) -> None:
     """Show messages and ask what is to be done with each of them; ends where one is refused."""
     if any(message.state == IN_DOUBT for message in messages):
         click.echo(admin.DOUBT, err=True)
@@ -120,10 +120,10 @@ def _ask(messages: list[Dead], question: str) -> None:
         click.confirm(f"{message.row}: {question}", abort=True, err=True)
 
 
-def _latest(found: Iterator[Dead]) -> Iterator[Dead]:
+def _latest(found: Iterator[StoredDeadLetter]) -> Iterator[StoredDeadLetter]:
     """Yield the latest, and say where there are others."""
     count = 0
-    kept: deque[Dead] = deque(maxlen=SCREEN)
+    kept: deque[StoredDeadLetter] = deque(maxlen=SCREEN)
     for message in found:
         count += 1
         kept.append(message)
@@ -133,12 +133,12 @@ def _latest(found: Iterator[Dead]) -> Iterator[Dead]:
     yield from kept
 
 
-def _object(message: Dead) -> dict[str, object]:
+def _object(message: StoredDeadLetter) -> dict[str, object]:
     fields = message._asdict()
     return {"id": fields.pop("row"), **fields}
 
 
-def _line(message: Dead) -> str:
+def _line(message: StoredDeadLetter) -> str:
     moment = datetime.datetime.fromtimestamp(message.time / 1000, datetime.UTC)
     stamp = moment.isoformat(timespec="seconds").replace("+00:00", "Z")
     fields = (

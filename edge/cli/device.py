@@ -12,7 +12,7 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import telling
-from edge.features.accounts.store.accounts import Waited
+from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import devices
 from edge.ops.devices import Device
 from edge.text import plural
@@ -168,7 +168,7 @@ def _given(password: str | None, password_stdin: bool) -> str | None:
     return password
 
 
-def _fates(waited: Waited) -> Iterator[str]:
+def _fates(waited: PendingMessages) -> Iterator[str]:
     """Say what becomes of the messages that waited for a device."""
     fates = (
         (waited.offline, "plain, and gone with it"),

@@ -17,7 +17,7 @@ from edge.cli import shown, telling
 from edge.cli.columns import aligned
 from edge.config import load
 from edge.errors import SetupError, StoreError
-from edge.features.eventlog.store.uplink_view import Unsealed
+from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops import current_time
 from edge.ops import uplink as admin
 from edge.ops.uplink import Lane, Uplink
@@ -224,7 +224,7 @@ def _notice(found: Uplink) -> str:
     return f"{_when(told.time)} ({_ago(told.time)}) {told.name}: {told.text}{since}"
 
 
-def _unsealed(found: Unsealed) -> str:
+def _unsealed(found: UnsealedEvents) -> str:
     events = plural(found.events, "event")
     first = "" if found.since is None else f", the first {_ago(found.since)}"
     return f"{events}{first}; sealed while the gateway runs, and when it stops"

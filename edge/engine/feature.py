@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from edge.config.limits import Limits
     from edge.engine.destinations import Destination, Place
     from edge.features.outbox.rules import Input, State
-    from edge.features.outbox.store.outbox import Row
+    from edge.features.outbox.store.outbox import OutboxRow
 
 
 class House(NamedTuple):
@@ -110,7 +110,7 @@ class Command(NamedTuple):
     act: Callable[[House, Transaction, Sender, Mapping[str, list[str]]], Outcome]
 
 
-Handed: TypeAlias = "Callable[[House, Transaction, Row, Input, State, StanzaError], None]"
+Handed: TypeAlias = "Callable[[House, Transaction, OutboxRow, Input, State, StanzaError], None]"
 """Takes a message out of the outbox by which an item of a queue was sent: given what has ended it,
 or parted it from its session, what it has become, and why, if it was not delivered."""
 

@@ -13,7 +13,7 @@ from edge.engine.events import NewEvent
 from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held
 from edge.features.messages import store
-from edge.features.messages.store import Expired
+from edge.features.messages.store import ExpiredMessage
 
 
 def ring(tx: Transaction, limits: Limits) -> None:
@@ -31,7 +31,7 @@ def arm(tx: Transaction, limits: Limits) -> None:
     since = custody.first_since(tx)
     if since is not None:
         tx.wake_at(since + limits.held_ttl)
-    stored = store.first_since(tx)
+    stored = store.oldest_since(tx)
     if stored is not None:
         tx.wake_at(stored + limits.offline_ttl)
     due = refusal_log.first_due(tx)
@@ -48,7 +48,7 @@ def drop_held(tx: Transaction, held: Held, name: str, reason: str) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def _log_expired(tx: Transaction, expired: Expired) -> None:
+def _log_expired(tx: Transaction, expired: ExpiredMessage) -> None:
     event = NewEvent(
         "message",
         expired.sender,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates
-from edge.features.accounts.store.certificates import Revoked
+from edge.features.accounts.store.certificates import RevokedCertificate
 from edge.ops import durable_files, pki
 from edge.ops.durable_files import PRIVATE, PUBLIC, Content
 from edge.ops.pki import Authority
@@ -95,10 +95,10 @@ def write_crl(tx: Transaction, folder: Path, ca: Authority) -> None:
     ends = ca.certificate.not_valid_after_utc
     if ends <= now:
         raise SetupError(f"the gateway's CA ran out on {ends:%Y-%m-%d}")
-    number = certificates.number_crl(tx, round((now - pki.SKEW).timestamp()))
+    number = certificates.next_crl_number(tx, round((now - pki.SKEW).timestamp()))
     builder = (
         x509.CertificateRevocationListBuilder(
-            revoked_certificates=list(_entries(certificates.revoked(tx)))
+            revoked_certificates=list(_entries(certificates.list_revoked(tx)))
         )
         .issuer_name(ca.certificate.subject)
         .last_update(min(pki.at(number * 1000), now))
@@ -130,7 +130,7 @@ def _described(
     )
 
 
-def _entries(revoked: Iterable[Revoked]) -> Iterator[x509.RevokedCertificate]:
+def _entries(revoked: Iterable[RevokedCertificate]) -> Iterator[x509.RevokedCertificate]:
     from cryptography import x509
 
     for serial, moment in revoked:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import Dead
+from edge.features.outbox.store.dead_letters import StoredDeadLetter
 from edge.ops.transactions import changing, reading
 
 PAGE: Final = 100
@@ -28,16 +28,16 @@ DOUBT: Final = (
 class Shown(NamedTuple):
     """A dead message with its body, the bytes as they came."""
 
-    message: Dead
+    message: StoredDeadLetter
     body: bytes
 
 
-def listed(folder: Path) -> Iterator[Dead]:
+def listed(folder: Path) -> Iterator[StoredDeadLetter]:
     """Yield all dead messages, the oldest first; no transaction is open while it yields."""
     after = 0
     while True:
         with reading(folder) as tx:
-            page = dead_letters.listed(tx, after, PAGE)
+            page = dead_letters.list_page(tx, after, PAGE)
         if not page:
             return
         yield from page
@@ -47,13 +47,13 @@ def listed(folder: Path) -> Iterator[Dead]:
 def show(folder: Path, row: int) -> Shown:
     """Return one message; raises `SetupError` if there is none of that number."""
     with reading(folder) as tx:
-        return Shown(dead_letters.get(tx, row), dead_letters.body(tx, row))
+        return Shown(dead_letters.find(tx, row), dead_letters.body(tx, row))
 
 
-def find(folder: Path, rows: Sequence[int]) -> list[Dead]:
+def find(folder: Path, rows: Sequence[int]) -> list[StoredDeadLetter]:
     """Return these messages; raises `SetupError` if there is none of one of the numbers."""
     with reading(folder) as tx:
-        return [dead_letters.get(tx, row) for row in rows]
+        return [dead_letters.find(tx, row) for row in rows]
 
 
 def requeue(folder: Path, rows: Sequence[int], *, may_repeat: bool = False) -> None:
@@ -71,4 +71,4 @@ def drop(folder: Path, rows: Sequence[int]) -> None:
     """Forget messages, all of them or none; raises `SetupError` if there is none of a number."""
     with changing(folder) as tx:
         for row in rows:
-            dead_letters.drop(tx, row)
+            dead_letters.delete(tx, row)

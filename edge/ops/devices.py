@@ -22,7 +22,7 @@ from edge.engine.events import NewEvent
 from edge.errors import FieldpostError, SetupError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued_certificates
-from edge.features.accounts.store.accounts import Account, Waited
+from edge.features.accounts.store.accounts import Account, PendingMessages
 from edge.features.presence.store import roster
 from edge.features.pubsub.store import affiliations
 from edge.ops import certificates, current_time, durable_files, pki
@@ -113,7 +113,7 @@ def add(
     def unit(tx: Transaction) -> None:
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
-        roster.strike_out(tx, jid)
+        roster.remove_from_all(tx, jid)
         affiliations.strike_out(tx, jid)
 
     if not certificate:
@@ -139,7 +139,7 @@ def renew(folder: Path, name: str, *, revoke_old: bool = False) -> Renewed:
         restored = _restore(tx, name, jid)
         if revoke_old:
             revoked = issued_certificates.revoke(tx, name)
-            accounts.withdraw(tx, name)
+            accounts.invalidate_logins(tx, name)
 
     place = _certify(folder, name, jid, unit)
     if revoked:
@@ -199,7 +199,7 @@ def set_downgrade(folder: Path, name: str, downgrade: bool) -> bool:
     return changed
 
 
-def remove(folder: Path, name: str) -> Waited:
+def remove(folder: Path, name: str) -> PendingMessages:
     """Forget a device: its password, its roster, what waits for it; its certificates are revoked.
 
     The files of its certificate go too. Returns how many messages waited for it: those stored are
@@ -223,7 +223,7 @@ def listed(folder: Path) -> list[Device]:
     settings = load.load(folder)
     now = current_time.now()
     with reading(folder) as tx:
-        found, latest = accounts.listed(tx), issued_certificates.latest(tx)
+        found, latest = accounts.list_all(tx), issued_certificates.latest_expiry(tx)
     return [
         _device(account, _jid(settings, account.name), latest.get(account.name), now.wall)
         for account in found

@@ -16,7 +16,7 @@ from edge.engine import wear
 from edge.engine.wear import Day
 from edge.errors import ConfigError, FieldpostError
 from edge.features.accounts.store import certificates
-from edge.features.accounts.store.certificates import Expiring
+from edge.features.accounts.store.certificates import ExpiringDevice
 from edge.features.queues.store import queue_depths
 from edge.features.queues.store.queue_depths import Depth
 from edge.ops import current_time, uplink
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 class _Rows(NamedTuple):
     depths: list[Depth]
     days: list[Day]
-    expiring: list[Expiring]
+    expiring: list[ExpiringDevice]
 
 
 def examine(folder: Path, asked: Asked) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def _rows(folder: Path) -> _Rows:
         return _Rows(
             queue_depths.found(tx),
             wear.last(tx, DAYS),
-            certificates.expiring(tx, tx.now.wall, in_folder.SOON),
+            certificates.find_expiring(tx, tx.now.wall, in_folder.SOON),
         )
 
 

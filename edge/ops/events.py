@@ -60,7 +60,7 @@ def _lane(
     seq = 0
     while True:
         with _snapshot(connection) as tx:
-            data = segments.after(tx, epoch, lane, seq)
+            data = segments.first_after(tx, epoch, lane, seq)
             page = [] if data is not None else _unsealed(tx, epoch, lane, seq)
         if data is not None:  # what was just sealed may have been read before that
             page = [event for event in decode(data) if event.seq > seq]

@@ -17,7 +17,13 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.store import epochs, segments, uplink_view
-from edge.features.eventlog.store.uplink_view import Aside, Range, Row, Told, Unsealed
+from edge.features.eventlog.store.uplink_view import (
+    Notice,
+    SegmentRow,
+    SetAsideSegments,
+    UndeclaredRange,
+    UnsealedEvents,
+)
 from edge.ops import current_time
 from edge.ops.transactions import reading
 
@@ -59,11 +65,11 @@ class Uplink(NamedTuple):
     gateway: str
     epochs: list[Epoch]
     lanes: list[Lane]
-    unsealed: Unsealed
-    aside: list[Aside]
-    dropped: list[Range]
+    unsealed: UnsealedEvents
+    aside: list[SetAsideSegments]
+    dropped: list[UndeclaredRange]
     taken: int | None
-    told: Told | None
+    told: Notice | None
     bound: int
     hours: float | None
 
@@ -75,17 +81,17 @@ def read(folder: Path, sealed_at: Callable[[bytes], int]) -> Uplink:
     """
     settings = load.load(folder)
     with reading(folder) as tx:
-        lanes = [_lane(tx, settings, lane, sealed_at) for lane in uplink_view.lanes(tx)]
+        lanes = [_lane(tx, settings, lane, sealed_at) for lane in uplink_view.lane_status(tx)]
         room = settings.limits.backlog_bytes - sum(lane.bytes for lane in lanes)
         return Uplink(
             settings.gateway.domain,
             _epochs(tx),
             lanes,
             uplink_view.unsealed(tx),
-            uplink_view.aside(tx),
-            uplink_view.dropped(tx),
-            uplink_view.taken(tx),
-            uplink_view.told(tx),
+            uplink_view.set_aside_segments(tx),
+            uplink_view.undeclared_ranges(tx),
+            uplink_view.last_upload_time(tx),
+            uplink_view.last_notice(tx),
             settings.limits.backlog_bytes,
             _hours(tx, room, sealed_at),
         )
@@ -100,9 +106,12 @@ def _epochs(tx: Transaction) -> list[Epoch]:
 
 
 def _lane(
-    tx: Transaction, settings: Config, lane: uplink_view.Lane, sealed_at: Callable[[bytes], int]
+    tx: Transaction,
+    settings: Config,
+    lane: uplink_view.LaneStatus,
+    sealed_at: Callable[[bytes], int],
 ) -> Lane:
-    shares = segments.shares(settings.uplink.readings_share, settings.uplink.logs_share)
+    shares = segments.lane_shares(settings.uplink.readings_share, settings.uplink.logs_share)
     share = round(shares[lane.lane] * settings.limits.backlog_bytes)
     oldest = None if lane.oldest is None else sealed_at(uplink_view.data(tx, lane.oldest))
     return Lane(*lane[:-1], oldest, share)
@@ -113,10 +122,10 @@ def _hours(tx: Transaction, room: int, sealed_at: Callable[[bytes], int]) -> flo
     if sample is None:
         return None
     seconds = (sealed_at(sample.newest) - sealed_at(sample.oldest)) / 1000
-    return eviction.hours_left(room, sample.size, seconds)
+    return eviction.hours_until_full(room, sample.size, seconds)
 
 
-def rows(folder: Path, *, every: bool) -> Iterator[Row]:
+def rows(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
     """Yield the segments that wait, oldest first; or `every` one that is here.
 
     Each is read in a transaction of its own, so that who takes long keeps nothing from the running
@@ -126,7 +135,7 @@ def rows(folder: Path, *, every: bool) -> Iterator[Row]:
     with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
         while True:
             with database.single(connection, current_time.now(), "BEGIN") as tx:
-                row = uplink_view.after(tx, at, every=every)
+                row = uplink_view.first_after(tx, at, every=every)
             if row is None:
                 return
             yield row

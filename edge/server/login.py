@@ -105,7 +105,7 @@ class Login:
         wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
 
         def unit(tx: Transaction) -> tuple[Credentials | None, int | None]:
-            return accounts.credentials(tx, username, wanted), accounts.grant(tx, username)
+            return accounts.credentials(tx, username, wanted), accounts.login_grant(tx, username)
 
         def answer(outcome: tuple[Credentials | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
@@ -122,8 +122,8 @@ class Login:
         shared, negotiation, fingerprint = self._shared, self._negotiation, self._fingerprint
 
         def unit(tx: Transaction) -> tuple[str | None, int | None]:
-            name = None if fingerprint is None else certificates.owner(tx, fingerprint)
-            return name, None if name is None else accounts.grant(tx, name)
+            name = None if fingerprint is None else certificates.find_owner(tx, fingerprint)
+            return name, None if name is None else accounts.login_grant(tx, name)
 
         def answer(outcome: tuple[str | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
@@ -183,7 +183,7 @@ class Login:
         enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
 
         def unit(tx: Transaction) -> int | StanzaError | None:
-            if self._grant is None or accounts.grant(tx, account) != self._grant:
+            if self._grant is None or accounts.login_grant(tx, account) != self._grant:
                 return StanzaError("not-allowed", "the account was revoked meanwhile")
             return shared.lifecycle.enter(
                 tx, session.generation, account, session.bare, session.full, self._grant

@@ -20,10 +20,10 @@ from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
 from edge.engine.service_time import Now
 from edge.errors import StoreBroken, StoreError
-from edge.features.eventlog.rules.eviction import Bound
+from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.store import epochs, lost_ranges, segments
 from edge.features.eventlog.store import uplink_view as rows
-from edge.features.eventlog.store.lost_ranges import Lost
+from edge.features.eventlog.store.lost_ranges import LostRange
 from sync import uplink
 from sync.segment import Dropped, Event, Identity, digest_of, encode
 from sync.uplink import (
@@ -106,11 +106,11 @@ class StoreBacklog:
 
     async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
         """Return the digest of the segment that a number is sealed in, as far as it is known."""
-        return await self._read(lambda tx: segments.holding(tx, epoch, lane, seq))
+        return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
     async def heads(self) -> dict[str, Head]:
         """Say how far each lane of the current epoch is sealed."""
-        found = await self._read(segments.heads)
+        found = await self._read(segments.lane_heads)
         return {head.lane: Head(head.sealed, head.digest) for head in found}
 
     async def begin_epoch(self, reason: str) -> str:
@@ -123,7 +123,7 @@ class StoreBacklog:
 
         def unit(tx: Transaction) -> None:
             segments.acknowledge(tx, digest, self._limits.recent_bytes)
-            rows.took(tx)
+            rows.record_upload(tx)
 
         await self._run(unit)
         self._settled.set()
@@ -146,7 +146,7 @@ class StoreBacklog:
 
         def unit(tx: Transaction) -> None:
             _log(tx, notice.name, level, notice.text)
-            rows.tell(tx, notice.name, notice.text)
+            rows.record_notice(tx, notice.name, notice.text)
 
         await self._tell(unit)
 
@@ -191,7 +191,7 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
 
 def _seal_all(
     tx: Transaction, config: Config, state: GatewayState, lane: str
-) -> list[segments.Evicted]:
+) -> list[segments.EvictedRange]:
     """Seal what waits of a lane, and return the range that no segment can hold, if there is one.
 
     It may be as much as `limits.unsealed_events`.
@@ -217,7 +217,7 @@ def _draft(tx: Transaction, lane: str, max_events: int, max_bytes: int) -> Draft
 
 
 def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
-    sealed = segments.Sealed(
+    sealed = segments.NewSegment(
         draft.epoch,
         draft.lane,
         draft.events[0].seq,
@@ -225,19 +225,19 @@ def _seal(tx: Transaction, draft: Draft, data: bytes, digest: bytes) -> bool:
         digest,
         data,
         draft.previous,
-        [segments.Dropped(*entry) for entry in draft.dropped],
+        [segments.DroppedRange(*entry) for entry in draft.dropped],
     )
     return segments.seal(tx, sealed)
 
 
-def bound_of(config: Config) -> Bound:
+def bound_of(config: Config) -> BacklogQuota:
     """Return how much may wait, and which share of it each lane has for certain."""
     uplink = config.uplink
-    shares = segments.shares(uplink.readings_share, uplink.logs_share)
-    return Bound(config.limits.backlog_bytes, shares)
+    shares = segments.lane_shares(uplink.readings_share, uplink.logs_share)
+    return BacklogQuota(config.limits.backlog_bytes, shares)
 
 
-def make_room(tx: Transaction, bound: Bound) -> None:
+def make_room(tx: Transaction, bound: BacklogQuota) -> None:
     """Bring what waits within its bound, and tell what had to go."""
     _tell_lost(tx, segments.evict(tx, bound, EVICTED), EVICTED)
 
@@ -251,7 +251,7 @@ def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
         _tell_lost(tx, [], reason)
 
 
-def _tell_lost(tx: Transaction, gone: Sequence[segments.Evicted], reason: str) -> None:
+def _tell_lost(tx: Transaction, gone: Sequence[segments.EvictedRange], reason: str) -> None:
     """Log what went just now, and all of epochs that are over that no event tells of any more.
 
     An event of the latter has the whole range, and as its value how many went just now.
@@ -261,21 +261,21 @@ def _tell_lost(tx: Transaction, gone: Sequence[segments.Evicted], reason: str) -
     for one in gone:
         count = one.last - one.first + 1
         if one.epoch == epoch:
-            _tell_range(tx, Lost(*one[:4], reason), count)
+            _tell_range(tx, LostRange(*one[:4], reason), count)
         else:
             counts[one.epoch, one.lane] += count
-    for range_ in lost_ranges.untold(tx):
+    for range_ in lost_ranges.find_unreported(tx):
         seq = _tell_range(tx, range_, counts.pop((range_.epoch, range_.lane), 0))
         if seq is not None:
-            lost_ranges.note_told(tx, range_, seq)
+            lost_ranges.mark_reported(tx, range_, seq)
 
 
-def _tell_range(tx: Transaction, gone: Lost, count: int) -> int | None:
+def _tell_range(tx: Transaction, gone: LostRange, count: int) -> int | None:
     text = f"{gone.lane} {gone.first}-{gone.last}: {gone.reason}"
     return _log(tx, "evicted", "Error", text, float(count), _tags(gone))
 
 
-def _tags(gone: Lost) -> dict[str, str]:
+def _tags(gone: LostRange) -> dict[str, str]:
     return {name: str(value) for name, value in gone._asdict().items()}
 
 

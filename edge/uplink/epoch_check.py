@@ -28,12 +28,12 @@ async def settle(folder: Path, store: Store, config: Config, facts: uplink.Facts
     state = await facts.state()
 
     def unit(tx: Transaction) -> None:
-        known = epochs.hardware(tx)
-        reason = epoch.judge(epochs.is_copy(tx), known, found)
+        known = epochs.load_hardware(tx)
+        reason = epoch.new_epoch_reason(epochs.is_copy(tx), known, found)
         if reason is not None:
             backlog.begin_epoch(tx, config, state, reason)
-        here = epoch.remembered(known, found)
+        here = epoch.merge_hardware(known, found)
         if reason is not None or here != known:
-            epochs.remember(tx, here)
+            epochs.save_hardware(tx, here)
 
     await store.run(unit)

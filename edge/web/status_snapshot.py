@@ -18,7 +18,7 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.eventlog.rules import levels
 from edge.features.eventlog.store import uplink_view
-from edge.features.eventlog.store.uplink_view import Lane, Told
+from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
 from edge.features.queues.store import queue_depths
 from edge.features.queues.store.queue_depths import Depth
 from edge.ops import status as standing
@@ -58,9 +58,9 @@ class Look(NamedTuple):
     last notice of the uplink."""
 
     status: Status
-    lanes: list[Lane]
+    lanes: list[LaneStatus]
     taken: int | None
-    told: Told | None
+    told: Notice | None
     queues: list[Depth]
     noted: Sequence[Noted]
 
@@ -172,18 +172,18 @@ class Looker:
 
 class _Read(NamedTuple):
     rows: Rows
-    lanes: list[Lane]
+    lanes: list[LaneStatus]
     taken: int | None
-    told: Told | None
+    told: Notice | None
     queues: list[Depth]
 
 
 def _read(tx: Transaction) -> _Read:
     return _Read(
         standing.rows(tx),
-        uplink_view.lanes(tx),
-        uplink_view.taken(tx),
-        uplink_view.told(tx),
+        uplink_view.lane_status(tx),
+        uplink_view.last_upload_time(tx),
+        uplink_view.last_notice(tx),
         [row for row in queue_depths.found(tx) if row.depth or row.dead],
     )
 

@@ -15,8 +15,8 @@ import re
 from typing import Any, Final
 
 from edge.features.eventlog.rules import json_readings
-from edge.features.eventlog.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
-from edge.features.eventlog.rules.strict_json import MOST_WHOLE, BadJson
+from edge.features.eventlog.rules.json_readings import MAX_NAME_BYTES, MAX_READINGS, Reading
+from edge.features.eventlog.rules.strict_json import MAX_INTEGER, InvalidJson
 
 MAX_BYTES: Final = 4096
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -26,14 +26,14 @@ def check(data: bytes) -> None:
     """Read a text, and look at what is told of it."""
     text = data.decode("utf-8", "surrogateescape")
     try:
-        readings = json_readings.read(text)
-    except BadJson:
+        readings = json_readings.parse(text)
+    except InvalidJson:
         return
     plain = json.loads(text, object_pairs_hook=_once, parse_int=_whole)
-    assert 1 <= len(readings) <= MOST_READINGS
+    assert 1 <= len(readings) <= MAX_READINGS
     for reading in readings:
         _check(reading)
-    assert json_readings.read(json.dumps(plain, indent=1)) == readings
+    assert json_readings.parse(json.dumps(plain, indent=1)) == readings
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(text: str) -> int:
-    assert abs(int(text)) <= MOST_WHOLE
+    assert abs(int(text)) <= MAX_INTEGER
     return int(text)
 
 
 def _check(reading: Reading) -> None:
     name, value, unit, text, tags = reading
-    assert 0 < len(name.encode()) <= NAME_BYTES
+    assert 0 < len(name.encode()) <= MAX_NAME_BYTES
     assert value is None or (type(value) is float and math.isfinite(value))
     assert value is None or text is None
     for each in (name, unit, text, *tags, *tags.values()):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.features.presence.rules.roster import STATES, Fields, State
+from edge.features.presence.rules.roster import STATES, RosterFields, SubscriptionState
 from tests.helpers.store import Gateway
 
 PUMP: Final = "pump1@gw.example/fw"
@@ -92,18 +92,20 @@ def befriend(gateway: Gateway, one: str, other: str) -> None:
     for asking, asked in ((one, other), (other, one)):
         say(gateway, asking, "subscribe", bare(asked))
         say(gateway, asked, "subscribed", bare(asking))
-    assert state_of(gateway, one, other) is state_of(gateway, other, one) is State.BOTH
+    assert state_of(gateway, one, other) is state_of(gateway, other, one) is SubscriptionState.BOTH
     forget(gateway)
 
 
-def state_of(gateway: Gateway, full: str, contact: str) -> State:
+def state_of(gateway: Gateway, full: str, contact: str) -> SubscriptionState:
     """Return what a contact is in the roster of a session's account, from its row."""
     row = gateway.connection.execute(
         "SELECT r.subscription, r.ask, r.request IS NOT NULL, r.approved"
         " FROM roster AS r JOIN accounts AS a ON a.id = r.account WHERE a.name = ? AND r.jid = ?",
         (full.partition("@")[0], bare(contact)),
     ).fetchone()
-    return State.NONE if row is None else STATES[Fields(row[0], *map(bool, row[1:]))]
+    return (
+        SubscriptionState.NONE if row is None else STATES[RosterFields(row[0], *map(bool, row[1:]))]
+    )
 
 
 def refused(gateway: Gateway, full: str, xml: str) -> str:

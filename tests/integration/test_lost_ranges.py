@@ -55,7 +55,7 @@ class Gateway:
         backlog._seal_all(tx, CONFIG, STATE, lane)
 
     def _evict(self, tx: Transaction, percent: int) -> None:
-        used = sum(segments.used(tx).values())
+        used = sum(segments.waiting_bytes(tx).values())
         make_room(tx, bound_of(CONFIG)._replace(bytes=used * percent // 100))
 
     def _take(self, tx: Transaction, newest: int) -> None:
@@ -146,7 +146,7 @@ def test_every_number_of_every_epoch_is_here_or_there_or_told(
     work: list[Work], ranges: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch, in_memory() as db:
-        patch.setattr(lost_ranges, "RANGES", ranges)
+        patch.setattr(lost_ranges, "MAX_RANGES", ranges)
         gateway = Gateway(db)
         for what, value in work:
             gateway.do(what, value)
@@ -172,7 +172,7 @@ def test_it_is_told_until_the_centre_has_heard() -> None:
 
 
 def test_ranges_are_forgotten_with_their_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epochs, "KEPT", 2)
+    monkeypatch.setattr(epochs, "MAX_EPOCHS", 2)
     with in_memory() as db:
         gateway = Gateway(db)
         gateway.do("write", READINGS)

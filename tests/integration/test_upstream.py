@@ -24,7 +24,7 @@ from edge.engine.group_commit import Store
 from edge.engine.service_time import Run
 from edge.errors import StoreBroken, StoreError, StoreFull
 from edge.features.eventlog.rules.epoch import Hardware
-from edge.features.eventlog.rules.eviction import Bound
+from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.rules.levels import LEVELS, NEVER, at_least
 from edge.features.eventlog.store import epochs, segments
 from edge.ops import events as admin
@@ -64,7 +64,7 @@ def with_limits(limits: Limits) -> Config:
     return Config(gateway=CONFIG.gateway, limits=limits)
 
 
-def room(size: int) -> Bound:
+def room(size: int) -> BacklogQuota:
     return bound_of(CONFIG)._replace(bytes=size)
 
 

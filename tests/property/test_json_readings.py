@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.features.eventlog.rules import json_readings, strict_json
-from edge.features.eventlog.rules.json_readings import MOST_READINGS, Reading
-from edge.features.eventlog.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
+from edge.features.eventlog.rules.json_readings import MAX_READINGS, Reading
+from edge.features.eventlog.rules.strict_json import MAX_DEPTH, MAX_INTEGER, InvalidJson
 from tests.fuzz import fuzz_json
 
 legal = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Cn"])
 names = st.text(legal, min_size=1, max_size=8).filter(lambda name: "." not in name)
 numbers = st.one_of(
-    st.integers(-MOST_WHOLE, MOST_WHOLE), st.floats(allow_nan=False, allow_infinity=False)
+    st.integers(-MAX_INTEGER, MAX_INTEGER), st.floats(allow_nan=False, allow_infinity=False)
 )
 leaves = st.one_of(numbers, st.booleans(), st.text(legal, max_size=20))
 objects = st.recursive(
@@ -58,11 +58,11 @@ def depth(content: Any) -> int:
 def test_each_leaf_of_an_object_is_one_reading(content: dict[str, Any]) -> None:
     content.pop("timestamp", None)
     expected = flat(content)
-    if not expected or depth(content) > MOST_DEPTH:
-        with pytest.raises(BadJson):
-            json_readings.read(json.dumps(content))
+    if not expected or depth(content) > MAX_DEPTH:
+        with pytest.raises(InvalidJson):
+            json_readings.parse(json.dumps(content))
         return
-    found = json_readings.read(json.dumps(content))
+    found = json_readings.parse(json.dumps(content))
     assert [reading.name for reading in found] == list(expected)
     for reading, value in zip(found, expected.values(), strict=True):
         if isinstance(value, str):
@@ -76,8 +76,8 @@ def test_each_leaf_of_an_object_is_one_reading(content: dict[str, Any]) -> None:
 def test_whatever_python_writes_is_read_as_it_was_or_refused(content: Any) -> None:
     text = json.dumps(content)
     try:
-        found = strict_json.read(text)
-    except BadJson:
+        found = strict_json.parse(text)
+    except InvalidJson:
         return
     assert found == content
     fuzz_json.check(text.encode())
@@ -109,7 +109,7 @@ def test_a_pack_is_its_records_resolved_one_by_one(
 ) -> None:
     """Resolved, and written so that no record needs another, a pack says the same."""
     written = [{**record, "v": value} for record, value in pack]
-    found = json_readings.read(json.dumps(written))
+    found = json_readings.parse(json.dumps(written))
     bases: dict[str, Any] = {"bn": "", "bt": 0.0, "bv": 0.0, "bu": None}
     alone = []
     for record in written:
@@ -126,6 +126,6 @@ def test_a_pack_is_its_records_resolved_one_by_one(
                 **({} if unit is None else {"u": unit}),
             }
         )
-    each = [json_readings.read(json.dumps([record])) for record in alone]
+    each = [json_readings.parse(json.dumps([record])) for record in alone]
     assert found == [reading for one in each for reading in one]
-    assert len(found) == len(pack) <= MOST_READINGS
+    assert len(found) == len(pack) <= MAX_READINGS

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from edge.config.limits import Limits
-from edge.features.presence.rules.roster import FIELDS, Fields, Kind
+from edge.features.presence.rules.roster import FIELDS, RosterFields, SubscriptionType
 from tests.helpers.rosters import CLIENT, bare, fetch, item_line, line, state_of
 from tests.helpers.store import Gateway, new_database
 
@@ -105,11 +105,11 @@ class Accounts(RuleBasedStateMachine):
     @rule(full=sessions, other=sessions)
     def agree(self, full: str, other: str) -> None:
         """Have one account see another, which chance alone rarely brings about."""
-        self.subscription(full, bare(other), Kind.SUBSCRIBE)
-        self.subscription(other, bare(full), Kind.SUBSCRIBED)
+        self.subscription(full, bare(other), SubscriptionType.SUBSCRIBE)
+        self.subscription(other, bare(full), SubscriptionType.SUBSCRIBED)
 
-    @rule(full=sessions, contact=contacts, kind=st.sampled_from(Kind))
-    def subscription(self, full: str, contact: str, kind: Kind) -> None:
+    @rule(full=sessions, contact=contacts, kind=st.sampled_from(SubscriptionType))
+    def subscription(self, full: str, contact: str, kind: SubscriptionType) -> None:
         if contact != bare(full):
             self._send(full, f"<presence type='{kind.value}' to='{contact}'/>")
 
@@ -154,7 +154,7 @@ class Accounts(RuleBasedStateMachine):
         assert reply.type == "result"
         self._hear()
 
-    def _fields(self, one: str, other: str) -> Fields:
+    def _fields(self, one: str, other: str) -> RosterFields:
         return FIELDS[state_of(self.gateway, one, other)]
 
     @invariant()

@@ -353,8 +353,8 @@ class TwoHops(RuleBasedStateMachine):
 
     # What must be true.
 
-    def letters(self) -> list[dead_letters.Dead]:
-        return self.gateway.tx(lambda tx: dead_letters.listed(tx, 0, 1000))
+    def letters(self) -> list[dead_letters.StoredDeadLetter]:
+        return self.gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 1000))
 
     def texts(self, sql: str) -> list[str]:
         rows = self.gateway.connection.execute(sql).fetchall()

@@ -75,11 +75,11 @@ def test_a_revoked_device_looks_like_none_and_has_lost_its_password(gateway: Gat
     gateway.tx(lambda tx: accounts.add(tx, "pump1", keys, trusted=True))
     assert [gateway.tx(lambda tx: accounts.revoke(tx, "pump1")) for _ in range(2)] == [True, False]
     assert keys_of(gateway) is None
-    assert not gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert not gateway.tx(lambda tx: accounts.is_active(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
     assert [gateway.tx(lambda tx: accounts.restore(tx, "pump1")) for _ in range(2)] == [True, False]
     assert keys_of(gateway) is None
-    assert gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert gateway.tx(lambda tx: accounts.is_active(tx, "pump1"))
     assert gateway.tx(lambda tx: accounts.set_credentials(tx, "pump1", keys))
     assert keys_of(gateway) == keys[0]
 
@@ -92,7 +92,7 @@ def test_keys_that_a_revoked_device_has_all_the_same_do_not_count(gateway: Gatew
 
 
 def test_nobody_is_not_usable_nor_revoked(gateway: Gateway) -> None:
-    assert not gateway.tx(lambda tx: accounts.usable(tx, "pump1"))
+    assert not gateway.tx(lambda tx: accounts.is_active(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
     assert not gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
 
@@ -106,14 +106,14 @@ def test_devices_are_listed_by_name(gateway: Gateway) -> None:
         Account("pump1", True, now, None, True, False),
         Account("pump2", False, now, now, False, False),
     ]
-    assert gateway.tx(accounts.listed) == expected
-    assert gateway.tx(accounts.names) == ["pump1", "pump2"]
+    assert gateway.tx(accounts.list_all) == expected
+    assert gateway.tx(accounts.list_names) == ["pump1", "pump2"]
     assert gateway.tx(lambda tx: accounts.find(tx, "pump1")) == expected[0]
     assert gateway.tx(lambda tx: accounts.find(tx, "pump3")) is None
 
 
 def grant_of(gateway: Gateway, name: str = "pump1") -> int | None:
-    return gateway.tx(lambda tx: accounts.grant(tx, name))
+    return gateway.tx(lambda tx: accounts.login_grant(tx, name))
 
 
 def test_a_grant_lasts_until_it_is_revoked_whatever_comes_after(gateway: Gateway) -> None:
@@ -144,7 +144,7 @@ def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, aga
         gateway.tx(lambda tx: accounts.revoke(tx, "pump1"))
         gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
     elif again == "withdrawn":
-        gateway.tx(lambda tx: accounts.withdraw(tx, "pump1"))
+        gateway.tx(lambda tx: accounts.invalidate_logins(tx, "pump1"))
     else:
         gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
         gateway.add("pump1")
@@ -172,9 +172,9 @@ def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_o
     gateway.tx(lambda tx: know_each_other(tx, "pump2", "pump1@gw.example"))
     removed = gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     assert removed == (1, 0, 0)
-    assert gateway.tx(accounts.names) == ["pump2"]
+    assert gateway.tx(accounts.list_names) == ["pump2"]
     assert gateway.count("SELECT jid FROM roster") == "pump1@gw.example"
-    gateway.tx(lambda tx: roster.strike_out(tx, "pump1@gw.example"))
+    gateway.tx(lambda tx: roster.remove_from_all(tx, "pump1@gw.example"))
     assert gateway.count("SELECT count(*) FROM roster") == 0
     assert gateway.count("SELECT count(*) FROM offline") == 1
     assert gateway.count("SELECT messages FROM offline_total") == 1
@@ -184,11 +184,11 @@ def test_a_removed_device_is_forgotten_and_who_has_its_name_next_finds_nothing_o
 def test_whether_a_device_may_be_sent_plain_messages_instead(gateway: Gateway) -> None:
     gateway.add("pump1")
     gateway.tx(lambda tx: accounts.add(tx, "pump2", (), trusted=True, downgrade=True))
-    assert [found.downgrade for found in gateway.tx(accounts.listed)] == [False, True]
+    assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [False, True]
     for wanted, changes in ((True, True), (True, False), (False, True), (False, False)):
         changed = gateway.tx(partial(accounts.set_downgrade, name="pump1", downgrade=wanted))
         assert changed is changes
-        assert [found.downgrade for found in gateway.tx(accounts.listed)] == [wanted, True]
+        assert [found.downgrade for found in gateway.tx(accounts.list_all)] == [wanted, True]
 
 
 def test_what_waits_for_a_removed_device_is_counted_by_where_it_waits(gateway: Gateway) -> None:

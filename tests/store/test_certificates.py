@@ -9,7 +9,12 @@ import pytest
 
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts, certificates
-from edge.features.accounts.store.certificates import DAY_MS, KEPT, VALID, Expiring
+from edge.features.accounts.store.certificates import (
+    DAY_MS,
+    MAX_VALID,
+    RETENTION_MS,
+    ExpiringDevice,
+)
 from tests.helpers.store import Gateway, digest_of, new_database
 
 
@@ -28,12 +33,14 @@ def issue(gateway: Gateway, name: str, which: str, days: float = 365) -> None:
 
 
 def owner(gateway: Gateway, which: str) -> str | None:
-    return gateway.tx(lambda tx: certificates.owner(tx, digest_of(which)))
+    return gateway.tx(lambda tx: certificates.find_owner(tx, digest_of(which)))
 
 
 def expiring(gateway: Gateway, days: int = 30) -> list[str]:
     now = gateway.clock().wall
-    return [found.name for found in gateway.tx(lambda tx: certificates.expiring(tx, now, days))]
+    return [
+        found.name for found in gateway.tx(lambda tx: certificates.find_expiring(tx, now, days))
+    ]
 
 
 def test_a_certificate_is_its_devices(gateway: Gateway) -> None:
@@ -50,7 +57,7 @@ def test_one_that_is_revoked_is_nobodys(gateway: Gateway) -> None:
     revoked = [gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) for _ in range(2)]
     assert revoked == [1, 0]
     assert [owner(gateway, which) for which in "ab"] == [None, "pump2"]
-    (entry,) = gateway.tx(certificates.revoked)
+    (entry,) = gateway.tx(certificates.list_revoked)
     assert entry == ("a", gateway.clock().wall)
 
 
@@ -69,7 +76,7 @@ def test_one_of_a_removed_device_is_nobodys_also_when_the_name_comes_again(
     gateway.tx(lambda tx: accounts.remove(tx, "pump1"))
     gateway.add("pump1")
     assert owner(gateway, "a") is None
-    (kept,) = gateway.tx(certificates.listed)
+    (kept,) = gateway.tx(certificates.list_all)
     assert (kept.fingerprint, kept.name, kept.serial) == (digest_of("a"), "pump1", "a")
     assert gateway.tx(lambda tx: certificates.revoke(tx, "pump1")) == 0
 
@@ -86,9 +93,9 @@ def test_who_is_not_there_gets_none(gateway: Gateway) -> None:
 
 def test_a_device_has_a_bounded_number_that_are_good(gateway: Gateway) -> None:
     issue(gateway, "pump1", "old", days=-1)
-    for number in range(VALID):
+    for number in range(MAX_VALID):
         issue(gateway, "pump1", str(number))
-    with pytest.raises(SetupError, match=f"has {VALID} certificates already"):
+    with pytest.raises(SetupError, match=f"has {MAX_VALID} certificates already"):
         issue(gateway, "pump1", "more")
     issue(gateway, "pump2", "another's")
     gateway.tx(lambda tx: certificates.revoke(tx, "pump1"))
@@ -101,14 +108,14 @@ def test_what_ran_out_long_ago_is_forgotten(gateway: Gateway) -> None:
     gateway.add("pump3")
     issue(gateway, "pump3", "revoked", days=1)
     gateway.tx(lambda tx: certificates.revoke(tx, "pump3"))
-    gateway.clock.wall_offset += KEPT + DAY_MS
+    gateway.clock.wall_offset += RETENTION_MS + DAY_MS
     issue(gateway, "pump1", "kept")
-    assert [row.serial for row in gateway.tx(certificates.listed)] == [
+    assert [row.serial for row in gateway.tx(certificates.list_all)] == [
         *("mine", "kept", "another's", "revoked")
     ]
     gateway.clock.wall_offset += 1
     issue(gateway, "pump1", "next")
-    left = [row.serial for row in gateway.tx(certificates.listed)]
+    left = [row.serial for row in gateway.tx(certificates.list_all)]
     assert left == ["kept", "next", "another's"], "a wrong clock takes nothing from other devices"
 
 
@@ -124,15 +131,15 @@ def test_who_runs_out_soon(gateway: Gateway) -> None:
     gateway.tx(lambda tx: accounts.revoke(tx, "pump5"))
     assert expiring(gateway) == ["pump1"]
     now = gateway.clock().wall
-    assert gateway.tx(lambda tx: certificates.expiring(tx, now, 30)) == [
-        Expiring("pump1", now + 30 * DAY_MS)
+    assert gateway.tx(lambda tx: certificates.find_expiring(tx, now, 30)) == [
+        ExpiringDevice("pump1", now + 30 * DAY_MS)
     ]
 
 
 def test_only_so_many_are_told_of_at_once(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "EXPIRING", 1)
+    monkeypatch.setattr(certificates, "MAX_EXPIRING", 1)
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump2", "b", days=1)
     assert expiring(gateway) == ["pump2"]
@@ -141,14 +148,14 @@ def test_only_so_many_are_told_of_at_once(
 def test_the_latest_of_each_device(gateway: Gateway) -> None:
     issue(gateway, "pump1", "a", days=2)
     issue(gateway, "pump1", "b", days=1)
-    assert gateway.tx(certificates.latest) == {"pump1": gateway.clock().wall + 2 * DAY_MS}
+    assert gateway.tx(certificates.latest_expiry) == {"pump1": gateway.clock().wall + 2 * DAY_MS}
     gateway.tx(lambda tx: certificates.revoke(tx, "pump1"))
-    assert gateway.tx(certificates.latest) == {}
+    assert gateway.tx(certificates.latest_expiry) == {}
 
 
 def test_numbers_of_lists_rise(gateway: Gateway) -> None:
     def number(least: int) -> int:
-        return gateway.tx(lambda tx: certificates.number_crl(tx, least))
+        return gateway.tx(lambda tx: certificates.next_crl_number(tx, least))
 
     numbers = [number(least) for least in (1_700_000_000, 1_700_000_000, 5, 1_800_000_000)]
     assert numbers == [1_700_000_000, 1_700_000_001, 1_700_000_002, 1_800_000_000]

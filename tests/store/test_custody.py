@@ -16,7 +16,7 @@ from edge.features.custody.store import dedup_keys
 from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held
 from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.dead_letters import DeadLetter
 from tests.helpers.store import digest_of, in_memory
 
 A, B = "a@gw.example", "b@gw.example"
@@ -157,13 +157,13 @@ def test_expiry_is_by_service_time_and_in_batches(
 # The dead.
 
 
-def letter(number: int, size: int = 10) -> Letter:
-    return Letter(f"{A}/r", f"m{number}", "gw.example", 2, b"x" * size, "why")
+def letter(number: int, size: int = 10) -> DeadLetter:
+    return DeadLetter(f"{A}/r", f"m{number}", "gw.example", 2, b"x" * size, "why")
 
 
-def bury(db: sqlite3.Connection, dead_letter: Letter, limit: Usage) -> None:
+def bury(db: sqlite3.Connection, dead_letter: DeadLetter, limit: Usage) -> None:
     tx = at(db)
-    dead_letters.bury(tx, dead_letter, limit)
+    dead_letters.add(tx, dead_letter, limit)
     tx.finish()
 
 
@@ -228,7 +228,7 @@ def test_totals_are_what_a_recount_gives(operations: list[tuple[str, str, int, i
 def apply(tx: Transaction, operation: str, source: str, msg_id: str, size: int) -> None:
     held = custody.find(tx, source, f"{source}/r", msg_id)
     if operation == "bury":
-        dead_letters.bury(tx, Letter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
+        dead_letters.add(tx, DeadLetter(source, msg_id, "gw", 2, b"x" * size, "why"), Usage(3, 100))
     elif held is None:
         hold(tx, source, msg_id, b"x" * size)
     elif operation == "remove":

@@ -46,21 +46,21 @@ def test_epochs_are_ulids_that_rise_whatever_the_clock_says(db: sqlite3.Connecti
 
 
 def test_the_oldest_are_forgotten(db: sqlite3.Connection) -> None:
-    made = [epochs.begin(at(db), "restored") for _ in range(epochs.KEPT + 5)]
-    assert db.execute("SELECT count(*) FROM epochs").fetchone() == (epochs.KEPT,)
-    assert epochs.of_row(at(db), 1) == made[-1]
+    made = [epochs.begin(at(db), "restored") for _ in range(epochs.MAX_EPOCHS + 5)]
+    assert db.execute("SELECT count(*) FROM epochs").fetchone() == (epochs.MAX_EPOCHS,)
+    assert epochs.epoch_of_row(at(db), 1) == made[-1]
 
 
 def test_a_row_is_named_by_the_epoch_in_which_it_was_written(db: sqlite3.Connection) -> None:
     tx = at(db)
-    assert epochs.of_row(tx, 1) == EPOCH
+    assert epochs.epoch_of_row(tx, 1) == EPOCH
     used(db, 7)
     second = epochs.begin(tx, "restored")
     third = epochs.begin(tx, "another-card")
     used(db, 9)
     fourth = epochs.begin(tx, "another-board")
     for seen in (tx, at(db)):
-        named = [epochs.of_row(seen, row) for row in (1, 7, 8, 9, 10, 1000)]
+        named = [epochs.epoch_of_row(seen, row) for row in (1, 7, 8, 9, 10, 1000)]
         assert named == [EPOCH, EPOCH, third, third, fourth, fourth]
     assert second < third
 
@@ -78,10 +78,10 @@ def test_a_new_epoch_counts_from_one(db: sqlite3.Connection) -> None:
 
 def test_what_it_runs_on_is_remembered(db: sqlite3.Connection) -> None:
     tx = at(db)
-    assert epochs.hardware(tx) == Hardware()
+    assert epochs.load_hardware(tx) == Hardware()
     epochs.mark_copy(tx)
     assert epochs.is_copy(tx)
-    epochs.remember(tx, Hardware("b1", None))
+    epochs.save_hardware(tx, Hardware("b1", None))
     assert not epochs.is_copy(tx)
-    epochs.remember(tx, Hardware(None, "c1"))
-    assert epochs.hardware(tx) == Hardware("b1", "c1")
+    epochs.save_hardware(tx, Hardware(None, "c1"))
+    assert epochs.load_hardware(tx) == Hardware("b1", "c1")

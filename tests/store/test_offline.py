@@ -13,7 +13,7 @@ from edge.engine.database import Receipt, Transaction
 from edge.features.accounts.store import accounts
 from edge.features.custody.quota import Stored, Usage
 from edge.features.messages import store
-from edge.features.messages.store import Expired
+from edge.features.messages.store import ExpiredMessage
 from tests.helpers.store import Clock, new_database
 
 SENDER = "pump1@gw.example/fw"
@@ -46,8 +46,8 @@ def add(tx: Transaction, *names: str, size: int = 10) -> None:
 def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) -> None:
     add(tx, "valve", "valve", "lamp")
     store.add(tx, "lamp", b"<" + b"x" * 9, OTHER)
-    each = store.charge(b"x" * 10, SENDER)
-    assert each == 10 + len(SENDER) + store.OVERHEAD
+    each = store.stored_size(b"x" * 10, SENDER)
+    assert each == 10 + len(SENDER) + store.ROW_OVERHEAD
     assert len(OTHER) == len(SENDER)
     two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
     assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, Stored(two, three, four))
@@ -63,7 +63,7 @@ def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) ->
 def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
     add(tx, "nobody")
     assert store.usage(tx, "nobody", SENDER) == (0, Stored(Usage(), Usage(), Usage()))
-    assert not store.waits(tx, "nobody")
+    assert not store.has_messages(tx, "nobody")
 
 
 def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) -> None:
@@ -82,29 +82,29 @@ def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) ->
 
 def test_a_page_is_the_oldest_of_its_account_within_number_and_bytes(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve", "valve")
-    rows = [stored.row for stored in store.page(tx, "valve", 10, 1000)]
+    rows = [stored.row for stored in store.read_page(tx, "valve", 10, 1000)]
     assert rows == [1, 3, 4]
-    assert [stored.row for stored in store.page(tx, "valve", 2, 1000)] == [1, 3]
-    assert [stored.row for stored in store.page(tx, "valve", 10, 20)] == [1, 3]
-    assert [stored.row for stored in store.page(tx, "valve", 10, 1)] == [1]
-    assert store.page(tx, "nobody", 10, 1000) == []
+    assert [stored.row for stored in store.read_page(tx, "valve", 2, 1000)] == [1, 3]
+    assert [stored.row for stored in store.read_page(tx, "valve", 10, 20)] == [1, 3]
+    assert [stored.row for stored in store.read_page(tx, "valve", 10, 1)] == [1]
+    assert store.read_page(tx, "nobody", 10, 1000) == []
 
 
 def test_what_a_session_has_is_known_by_account(tx: Transaction) -> None:
     add(tx, "valve", "lamp")
-    in_flight.begin(tx, Receipt(store.KIND, 1), 7)
+    in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
     in_flight.begin(tx, Receipt("another kind", 2), 7)
-    assert store.with_a_session(tx, "valve")
-    assert not store.with_a_session(tx, "lamp")
-    assert in_flight.end(tx, Receipt(store.KIND, 1), 7)
-    assert not store.with_a_session(tx, "valve")
-    assert store.waits(tx, "valve")
+    assert store.is_delivering(tx, "valve")
+    assert not store.is_delivering(tx, "lamp")
+    assert in_flight.end(tx, Receipt(store.RECEIPT, 1), 7)
+    assert not store.is_delivering(tx, "valve")
+    assert store.has_messages(tx, "valve")
 
 
 def test_the_accounts_of_rows_are_named_once(tx: Transaction) -> None:
     add(tx, "valve", "lamp", "valve")
-    assert store.accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
-    assert store.accounts(tx, []) == []
+    assert store.find_accounts(tx, [3, 2, 1, 99]) == ["valve", "lamp"]
+    assert store.find_accounts(tx, []) == []
 
 
 def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock) -> None:
@@ -115,29 +115,29 @@ def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock
         clock.service += 10
         with database.single(connection, clock()) as tx:
             add(tx, "valve")
-            in_flight.begin(tx, Receipt(store.KIND, 1), 7)
+            in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
             assert store.expire(tx, 10.001) == []
-            assert store.first_since(tx) == 1000.0
-            assert store.expire(tx, 10) == [Expired(SENDER, "valve")]
-            assert store.first_since(tx) == 1010.0
+            assert store.oldest_since(tx) == 1000.0
+            assert store.expire(tx, 10) == [ExpiredMessage(SENDER, "valve")]
+            assert store.oldest_since(tx) == 1010.0
             assert store.expire(tx, 10) == []
-            assert [stored.row for stored in store.page(tx, "valve", 9, 99)] == [1, 3]
+            assert [stored.row for stored in store.read_page(tx, "valve", 9, 99)] == [1, 3]
             in_flight.take_back(tx, 7)
-            assert store.first_since(tx) == 1000.0
+            assert store.oldest_since(tx) == 1000.0
 
 
 def test_a_bounded_number_expires_at_once(tx: Transaction) -> None:
-    add(tx, *["valve"] * (store.EXPIRY_BATCH + 1))
-    assert len(store.expire(tx, 0)) == store.EXPIRY_BATCH
+    add(tx, *["valve"] * (store.BATCH_SIZE + 1))
+    assert len(store.expire(tx, 0)) == store.BATCH_SIZE
     assert len(store.expire(tx, 0)) == 1
-    assert store.first_since(tx) is None
+    assert store.oldest_since(tx) is None
 
 
 def test_rows_outlive_a_restart_and_are_with_nobody_then(path: Path, clock: Clock) -> None:
     with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
         accounts.add(tx, "valve", (), trusted=True)
         add(tx, "valve")
-        in_flight.begin(tx, Receipt(store.KIND, 1), 7)
+        in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
     with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
-        assert store.waits(tx, "valve")
-        assert not store.with_a_session(tx, "valve")
+        assert store.has_messages(tx, "valve")
+        assert not store.is_delivering(tx, "valve")

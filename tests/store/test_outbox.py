@@ -13,8 +13,8 @@ from edge.errors import SetupError
 from edge.features.custody.quota import Usage
 from edge.features.custody.store import held as custody
 from edge.features.outbox.store import dead_letters, outbox
-from edge.features.outbox.store.dead_letters import Letter
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.features.outbox.store.outbox import OutboxRow
 from tests.helpers.people import PUMP, VALVE, VALVE_BARE
 from tests.helpers.store import Gateway, digest_of, new_database
 
@@ -39,13 +39,13 @@ def add(gateway: Gateway, source: str = PUMP_BARE, to: str = "valve", size: int 
     return row
 
 
-def get(gateway: Gateway, row: int) -> Row:
+def get(gateway: Gateway, row: int) -> OutboxRow:
     found = gateway.tx(lambda tx: outbox.get(tx, row))
     assert found is not None
     return found
 
 
-def save(gateway: Gateway, *rows: Row) -> None:
+def save(gateway: Gateway, *rows: OutboxRow) -> None:
     for row in rows:
         gateway.tx(partial(outbox.save, row=row))
 
@@ -77,10 +77,10 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
     moving = get(gateway, rows[0])._replace(state="offered", session=VALVE)
     gone = get(gateway, rows[1])._replace(state="released", session="valve@gw.example/gone")
     save(gateway, moving, gone)
-    window = gateway.tx(lambda tx: outbox.window(tx, "valve", 2))
+    window = gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 2))
     assert [row.row for row in window] == [rows[0], rows[2], *rows[3:6]]
     gateway.bind("valve@gw.example/gone")
-    window = gateway.tx(lambda tx: outbox.window(tx, "valve", 2))
+    window = gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 2))
     assert [(row.row, row.there) for row in window][:2] == [(rows[0], False), (rows[1], True)]
 
 
@@ -89,14 +89,14 @@ def test_where_as_many_as_may_are_on_their_way_nothing_queued_is_read(gateway: G
     for row, state in zip(rows[:2], ("offered", "repeated"), strict=True):
         save(gateway, get(gateway, row)._replace(state=state, session=VALVE))
     for count, there in ((3, rows), (2, rows[:2])):
-        window = gateway.tx(partial(outbox.window, account="valve", count=count))
+        window = gateway.tx(partial(outbox.find_sendable, account="valve", count=count))
         assert [row.row for row in window] == there
 
 
 def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) -> None:
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: outbox.begin(tx, row, generation))
+    gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
     assert get(gateway, row.row).under_way
     gateway.crash()
     assert not get(gateway, row.row).under_way
@@ -107,7 +107,7 @@ def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) ->
 def test_what_is_removed_is_not_under_way(gateway: Gateway, state: str) -> None:
     row = get(gateway, add(gateway))._replace(state=state, under_way=True)
     generation = gateway.bind(VALVE)
-    gateway.tx(lambda tx: outbox.begin(tx, row, generation))
+    gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
     gateway.tx(lambda tx: outbox.remove(tx, row))
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
@@ -140,9 +140,9 @@ def test_what_falls_due_comes_earliest_first(gateway: Gateway) -> None:
     due = [2000.0, 1500.0, 3000.0]
     later = [row._replace(due=when) for row, when in zip(rows, due, strict=True)]
     save(gateway, *later)
-    assert gateway.tx(outbox.first_due) == 1500.0
+    assert gateway.tx(outbox.next_due_time) == 1500.0
     gateway.clock.service = 2000.0
-    assert [row.row for row in gateway.tx(outbox.due)] == [rows[1].row, rows[0].row]
+    assert [row.row for row in gateway.tx(outbox.find_due)] == [rows[1].row, rows[0].row]
 
 
 def test_what_expires_is_what_has_waited_and_a_requeued_one_hides_nothing(
@@ -152,17 +152,17 @@ def test_what_expires_is_what_has_waited_and_a_requeued_one_hides_nothing(
     gateway.clock.service += 100
     message = old - 1, "valve", PUMP, "m0", VALVE, BODY, 100
     assert gateway.tx(lambda tx: outbox.restore(tx, *message)) == old - 1
-    assert gateway.tx(outbox.first_since) == gateway.clock.service - 100
-    assert [row.row for row in gateway.tx(lambda tx: outbox.expired(tx, 100))] == [old]
-    assert gateway.tx(lambda tx: outbox.expired(tx, 101)) == []
+    assert gateway.tx(outbox.oldest_since) == gateway.clock.service - 100
+    assert [row.row for row in gateway.tx(lambda tx: outbox.find_expired(tx, 100))] == [old]
+    assert gateway.tx(lambda tx: outbox.find_expired(tx, 101)) == []
 
 
 def test_a_removed_account_leaves_orphans(gateway: Gateway) -> None:
     row = add(gateway)
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
     gateway.add("valve")
-    assert [found.row for found in gateway.tx(outbox.orphans)] == [row]
-    assert gateway.tx(lambda tx: outbox.window(tx, "valve", 8)) == [], "another has the name"
+    assert [found.row for found in gateway.tx(outbox.find_orphans)] == [row]
+    assert gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8)) == [], "another has the name"
 
 
 @pytest.mark.parametrize("query", ["window", "usage"])
@@ -170,7 +170,7 @@ def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, q
     seen: list[str] = []
     gateway.connection.set_trace_callback(seen.append)
     if query == "window":
-        gateway.tx(lambda tx: outbox.window(tx, "valve", 8))
+        gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 8))
     else:
         gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
     gateway.connection.set_trace_callback(None)
@@ -187,8 +187,8 @@ def test_no_query_of_an_account_reads_the_outboxes_of_others(gateway: Gateway, q
 
 def bury(gateway: Gateway, **fields: Any) -> None:
     known: dict[str, Any] = {"state": dead_letters.FAILED, "recipient": "valve", "outbox": 7}
-    letter = Letter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
-    gateway.tx(lambda tx: dead_letters.bury(tx, letter, LIMIT))
+    letter = DeadLetter(PUMP, "m1", VALVE_BARE, 2, BODY, "why")._replace(**(known | fields))
+    gateway.tx(lambda tx: dead_letters.add(tx, letter, LIMIT))
 
 
 def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
@@ -198,10 +198,10 @@ def requeue(gateway: Gateway, row: int = 1, *, may_repeat: bool = False) -> int:
 def test_the_dead_are_listed_page_by_page(gateway: Gateway) -> None:
     for _ in range(5):
         bury(gateway)
-    first = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 3))
+    first = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 3))
     assert [one.row for one in first] == [1, 2, 3]
-    assert [one.row for one in gateway.tx(lambda tx: dead_letters.listed(tx, 3, 3))] == [4, 5]
-    one = gateway.tx(lambda tx: dead_letters.get(tx, 4))
+    assert [one.row for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 3, 3))] == [4, 5]
+    one = gateway.tx(lambda tx: dead_letters.find(tx, 4))
     assert (one.sender, one.state, one.recipient, one.outbox) == (PUMP, "failed", "valve", 7)
     assert gateway.tx(lambda tx: dead_letters.body(tx, 4)) == BODY
 
@@ -249,10 +249,10 @@ def test_what_cannot_be_requeued_says_why_and_stays(
 
 def test_a_dropped_message_is_gone_and_logged(gateway: Gateway) -> None:
     bury(gateway)
-    gateway.tx(lambda tx: dead_letters.drop(tx, 1))
+    gateway.tx(lambda tx: dead_letters.delete(tx, 1))
     assert gateway.count("SELECT count(*) FROM dead") == 0
     (event,) = gateway.events("system", "dropped")
     assert event.tags == {"msgId": "m1", "destination": VALVE_BARE, "state": "failed"}
-    for act in (dead_letters.drop, dead_letters.get, dead_letters.body):
+    for act in (dead_letters.delete, dead_letters.find, dead_letters.body):
         with pytest.raises(SetupError, match="there is no dead message 1"):
             gateway.tx(lambda tx, act=act: act(tx, 1))  # type: ignore[misc]

@@ -10,10 +10,10 @@ import pytest
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.features.presence.rules.roster import State
+from edge.features.presence.rules.roster import SubscriptionState
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.presence import Listener, Visible
-from edge.features.presence.store.roster import Contact
+from edge.features.presence.store.presence import ContactPresence, Recipient
+from edge.features.presence.store.roster import RosterItem
 from tests.helpers.store import Gateway, new_database
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 PUMP = "pump1@gw.example"
 PANEL = "panel@gw.example"
 VALVE = "valve@gw.example"
-WAITING = {State.NONE_IN, State.NONE_OUT_IN, State.TO_IN}
+WAITING = {SubscriptionState.NONE_IN, SubscriptionState.NONE_OUT_IN, SubscriptionState.TO_IN}
 REQUEST = b"<presence type='subscribe'/>"
 
 
@@ -36,84 +36,86 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def of(gateway: Gateway, name: str, unit: Callable[[Transaction, int], T]) -> T:
     def run(tx: Transaction) -> T:
-        found = roster.account(tx, name)
+        found = roster.account_id(tx, name)
         assert found is not None
         return unit(tx, found)
 
     return gateway.tx(run)
 
 
-def put(gateway: Gateway, name: str, contact: Contact) -> None:
-    of(gateway, name, lambda tx, account: roster.put(tx, account, contact))
+def put(gateway: Gateway, name: str, contact: RosterItem) -> None:
+    of(gateway, name, lambda tx, account: roster.save(tx, account, contact))
 
 
-def known(gateway: Gateway, name: str, jid: str, state: State) -> None:
+def known(gateway: Gateway, name: str, jid: str, state: SubscriptionState) -> None:
     request = REQUEST if state in WAITING else None
-    put(gateway, name, Contact(jid, listed=True, state=state, request=request))
+    put(gateway, name, RosterItem(jid, listed=True, state=state, request=request))
 
 
-def find(gateway: Gateway, name: str, jid: str) -> Contact:
+def find(gateway: Gateway, name: str, jid: str) -> RosterItem:
     return of(gateway, name, lambda tx, account: roster.find(tx, account, jid))
 
 
 # Rows.
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", SubscriptionState)
 @pytest.mark.parametrize(("name", "groups"), [(None, ()), ("Pump 1", ("Plant", 'a "b" é'))])
 def test_a_contact_is_found_as_it_was_put(
-    gateway: Gateway, state: State, name: str | None, groups: tuple[str, ...]
+    gateway: Gateway, state: SubscriptionState, name: str | None, groups: tuple[str, ...]
 ) -> None:
     request = REQUEST if state in WAITING else None
-    contact = Contact(PUMP, True, state, request, name, groups)
-    put(gateway, "panel", Contact(PUMP, listed=True))
+    contact = RosterItem(PUMP, True, state, request, name, groups)
+    put(gateway, "panel", RosterItem(PUMP, listed=True))
     put(gateway, "panel", contact)
     assert find(gateway, "panel", PUMP) == contact
-    assert of(gateway, "panel", roster.listed) == [contact]
+    assert of(gateway, "panel", roster.list_items) == [contact]
 
 
 def test_who_is_not_there_is_nobodys_contact(gateway: Gateway) -> None:
-    assert find(gateway, "panel", PUMP) == Contact(PUMP)
-    assert gateway.tx(lambda tx: roster.account(tx, "nobody")) is None
+    assert find(gateway, "panel", PUMP) == RosterItem(PUMP)
+    assert gateway.tx(lambda tx: roster.account_id(tx, "nobody")) is None
 
 
 def test_a_row_that_says_nothing_is_not_kept(gateway: Gateway) -> None:
-    put(gateway, "panel", Contact(PUMP, False, State.NONE_IN, REQUEST))
-    put(gateway, "panel", Contact(PUMP))
+    put(gateway, "panel", RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST))
+    put(gateway, "panel", RosterItem(PUMP))
     assert gateway.count("SELECT count(*) FROM roster") == 0
 
 
 def test_contacts_and_those_who_merely_ask_are_counted_apart(gateway: Gateway) -> None:
-    known(gateway, "panel", PUMP, State.TO)
-    known(gateway, "panel", "x@gw.example", State.NONE)
-    put(gateway, "panel", Contact(VALVE, False, State.NONE_IN, REQUEST))
+    known(gateway, "panel", PUMP, SubscriptionState.TO)
+    known(gateway, "panel", "x@gw.example", SubscriptionState.NONE)
+    put(gateway, "panel", RosterItem(VALVE, False, SubscriptionState.NONE_IN, REQUEST))
 
     def count(listed: bool) -> int:
         return of(gateway, "panel", lambda tx, a: roster.count(tx, a, listed=listed))
 
     assert (count(True), count(False)) == (2, 1)
-    assert [c.jid for c in of(gateway, "panel", roster.listed)] == [PUMP, "x@gw.example"]
-    assert of(gateway, "panel", lambda tx, account: roster.requests(tx, account, 9)) == [REQUEST]
+    assert [c.jid for c in of(gateway, "panel", roster.list_items)] == [PUMP, "x@gw.example"]
+    assert of(gateway, "panel", lambda tx, account: roster.pending_requests(tx, account, 9)) == [
+        REQUEST
+    ]
     of(gateway, "panel", lambda tx, account: roster.remove(tx, account, PUMP))
     assert count(True) == 1
 
 
 def test_the_first_request_is_kept_until_it_is_answered() -> None:
-    asked = Contact(PUMP).into(State.NONE_IN, b"first")
-    assert asked == Contact(PUMP, False, State.NONE_IN, b"first")
-    assert asked.into(State.NONE_IN, b"second").request == b"first"
-    answered = asked.into(State.FROM, b"x")
-    assert answered == Contact(PUMP, True, State.FROM, None)
-    assert answered.into(State.NONE, b"x").listed
+    asked = RosterItem(PUMP).into(SubscriptionState.NONE_IN, b"first")
+    assert asked == RosterItem(PUMP, False, SubscriptionState.NONE_IN, b"first")
+    assert asked.into(SubscriptionState.NONE_IN, b"second").request == b"first"
+    answered = asked.into(SubscriptionState.FROM, b"x")
+    assert answered == RosterItem(PUMP, True, SubscriptionState.FROM, None)
+    assert answered.into(SubscriptionState.NONE, b"x").listed
 
 
 def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
-    listed = Contact(PUMP, listed=True)
-    assert Contact(PUMP).shown is None
-    assert Contact(PUMP, False, State.NONE_IN, REQUEST).shown is None
-    assert listed.into(State.NONE_IN, REQUEST).shown == listed.shown
-    assert listed.into(State.NONE_OUT, b"").shown != listed.shown
-    assert listed.into(State.NONE_APPROVED, b"").shown != listed.shown
+    listed = RosterItem(PUMP, listed=True)
+    assert RosterItem(PUMP).shown is None
+    assert RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST).shown is None
+    assert listed.into(SubscriptionState.NONE_IN, REQUEST).shown == listed.shown
+    assert listed.into(SubscriptionState.NONE_OUT, b"").shown != listed.shown
+    assert listed.into(SubscriptionState.NONE_APPROVED, b"").shown != listed.shown
     assert listed._replace(name="P").shown != listed.shown
     assert listed._replace(groups=("P",)).shown != listed.shown
 
@@ -123,12 +125,12 @@ def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
 
 def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
     generation = gateway.bind(f"{PUMP}/fw")
-    gateway.tx(lambda tx: presence.show(tx, generation, b"<presence/>", -3))
+    gateway.tx(lambda tx: presence.set_available(tx, generation, b"<presence/>", -3))
     found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
     assert found is not None
     assert (found.available, found.priority, found.presence) == (True, -3, b"<presence/>")
     assert not found.interested
-    gateway.tx(lambda tx: presence.hide(tx, generation))
+    gateway.tx(lambda tx: presence.set_unavailable(tx, generation))
     gateway.tx(lambda tx: presence.set_interested(tx, generation))
     found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
     assert found is not None
@@ -136,52 +138,62 @@ def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
     assert found.interested
 
 
-@pytest.mark.parametrize("state", [state for state in State if state not in WAITING])
+@pytest.mark.parametrize("state", [state for state in SubscriptionState if state not in WAITING])
 def test_a_broadcast_is_heard_by_those_whom_the_account_shows_itself(
-    gateway: Gateway, state: State
+    gateway: Gateway, state: SubscriptionState
 ) -> None:
     known(gateway, "pump1", PANEL, state)
     there, away = gateway.bind(f"{PANEL}/a"), gateway.bind(f"{PANEL}/b")
     gateway.bind(f"{VALVE}/a")
-    gateway.tx(lambda tx: presence.show(tx, there, b"<presence/>", 0))
-    heard = of(gateway, "pump1", presence.audience)
-    shown = state in (State.FROM, State.FROM_OUT, State.BOTH)
-    subscription = "both" if state is State.BOTH else "from"
-    assert heard == ([Listener(there, PANEL, subscription)] if shown else [])
+    gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
+    heard = of(gateway, "pump1", presence.broadcast_recipients)
+    shown = state in (SubscriptionState.FROM, SubscriptionState.FROM_OUT, SubscriptionState.BOTH)
+    subscription = "both" if state is SubscriptionState.BOTH else "from"
+    assert heard == ([Recipient(there, PANEL, subscription)] if shown else [])
     assert away not in [listener.generation for listener in heard]
 
 
-@pytest.mark.parametrize("mine", [State.NONE, State.TO, State.FROM, State.BOTH])
-@pytest.mark.parametrize("theirs", [State.NONE, State.TO, State.FROM, State.BOTH])
+@pytest.mark.parametrize(
+    "mine",
+    [SubscriptionState.NONE, SubscriptionState.TO, SubscriptionState.FROM, SubscriptionState.BOTH],
+)
+@pytest.mark.parametrize(
+    "theirs",
+    [SubscriptionState.NONE, SubscriptionState.TO, SubscriptionState.FROM, SubscriptionState.BOTH],
+)
 def test_who_is_seen_is_told_with_what_the_contacts_own_roster_says(
-    gateway: Gateway, mine: State, theirs: State
+    gateway: Gateway, mine: SubscriptionState, theirs: SubscriptionState
 ) -> None:
     known(gateway, "panel", PUMP, mine)
     known(gateway, "pump1", PANEL, theirs)
     there = gateway.bind(f"{PUMP}/fw")
     gateway.bind(f"{PUMP}/other")
-    gateway.tx(lambda tx: presence.show(tx, there, b"<presence/>", 0))
-    seen = of(gateway, "panel", lambda tx, account: presence.visible(tx, account, PANEL, 0, 9, 9))
-    expected = Visible(there, b"<presence/>", f"{PUMP}/fw", theirs.value.lower(), True)
-    assert seen == ([expected] if mine in (State.TO, State.BOTH) else [])
+    gateway.tx(lambda tx: presence.set_available(tx, there, b"<presence/>", 0))
+    seen = of(
+        gateway,
+        "panel",
+        lambda tx, account: presence.contact_presences(tx, account, PANEL, 0, 9, 9),
+    )
+    expected = ContactPresence(there, b"<presence/>", f"{PUMP}/fw", theirs.value.lower(), True)
+    assert seen == ([expected] if mine in (SubscriptionState.TO, SubscriptionState.BOTH) else [])
 
 
 def test_addresses_that_a_session_has_shown_itself_to_are_known_once(gateway: Gateway) -> None:
     one, two = gateway.bind(f"{PUMP}/fw"), gateway.bind(f"{PANEL}/a")
 
     def directed(generation: int) -> list[str]:
-        return gateway.tx(lambda tx: presence.directed(tx, generation))
+        return gateway.tx(lambda tx: presence.directed_targets(tx, generation))
 
     def direct(target: str) -> None:
-        gateway.tx(lambda tx: presence.direct(tx, one, target))
+        gateway.tx(lambda tx: presence.add_directed(tx, one, target))
 
     for target in (VALVE, f"{VALVE}/a", VALVE):
         direct(target)
-    gateway.tx(lambda tx: presence.direct(tx, two, VALVE))
+    gateway.tx(lambda tx: presence.add_directed(tx, two, VALVE))
     assert directed(one) == [VALVE, f"{VALVE}/a"]
-    gateway.tx(lambda tx: presence.undirect(tx, one, VALVE))
+    gateway.tx(lambda tx: presence.remove_directed(tx, one, VALVE))
     assert directed(one) == [f"{VALVE}/a"]
-    gateway.tx(lambda tx: presence.undirect_all(tx, one))
+    gateway.tx(lambda tx: presence.clear_directed(tx, one))
     assert (directed(one), directed(two)) == ([], [VALVE])
     gateway.leave(f"{PANEL}/a")
     assert gateway.count("SELECT count(*) FROM temp.directed") == 0

@@ -13,9 +13,9 @@ from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.service_time import Now
-from edge.features.eventlog.rules.eviction import AT_ONCE, Bound, below
+from edge.features.eventlog.rules.eviction import EVICTION_DIVISOR, BacklogQuota, eviction_target
 from edge.features.eventlog.store import segments
-from edge.features.eventlog.store.segments import Dropped, Sealed
+from edge.features.eventlog.store.segments import DroppedRange, NewSegment
 from tests.helpers.store import EPOCH, append, digest_of, in_memory
 
 EVENT = NewEvent("log", text="x")
@@ -32,19 +32,19 @@ def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
     return Transaction(db, Now(service, 0, True))
 
 
-def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> Sealed:
+def sealed(db: sqlite3.Connection, lane: str, count: int = 100, size: int = 10) -> NewSegment:
     """Draft a segment of what waits, of `size` bytes."""
     draft = segments.draft(at(db), lane, count, ROOM)
     assert draft is not None
     first, last = draft.events[0].seq, draft.events[-1].seq
     digest = digest_of(f"{lane} {first}-{last}")
     data = f"{lane} {first}-{last}".encode().ljust(size)
-    return Sealed(
+    return NewSegment(
         draft.epoch, lane, first, last, digest, data, draft.previous, tuple(draft.dropped)
     )
 
 
-def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> Sealed:
+def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> NewSegment:
     """Write `count` events and seal them."""
     append(at(db), lane, count, EVENT)
     segment = sealed(db, lane, count, size)
@@ -52,9 +52,9 @@ def seal(db: sqlite3.Connection, lane: str, count: int = 1, size: int = 10) -> S
     return segment
 
 
-def even(size: int) -> Bound:
+def even(size: int) -> BacklogQuota:
     """Let so many bytes wait, with the same share for each lane."""
-    return Bound(size, dict.fromkeys(LANES, 1 / 3))
+    return BacklogQuota(size, dict.fromkeys(LANES, 1 / 3))
 
 
 def waiting(db: sqlite3.Connection) -> list[str]:
@@ -193,7 +193,7 @@ def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_
     append(at(db), LOGS, 1, EVENT)
     assert sealed(db, LOGS).dropped == ()
     next_one = sealed(db, READINGS)
-    assert next_one.dropped == (Dropped(1, 5, "full"),)
+    assert next_one.dropped == (DroppedRange(1, 5, "full"),)
     assert segments.seal(at(db), next_one)
     assert dropped(db) == [(READINGS, 1, 5, "full")], "until the centre has it"
     segments.acknowledge(at(db), next_one.digest, ROOM)
@@ -201,8 +201,8 @@ def test_the_oldest_of_the_lane_that_is_over_goes_and_the_next_header_names_the_
 
 
 def test_a_full_backlog_gets_room_for_more_than_the_word_of_it(db: sqlite3.Connection) -> None:
-    bound = even(20 * AT_ONCE)
-    while segments.used(at(db))[LOGS] < bound.bytes:
+    bound = even(20 * EVICTION_DIVISOR)
+    while segments.waiting_bytes(at(db))[LOGS] < bound.bytes:
         seal(db, LOGS, size=20)
     assert segments.evict(at(db), bound, "full") == []
     seal(db, SYSTEM, size=20)
@@ -220,7 +220,7 @@ def test_neighbours_that_go_together_are_told_as_one(db: sqlite3.Connection) -> 
 
 
 def test_shares_are_of_all_lanes() -> None:
-    shares = segments.shares(0.6, 0.3)
+    shares = segments.lane_shares(0.6, 0.3)
     assert shares == {READINGS: 0.6, LOGS: 0.3, SYSTEM: pytest.approx(0.1)}
 
 
@@ -235,16 +235,16 @@ def test_a_flood_in_one_lane_costs_no_other_what_it_has_within_its_share(
     work: list[tuple[str, int]], size: int, readings: float, logs: float
 ) -> None:
     whole = readings + logs + 0.1
-    bound = Bound(size, segments.shares(readings / whole, logs / whole))
+    bound = BacklogQuota(size, segments.lane_shares(readings / whole, logs / whole))
     with in_memory() as db:
         for lane, length in work:
             seal(db, lane, 1, length)
-            before = segments.used(at(db))
+            before = segments.waiting_bytes(at(db))
             lost = {gone.lane for gone in segments.evict(at(db), bound, "full")}
-            after = segments.used(at(db))
+            after = segments.waiting_bytes(at(db))
             assert sum(after.values()) <= size
             for one in LANES:
-                share = bound.shares[one] * below(bound).bytes
+                share = bound.shares[one] * eviction_target(bound).bytes
                 if before[one] <= share:
                     assert one not in lost
                 else:
@@ -276,7 +276,7 @@ def test_a_range_that_grew_after_the_draft_is_told_in_part(db: sqlite3.Connectio
     segments.evict(at(db), even(20), "full")
     append(at(db), LOGS, 1, EVENT)
     draft = sealed(db, LOGS)
-    assert draft.dropped == (Dropped(1, 2, "full"),)
+    assert draft.dropped == (DroppedRange(1, 2, "full"),)
     segments.evict(at(db), even(0), "full")
     assert segments.seal(at(db), draft)
     segments.acknowledge(at(db), draft.digest, ROOM)
@@ -289,13 +289,13 @@ def test_a_declaration_lasts_until_the_centre_has_the_segment_that_makes_it(
     seal(db, LOGS, 2)
     segments.evict(at(db), even(0), "full")
     first = seal(db, LOGS)
-    assert first.dropped == (Dropped(1, 2, "full"),)
+    assert first.dropped == (DroppedRange(1, 2, "full"),)
     segments.evict(at(db), even(0), "full")
     second = seal(db, LOGS)
-    assert second.dropped == (Dropped(1, 3, "full"),), "the first never got there"
+    assert second.dropped == (DroppedRange(1, 3, "full"),), "the first never got there"
     segments.set_aside(at(db), second.digest, "refused", ROOM)
     third = seal(db, LOGS)
-    assert third.dropped == (Dropped(1, 3, "full"),)
+    assert third.dropped == (DroppedRange(1, 3, "full"),)
     segments.acknowledge(at(db), seal(db, SYSTEM).digest, ROOM)
     assert dropped(db), "another lane's"
     segments.acknowledge(at(db), third.digest, ROOM)
@@ -313,7 +313,7 @@ def test_an_outage_without_end_takes_one_row(db: sqlite3.Connection) -> None:
 def test_a_header_declares_a_bounded_number_of_ranges(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "DROPPED_RANGES", 2)
+    monkeypatch.setattr(segments, "MAX_DROPPED_RANGES", 2)
     for _ in range(3):
         seal(db, LOGS)
     for number in range(3):
@@ -402,10 +402,10 @@ def test_segments_are_read_lane_by_lane(db: sqlite3.Connection) -> None:
     assert segments.lanes(at(db)) == [(EPOCH, SYSTEM), (EPOCH, LOGS)]
 
     def after(seq: int) -> bytes | None:
-        return segments.after(at(db), EPOCH, SYSTEM, seq)
+        return segments.first_after(at(db), EPOCH, SYSTEM, seq)
 
     assert after(0) == b"system 1-2"
     assert after(1) == b"system 1-2", "a part of it was not read yet"
     assert after(2) == b"system 3-4"
     assert after(4) is None
-    assert segments.after(at(db), "another epoch", SYSTEM, 0) is None
+    assert segments.first_after(at(db), "another epoch", SYSTEM, 0) is None

@@ -322,7 +322,7 @@ def test_the_store_knows_what_was_issued(folder: Path) -> None:
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
         database.single(connection, current_time.now(), "BEGIN") as tx,
     ):
-        (row,) = issued.listed(tx)
+        (row,) = issued.list_all(tx)
     assert row.serial == f"{certificate.serial_number:x}"
     assert row.not_after == certificate.not_valid_after_utc.timestamp() * 1000
     assert (row.name, row.revoked) == ("pump1", None)

@@ -57,7 +57,7 @@ def owner(folder: Path, certificate: bytes) -> str | None:
     from cryptography.hazmat.primitives import hashes
 
     fingerprint = x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256())
-    return query(folder, lambda tx: issued.owner(tx, fingerprint))
+    return query(folder, lambda tx: issued.find_owner(tx, fingerprint))
 
 
 def stored(folder: Path, name: str, mechanism: str = "SCRAM-SHA-256") -> credentials.Credentials:
@@ -203,13 +203,13 @@ def test_a_device_with_a_password_may_get_a_certificate_later(folder: Path) -> N
 
 def test_certificates_of_one_device_are_bounded(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True)
-    for _ in range(issued.VALID):
+    for _ in range(issued.MAX_VALID):
         devices.renew(folder, "pump1")
     before = (certificates.place(folder, "pump1") / "cert.pem").read_bytes()
     with pytest.raises(SetupError, match="has 8 certificates already"):
         devices.renew(folder, "pump1")
     assert (certificates.place(folder, "pump1") / "cert.pem").read_bytes() == before
-    assert devices.renew(folder, "pump1", revoke_old=True).revoked == issued.VALID
+    assert devices.renew(folder, "pump1", revoke_old=True).revoked == issued.MAX_VALID
 
 
 def test_a_folder_of_an_older_version_gets_its_list_of_revoked(folder: Path) -> None:
@@ -228,7 +228,7 @@ def test_revoked_is_refused_in_every_way_and_said(folder: Path) -> None:
     assert devices.revoke(folder, "pump1") == 2
     assert owner(folder, (place / "cert.pem").read_bytes()) is None
     assert query(folder, lambda tx: accounts.credentials(tx, "pump1", "SCRAM-SHA-256")) is None
-    assert not query(folder, lambda tx: accounts.usable(tx, "pump1"))
+    assert not query(folder, lambda tx: accounts.is_active(tx, "pump1"))
     (device,) = devices.listed(folder)
     assert device.revoked is not None
     assert (device.password, device.not_after, device.days) == (False, None, None)
@@ -334,7 +334,7 @@ def test_what_is_removed_is_gone_but_for_its_revoked_certificates(folder: Path) 
     assert devices.listed(folder) == []
     assert owner(folder, certificate) is None
     assert not place.exists()
-    (kept,) = query(folder, issued.listed)
+    (kept,) = query(folder, issued.list_all)
     assert kept.name == "pump1"
     assert kept.revoked is not None
     (event,) = logged(folder)

@@ -246,7 +246,7 @@ def test_who_is_away_and_may_come_back_has_time(known: Known) -> None:
 def test_many_late_answers_are_looked_at_in_batches(
     known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edge.features.discovery.store.BATCH", 1)
+    monkeypatch.setattr("edge.features.discovery.store.BATCH_SIZE", 1)
     known.send(PUMP_2, "<presence/>")
     known.turns.clear()
     known.ask(PUMP)

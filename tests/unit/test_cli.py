@@ -251,7 +251,7 @@ def test_a_database_that_is_none_is_told_in_one_line(folder: Path, kind: str) ->
 
 def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
     epoch = write(folder)
-    sealed = segments.Sealed(
+    sealed = segments.NewSegment(
         *(epoch, events.READINGS, 1, 1, digest_of("x"), b"no segment", bytes(32)), ()
     )
     with (

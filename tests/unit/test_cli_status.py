@@ -21,7 +21,7 @@ from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
 from edge.features.custody.store import dedup_keys
 from edge.features.presence.store import roster
-from edge.features.presence.store.roster import Contact
+from edge.features.presence.store.roster import RosterItem
 from edge.ops import current_time
 from edge.ops.status import OF_PROCESS, allowed
 from tests.helpers import waiting
@@ -97,11 +97,11 @@ def fill(tx: Transaction) -> None:
     for number in range(dedup_keys.PAGE_KEYS + 3):
         dedup_keys.add(tx, PUMP, f"{PUMP}/fw", str(number), 64)
     dedup_keys.add(tx, VALVE, f"{VALVE}/fw", "1", 64)
-    owner = roster.account(tx, "pump1")
+    owner = roster.account_id(tx, "pump1")
     assert owner is not None
     for jid in (VALVE, "panel@gw.example"):
-        roster.put(tx, owner, Contact(jid, listed=True))
-    roster.put(tx, owner, Contact("stranger@gw.example"))
+        roster.save(tx, owner, RosterItem(jid, listed=True))
+    roster.save(tx, owner, RosterItem("stranger@gw.example"))
     refusal_log.refuse(tx, PUMP, "rate", 5, 60.0, 100)
     for _ in range(6):
         events.append(tx, events.READINGS, NewEvent("reading"))

@@ -21,7 +21,7 @@ from edge.engine import database
 from edge.engine.database import Transaction
 from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, NewEvent
 from edge.engine.group_commit import Store
-from edge.features.eventlog.rules.eviction import Bound, hours_left
+from edge.features.eventlog.rules.eviction import BacklogQuota, hours_until_full
 from edge.features.eventlog.store import epochs, segments, uplink_view
 from edge.ops import current_time, pki, setup
 from edge.ops import uplink as admin
@@ -141,7 +141,7 @@ async def test_each_lane_says_how_far_it_is(folder: Path, store: Store) -> None:
         {"lane": LOGS, "reason": "conflict", "segments": 1, "bytes": len(waiting.data)}
     ]
     await store.run(
-        lambda tx: segments.evict(tx, Bound(0, dict.fromkeys(LANES, 0.3)), "backlog-full")
+        lambda tx: segments.evict(tx, BacklogQuota(0, dict.fromkeys(LANES, 0.3)), "backlog-full")
     )
     found = await told(folder)
     assert found["dropped"] == [{"lane": LOGS, "first": 5, "last": 7, "reason": "backlog-full"}]
@@ -169,7 +169,7 @@ async def test_a_notice_has_its_age_and_whether_it_is_over(
 
     def took(tx: Transaction) -> None:
         tx.now = tx.now._replace(wall=at + 60_000)
-        uplink_view.took(tx)
+        uplink_view.record_upload(tx)
 
     await store.run(took)
     assert (await notice()).endswith("other bytes; segments were taken since")
@@ -223,7 +223,7 @@ async def test_epochs_are_told_with_what_waits_of_them(folder: Path, store: Stor
 def test_how_long_there_is_room(
     room: int, sealed: int, seconds: float, hours: float | None
 ) -> None:
-    assert hours_left(room, sealed, seconds) == hours
+    assert hours_until_full(room, sealed, seconds) == hours
 
 
 async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store) -> None:
@@ -232,7 +232,7 @@ async def test_the_forecast_is_of_the_latest_segments(folder: Path, store: Store
     state = (await FixedFacts().state())._replace(sealed_at=START + 3_600_000)
     await store.run(lambda tx: begin_epoch(tx, load.load(folder), state, "restored"))
     found = await told(folder)
-    waiting = await store.read(lambda tx: sum(segments.used(tx).values()))
+    waiting = await store.read(lambda tx: sum(segments.waiting_bytes(tx).values()))
     newest = await backlog_of(folder, store).next_waiting()
     assert newest is not None
     assert found["hours"] == pytest.approx(

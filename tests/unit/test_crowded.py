@@ -13,7 +13,7 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.messages import rules as routing
 from edge.features.messages.message_routing import Letter, post
-from edge.features.messages.rules import Kind, Outcome, Route
+from edge.features.messages.rules import MessageType, Outcome, Route
 from tests.helpers.people import (
     PUMP,
     VALVE,
@@ -77,10 +77,10 @@ def test_a_message_for_the_account_is_stored_and_sent_behind_what_is_there(
 
 def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
     turn_back(gateway, message("a"))
-    letter = Letter(message("b"), PUMP, "valve", Kind.CHAT, lasting=True)
+    letter = Letter(message("b"), PUMP, "valve", MessageType.CHAT, lasting=True)
 
     def send(tx: Transaction) -> None:
-        route = routing.message(Kind.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
+        route = routing.route(MessageType.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
         assert route.outcome is Outcome.BEST
         assert post(gateway.router.house, tx, letter, route) is None
 
@@ -188,6 +188,6 @@ def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> Non
 
 def test_a_route_to_store_needs_nobody(gateway: Gateway) -> None:
     """`post` takes the route that is asked for, whoever is there."""
-    letter = Letter(message("a"), PUMP, "valve", Kind.CHAT, lasting=True)
+    letter = Letter(message("a"), PUMP, "valve", MessageType.CHAT, lasting=True)
     gateway.tx(lambda tx: post(gateway.router.house, tx, letter, Route(Outcome.STORE)))
     assert gateway.count("SELECT count(*) FROM offline") == 1

@@ -12,7 +12,7 @@ from edge.features.accounts.store import accounts
 from edge.features.custody.quota import Usage
 from edge.features.discovery import store
 from edge.features.outbox.store import dead_letters, outbox
-from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.dead_letters import DeadLetter
 from tests.helpers.custody import (
     CAM,
     Build,
@@ -104,7 +104,7 @@ def test_releases_wait_for_what_is_known_at_once_and_are_sent_once(gateway: Gate
     for offer in offers:
         gateway.send(VALVE, received(offer))
     assert states(gateway) == ["received", "received"]
-    gateway.tx(lambda tx: store.keep(tx, "sha-1", "third", "urn:xmpp:qos", 8))
+    gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "third", "urn:xmpp:qos", 8))
     announce(gateway, VALVE, "third")
     assert states(gateway) == ["released", "released"]
     releases = handed(gateway, VALVE)
@@ -120,7 +120,7 @@ def test_who_ceases_to_take_quality_of_service_is_offered_nothing_again(gateway:
     send(gateway, "open")
     answer_questions(gateway, VALVE)
     assert len(handed(gateway, VALVE)) == 1
-    gateway.tx(lambda tx: store.keep(tx, "sha-1", "none", "", 8))
+    gateway.tx(lambda tx: store.add_verified(tx, "sha-1", "none", "", 8))
     announce(gateway, VALVE, "none")
     send(gateway, "behind", "m2", CAM)
     gateway.sends(VALVE)
@@ -232,7 +232,7 @@ def test_a_release_that_ends_sessions_is_in_doubt(build: Build) -> None:
     for _ in range(20):
         gateway.leave(VALVE)
         come(gateway, VALVE)
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
 
 
@@ -243,7 +243,7 @@ def test_a_plain_message_that_ends_sessions_is_in_doubt(build: Build) -> None:
     for _ in range(20):
         come(gateway, VALVE, qos="")
         gateway.leave(VALVE)
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.state == "in doubt"
 
 
@@ -316,18 +316,18 @@ def test_one_source_does_not_push_the_dead_letters_of_others_out(build: Build) -
         send(gateway, "bad", f"m{number}")
         (offer,) = handed(gateway, VALVE)
         gateway.send(VALVE, refused(offer, "cancel", "not-acceptable"))
-    senders = [one.sender for one in gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))]
+    senders = [one.sender for one in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))]
     assert CAM in senders
 
 
 def test_few_large_dead_letters_do_not_push_many_small_ones_out(build: Build) -> None:
     gateway = build(dead_bytes=64 * 1024)
     limit = Usage(gateway.limits.dead_messages, gateway.limits.dead_bytes)
-    small = [Letter(CAM, "m", VALVE_BARE, 2, b"x" * 100, "why")] * 20
-    large = [Letter(PUMP, "m", VALVE_BARE, 2, b"x" * 30_000, "why")] * 4
+    small = [DeadLetter(CAM, "m", VALVE_BARE, 2, b"x" * 100, "why")] * 20
+    large = [DeadLetter(PUMP, "m", VALVE_BARE, 2, b"x" * 30_000, "why")] * 4
     for letter in (*small, *large):
-        gateway.tx(partial(dead_letters.bury, letter=letter, limit=limit))
-    kept = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 100))
+        gateway.tx(partial(dead_letters.add, letter=letter, limit=limit))
+    kept = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 100))
     assert [one.sender for one in kept].count(CAM) == len(small)
     assert [one.sender for one in kept].count(PUMP) == 2
 
@@ -346,7 +346,7 @@ def test_who_has_most_dead_letters_is_found_without_reading_them(gateway: Gatewa
 def test_what_was_requeued_hides_nothing_that_expires(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "BATCH", 2)
+    monkeypatch.setattr(outbox, "BATCH_SIZE", 2)
     gateway = build(retry_attempts=1)
     come(gateway, VALVE)
     for number in range(2):
@@ -358,7 +358,7 @@ def test_what_was_requeued_hides_nothing_that_expires(
     gateway.leave(VALVE)
     send(gateway, "waits", "w")
     gateway.clock.service += gateway.limits.outbox_ttl - 60
-    for letter in gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)):
+    for letter in gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)):
         gateway.tx(partial(dead_letters.requeue, row=letter.row, may_repeat=False))
     assert states(gateway) == ["released", "released", "queued"]
     gateway.clock.service += 61

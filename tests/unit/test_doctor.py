@@ -18,8 +18,13 @@ from edge.config import load
 from edge.engine import database, events, wear
 from edge.engine.events import NewEvent
 from edge.engine.wear import Day, Written
-from edge.features.accounts.store.certificates import DAY_MS, Expiring
-from edge.features.eventlog.store.uplink_view import Aside, Range, Told, Unsealed
+from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
+from edge.features.eventlog.store.uplink_view import (
+    Notice,
+    SetAsideSegments,
+    UndeclaredRange,
+    UnsealedEvents,
+)
 from edge.features.queues.store import queue_depths, queues
 from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
 from edge.ops.checks import folder as in_folder
@@ -201,7 +206,7 @@ def test_certificates_that_end(folder: Path) -> None:
 
 
 def test_devices_whose_certificates_end_are_named(folder: Path) -> None:
-    many = [Expiring(f"pump{number}", 0) for number in range(7)]
+    many = [ExpiringDevice(f"pump{number}", 0) for number in range(7)]
     *_, finding = in_folder.certificates(folder, current_time.now().wall, many)
     assert finding.verdict == NOTICE
     assert "pump0, pump1, pump2, pump3, pump4 and 2 others" in finding.text
@@ -370,14 +375,14 @@ def test_the_ways_there_are(folder: Path) -> None:
 
 
 def test_a_centre_that_takes_nothing_is_told_when_something_waits(folder: Path) -> None:
-    def silent(bytes: int, hours: float, to: str = "x", told: Told | None = None) -> list[str]:
+    def silent(bytes: int, hours: float, to: str = "x", told: Notice | None = None) -> list[str]:
         standing = stands(folder, bytes, taken=NOW - round(hours * HOUR), told=told)
         found = shipping.backlog(standing, to, NOW)
         return [finding.verdict for finding in found if finding.name == "uplink"]
 
     assert silent(100, 1) == []
     assert silent(100, 3) == [NOTICE]
-    assert silent(100, 30, told=Told("unreachable", "no route", NOW)) == [WRONG]
+    assert silent(100, 30, told=Notice("unreachable", "no route", NOW)) == [WRONG]
     assert silent(0, 30) == []
     assert silent(100, 30, to="") == []
 
@@ -398,8 +403,8 @@ def test_a_backlog_that_fills(folder: Path) -> None:
 def test_what_was_set_aside_or_lost_is_told(folder: Path) -> None:
     standing = stands(
         folder,
-        aside=[Aside("logs", "refused", 2, 100)],
-        dropped=[Range("logs", 1, 5, "full")],
+        aside=[SetAsideSegments("logs", "refused", 2, 100)],
+        dropped=[UndeclaredRange("logs", 1, 5, "full")],
     )
     texts = [finding.text for finding in shipping.backlog(standing, "", NOW)]
     assert texts[1].startswith("2 segments were set aside")
@@ -434,7 +439,7 @@ def test_who_is_not_the_gateway_s_user_is_told_whose_it_is(
 
 
 def test_a_notice_is_no_reason_where_segments_were_taken_after_it(folder: Path) -> None:
-    old = Told("conflict", "409", NOW - 10 * HOUR)
+    old = Notice("conflict", "409", NOW - 10 * HOUR)
     standing = stands(folder, 100, taken=NOW - 4 * HOUR, told=old)
     first, *_ = shipping.backlog(standing, "x", NOW)
     assert first.text == "the centre has taken nothing for 4 h"
@@ -449,8 +454,8 @@ def test_events_that_nobody_seals_are_told(folder: Path) -> None:
 
     off = status.read(folder)._replace(service=2000.0)
     on = off._replace(state=status.RUNNING)
-    none = stands(folder, unsealed=Unsealed(0, None, None))
-    some = stands(folder, unsealed=Unsealed(7, NOW - 3 * HOUR, 1000.0))
+    none = stands(folder, unsealed=UnsealedEvents(0, None, None))
+    some = stands(folder, unsealed=UnsealedEvents(7, NOW - 3 * HOUR, 1000.0))
     assert look(none, off) == look(none, on) == []
     (finding,) = look(some, off)
     assert finding.verdict == NOTICE

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from edge.features.eventlog.rules.epoch import Hardware, Reason, judge, remembered
+from edge.features.eventlog.rules.epoch import (
+    Hardware,
+    NewEpochReason,
+    merge_hardware,
+    new_epoch_reason,
+)
 from edge.ops import hardware
 
 NUMBERS = (None, "a", "b")
@@ -19,17 +24,17 @@ UUID = "sys/class/dmi/id/product_uuid"
 @pytest.mark.parametrize(("known", "found"), list(product(NUMBERS, NUMBERS)))
 def test_what_is_not_known_is_no_change(known: str | None, found: str | None) -> None:
     changed = {known, found} == {"a", "b"}
-    board = judge(False, Hardware(known, "c"), Hardware(found, "c"))
-    assert board == (Reason.ANOTHER_BOARD if changed else None)
-    card = judge(False, Hardware("c", known), Hardware("c", found))
-    assert card == (Reason.ANOTHER_CARD if changed else None)
-    assert judge(True, Hardware(known), Hardware(found)) == Reason.RESTORED
-    assert remembered(Hardware(known), Hardware(found)).board == (found or known)
+    board = new_epoch_reason(False, Hardware(known, "c"), Hardware(found, "c"))
+    assert board == (NewEpochReason.ANOTHER_BOARD if changed else None)
+    card = new_epoch_reason(False, Hardware("c", known), Hardware("c", found))
+    assert card == (NewEpochReason.ANOTHER_CARD if changed else None)
+    assert new_epoch_reason(True, Hardware(known), Hardware(found)) == NewEpochReason.RESTORED
+    assert merge_hardware(Hardware(known), Hardware(found)).board == (found or known)
 
 
 def test_another_board_is_told_before_another_card() -> None:
-    both = judge(False, Hardware("a", "a"), Hardware("b", "b"))
-    assert both is Reason.ANOTHER_BOARD
+    both = new_epoch_reason(False, Hardware("a", "a"), Hardware("b", "b"))
+    assert both is NewEpochReason.ANOTHER_BOARD
 
 
 def machine(root: Path, folder: Path, **files: str) -> Path:

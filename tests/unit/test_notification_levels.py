@@ -353,7 +353,7 @@ def test_one_that_fails_is_kept_and_nobody_is_told(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     (one,) = handed(gateway, VALVE)
     gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.sender, letter.destination) == (f"{SERVICE}/meters", VALVE)
     assert letter.state == "failed"
     (event,) = gateway.events(name="dead")
@@ -366,7 +366,7 @@ def test_one_that_is_requeued_is_for_that_session_alone_still(gateway: Gateway) 
     come(gateway, VALVE)
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
     (one,) = handed(gateway, VALVE)
@@ -379,7 +379,7 @@ def test_one_in_doubt_is_released_again_by_the_operator(gateway: Gateway) -> Non
     notify(gateway, subscribe(gateway, 2), "i1")
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
@@ -393,7 +393,7 @@ def test_one_that_waits_too_long_dies(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1), "i1")
     gateway.clock.service += gateway.limits.outbox_ttl + 1
     gateway.ring()
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.destination == VALVE_BARE
 
 

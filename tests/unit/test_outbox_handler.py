@@ -244,7 +244,7 @@ def test_a_release_that_is_never_answered_is_in_doubt(build: Build) -> None:
         assert [one.step for one in handed(gateway, VALVE)] == ["deliver"]
         gateway.clock.service += 3600
         gateway.ring()
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session, letter.outbox) == ("in doubt", VALVE, 1)
     assert [event.level for event in gateway.events("system", "in_doubt")] == ["Error"]
     (report,) = gateway.elements(PUMP)
@@ -494,7 +494,7 @@ def test_a_final_error_to_an_offer_ends_it_and_what_is_behind_goes_on(
     (offer,) = handed(gateway, VALVE)
     gateway.send(VALVE, refusal(offer, type_, condition))
     assert reports(gateway) == [("assured", "m1", type_, condition)]
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.recipient, letter.destination) == ("failed", "valve", VALVE_BARE)
     assert (letter.sender, letter.msg_id, letter.session) == (PUMP, "m1", None)
     assert [one.text for one in handed(gateway, VALVE)] == ["behind"]
@@ -505,7 +505,7 @@ def test_a_final_error_to_a_release_leaves_it_in_doubt(gateway: Gateway) -> None
     send(gateway, "open")
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
 
 
@@ -520,7 +520,7 @@ def test_an_acknowledged_message_that_was_sent_before_is_in_doubt(
         come(gateway, VALVE)
     sent = handed(gateway, VALVE)[-1]
     gateway.send(VALVE, refusal(sent, "cancel", "not-allowed"))
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert letter.state == ("failed" if sends == 1 else "in doubt")
     assert reports(gateway) == [("acknowledged", "", "cancel", "not-allowed")]
 
@@ -531,7 +531,7 @@ def test_what_nobody_comes_for_expires_and_its_sender_is_told(gateway: Gateway) 
     gateway.ring()
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "wait", "recipient-unavailable")]
-    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))[0].state == "failed"
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))[0].state == "failed"
 
 
 def test_a_released_message_that_expires_is_in_doubt_and_a_received_one_has_failed(
@@ -546,7 +546,7 @@ def test_a_released_message_that_expires_is_in_doubt_and_a_received_one_has_fail
     gateway.leave(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.ring()
-    found = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    found = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert [letter.state for letter in found] == ["in doubt", "failed"]
 
 
@@ -597,7 +597,7 @@ def test_a_failed_message_is_requeued_as_a_new_one(gateway: Gateway) -> None:
     gateway.tx(gateway.router.changed)
     (again,) = handed(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
-    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)) == []
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
     assert [event.name for event in gateway.events("system")] == ["dead", "requeued"]
 
 
@@ -654,7 +654,7 @@ def test_a_message_whose_account_is_gone_when_it_is_released_is_dead(gateway: Ga
     reply = gateway.send(PUMP, deliver("m1", VALVE_BARE))
     assert reply is not None
     assert reply.error == ("cancel", "service-unavailable")
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.recipient) == ("refused", "valve")
 
 
@@ -768,5 +768,5 @@ def test_a_plain_message_without_a_session_to_take_it_expires_in_doubt(gateway: 
     gateway.leave(VALVE)
     gateway.clock.service += gateway.limits.outbox_ttl
     gateway.ring()
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", None)

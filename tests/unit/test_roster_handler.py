@@ -10,7 +10,7 @@ import pytest
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
 from edge.features.presence import roster
-from edge.features.presence.rules.roster import State
+from edge.features.presence.rules.roster import SubscriptionState
 from tests.helpers.rosters import (
     DESK,
     PANEL,
@@ -104,7 +104,7 @@ def test_what_is_not_the_clients_to_set_is_passed_over(gateway: Gateway) -> None
 def test_a_change_keeps_the_subscription(gateway: Gateway) -> None:
     befriend(gateway, PANEL, PUMP)
     put(gateway, bare(PUMP), name="P")
-    assert state_of(gateway, PANEL, PUMP) is State.BOTH
+    assert state_of(gateway, PANEL, PUMP) is SubscriptionState.BOTH
 
 
 def test_changes_are_pushed_to_those_who_asked_for_the_roster_and_to_no_other(
@@ -254,14 +254,14 @@ def test_with_a_contact_both_subscriptions_end(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((), State.NONE),
-        ((PANEL, "subscribe", PUMP), State.NONE),
-        ((PUMP, "subscribe", PANEL), State.NONE),
-        ((PANEL, "subscribed", PUMP), State.NONE),
+        ((), SubscriptionState.NONE),
+        ((PANEL, "subscribe", PUMP), SubscriptionState.NONE),
+        ((PUMP, "subscribe", PANEL), SubscriptionState.NONE),
+        ((PANEL, "subscribed", PUMP), SubscriptionState.NONE),
     ],
 )
 def test_a_removed_contact_has_nothing_left_on_either_side(
-    gateway: Gateway, before: tuple[str, ...], after: State
+    gateway: Gateway, before: tuple[str, ...], after: SubscriptionState
 ) -> None:
     put(gateway, bare(PUMP))
     if before:
@@ -281,7 +281,7 @@ def test_who_merely_asked_is_not_in_the_roster_and_cannot_be_removed_from_it(
     forget(gateway)
     xml = f"<item jid='{bare(PUMP)}' subscription='remove'/>"
     assert refused(change(gateway, xml)) == "cancel/item-not-found"
-    assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
+    assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE_IN
 
 
 @pytest.mark.parametrize("jid", [DOMAIN, "someone@other.example", "nobody@gw.example"])

@@ -7,19 +7,19 @@ import json
 import pytest
 
 from edge.features.eventlog.rules import json_readings, strict_json
-from edge.features.eventlog.rules.json_readings import MOST_READINGS, NAME_BYTES, Reading
-from edge.features.eventlog.rules.strict_json import MOST_DEPTH, MOST_WHOLE, BadJson
+from edge.features.eventlog.rules.json_readings import MAX_NAME_BYTES, MAX_READINGS, Reading
+from edge.features.eventlog.rules.strict_json import MAX_DEPTH, MAX_INTEGER, InvalidJson
 
 SENSOR = "urn:dev:ow:10e2073a01080063"
 
 
 def read(text: str) -> list[Reading]:
-    return json_readings.read(text)
+    return json_readings.parse(text)
 
 
 def why(text: str) -> str:
-    with pytest.raises(BadJson) as refused:
-        json_readings.read(text)
+    with pytest.raises(InvalidJson) as refused:
+        json_readings.parse(text)
     return str(refused.value)
 
 
@@ -89,12 +89,12 @@ def test_what_is_no_reading_is_refused(text: str, reason: str) -> None:
 
 
 def test_names_and_numbers_of_readings_are_bounded() -> None:
-    longest = "n" * NAME_BYTES
+    longest = "n" * MAX_NAME_BYTES
     assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
     assert why(f'{{"{longest}n": 1}}') == "the name of a reading has more than 256 bytes"
     assert why(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
-    most = {f"n{number}": number for number in range(MOST_READINGS)}
-    assert len(read(json.dumps(most))) == MOST_READINGS == 1000
+    most = {f"n{number}": number for number in range(MAX_READINGS)}
+    assert len(read(json.dumps(most))) == MAX_READINGS == 1000
     assert why(json.dumps(most | {"one": 1})) == "it holds more than 1000 readings"
 
 
@@ -218,10 +218,10 @@ def test_json_that_is_none_or_ambiguous_is_refused(text: str, reason: str) -> No
 
 
 def test_what_is_taken_to_the_bound() -> None:
-    text = f'{{"a": {MOST_WHOLE}, "b": {-MOST_WHOLE}, "c": 1e300, "d": "\\ud83d\\ude00\\t"}}'
+    text = f'{{"a": {MAX_INTEGER}, "b": {-MAX_INTEGER}, "c": 1e300, "d": "\\ud83d\\ude00\\t"}}'
     assert [(one.value, one.text) for one in read(text)] == [
-        (float(MOST_WHOLE), None),
-        (float(-MOST_WHOLE), None),
+        (float(MAX_INTEGER), None),
+        (float(-MAX_INTEGER), None),
         (1e300, None),
         (None, "\U0001f600\t"),
     ]
@@ -232,14 +232,14 @@ def nested(depth: int) -> str:
 
 
 def test_how_deep_it_goes_is_bounded() -> None:
-    assert len(read(nested(MOST_DEPTH))) == 1
-    assert why(nested(MOST_DEPTH + 1)) == "it is nested more than 8 deep"
+    assert len(read(nested(MAX_DEPTH))) == 1
+    assert why(nested(MAX_DEPTH + 1)) == "it is nested more than 8 deep"
     assert why("[" * 60_000) == "it is nested more than 8 deep"
     assert why('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
 
 
 def test_brackets_in_texts_are_no_depth() -> None:
-    assert strict_json.read('{"a": "[[[[[[[[[[", "b": "\\"[[[[[[[[[[\\\\"}') == {
+    assert strict_json.parse('{"a": "[[[[[[[[[[", "b": "\\"[[[[[[[[[[\\\\"}') == {
         "a": "[[[[[[[[[[",
         "b": '"[[[[[[[[[[\\',
     }

@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 from edge.features.custody.quota import Usage
 from edge.features.outbox import rules
-from edge.features.outbox.rules import BOUND, OVER, TABLE, Act, Input, Level, Line, State
+from edge.features.outbox.rules import (
+    BOUND,
+    TABLE,
+    TERMINAL,
+    Action,
+    Candidate,
+    Input,
+    Level,
+    State,
+)
 
 WINDOW = Usage(8, 64 * 1024)
-LIVE = [state for state in State if state not in OVER]
+LIVE = [state for state in State if state not in TERMINAL]
 
 # For each state, what each input leads to: the next state and what is done; `.` is nothing at all.
 # Inputs: its turn, its turn as a plain message, received, empty result, wait error, final error,
@@ -29,11 +38,11 @@ ROWS = {
     (1, "repeated"): "repeated! plain! . done repeated~ doubt repeated! doubt doubt repeated-",
     (1, "plain"): "plain! plain! . done . . . doubt doubt plain-",
 }
-MARKS = {Act.NONE: "", Act.SEND: "!", Act.HOLD: "~", Act.GIVE_BACK: "-"}
+MARKS = {Action.NONE: "", Action.SEND: "!", Action.HOLD: "~", Action.GIVE_BACK: "-"}
 
 
 def written(level: Level, state: State, event: Input) -> str:
-    step = rules.step(level, state, event)
+    step = rules.transition(level, state, event)
     if step is None:
         return "."
     return step.state.value.removeprefix("in ") + MARKS[step.act]
@@ -49,15 +58,15 @@ def test_every_state_that_a_message_can_be_in_has_its_inputs() -> None:
     assert set(ROWS) == {(level.value, state.value) for level in Level for state in TABLE[level]}
     for level in Level:
         reached = {step.state for rows in TABLE[level].values() for step in rows.values()}
-        assert reached | {State.QUEUED} == set(TABLE[level]) | OVER
+        assert reached | {State.QUEUED} == set(TABLE[level]) | TERMINAL
 
 
 @pytest.mark.parametrize("level", Level)
 def test_what_was_received_is_never_offered_again(level: Level) -> None:
     after = {State.RECEIVED, State.RELEASED}
     for state, event in product(after & set(TABLE[level]), Input):
-        step = rules.step(level, state, event)
-        assert step is None or step.state in after | OVER
+        step = rules.transition(level, state, event)
+        assert step is None or step.state in after | TERMINAL
 
 
 @pytest.mark.parametrize("level", Level)
@@ -65,27 +74,29 @@ def test_what_may_have_been_delivered_never_just_fails(level: Level) -> None:
     """It was released, or sent more than once, or as a plain message: then it is in doubt."""
     for state, event in product({State.RELEASED, State.REPEATED, State.PLAIN}, Input):
         if state in TABLE[level]:
-            step = rules.step(level, state, event)
+            step = rules.transition(level, state, event)
             assert step is None or step.state is not State.FAILED
 
 
 @pytest.mark.parametrize("level", Level)
 def test_every_state_ends_with_time(level: Level) -> None:
     for state in TABLE[level]:
-        step = rules.step(level, state, Input.EXPIRED)
+        step = rules.transition(level, state, Input.EXPIRED)
         assert step is not None
-        assert step.state in OVER
+        assert step.state in TERMINAL
 
 
 # The planner.
 
 
-def line(row: int, state: State = State.QUEUED, source: str = "a", **other: object) -> Line:
+def line(row: int, state: State = State.QUEUED, source: str = "a", **other: object) -> Candidate:
     fields: dict[str, object] = {"level": Level.ASSURED, "bytes": 100, "there": state in BOUND}
-    return Line(row=row, source=source, state=state, **(fields | other))  # type: ignore[arg-type]
+    return Candidate(row=row, source=source, state=state, **(fields | other))  # type: ignore[arg-type]
 
 
-def planned(*lines: Line, turn: Input | None = Input.TURN, window: Usage = WINDOW) -> list[int]:
+def planned(
+    *lines: Candidate, turn: Input | None = Input.TURN, window: Usage = WINDOW
+) -> list[int]:
     return rules.plan(lines, turn, window)
 
 
@@ -153,7 +164,7 @@ def test_so_many_are_on_their_way_and_one_always_may_be() -> None:
 
 LINES = st.lists(
     st.builds(
-        Line,
+        Candidate,
         row=st.integers(1, 40),
         source=st.sampled_from("abc"),
         level=st.sampled_from(Level),
@@ -170,7 +181,9 @@ TURNS = st.sampled_from([None, Input.TURN, Input.PLAIN_TURN])
 
 
 @given(LINES, TURNS)
-def test_what_is_chosen_may_be_sent_in_its_state(lines: list[Line], turn: Input | None) -> None:
+def test_what_is_chosen_may_be_sent_in_its_state(
+    lines: list[Candidate], turn: Input | None
+) -> None:
     by_row = {found.row: found for found in lines}
     for row in rules.plan(lines, turn, WINDOW):
         chosen = by_row[row]
@@ -183,7 +196,9 @@ def test_what_is_chosen_may_be_sent_in_its_state(lines: list[Line], turn: Input 
 
 
 @given(LINES, TURNS)
-def test_no_message_overtakes_another_of_its_source(lines: list[Line], turn: Input | None) -> None:
+def test_no_message_overtakes_another_of_its_source(
+    lines: list[Candidate], turn: Input | None
+) -> None:
     by_row = {found.row: found for found in lines}
     for row in rules.plan(lines, turn, WINDOW):
         chosen = by_row[row]
@@ -203,7 +218,7 @@ def test_no_message_overtakes_another_of_its_source(lines: list[Line], turn: Inp
 
 @given(LINES, st.sampled_from([Input.TURN, Input.PLAIN_TURN]))
 def test_something_is_always_sent_under_way_or_waiting_for_its_time(
-    lines: list[Line], turn: Input
+    lines: list[Candidate], turn: Input
 ) -> None:
     """No set of messages holds itself back for ever: the earliest of a source waits for nobody."""
     there = [found for found in lines if found.there or found.state not in BOUND]
@@ -213,7 +228,7 @@ def test_something_is_always_sent_under_way_or_waiting_for_its_time(
 
 @given(LINES)
 def test_what_is_received_is_released_whatever_the_device_asked_to_wait_with(
-    lines: list[Line],
+    lines: list[Candidate],
 ) -> None:
     chosen = rules.plan(lines, Input.TURN, WINDOW)
     there = [found for found in lines if found.there or found.state not in BOUND]

@@ -12,10 +12,10 @@ from edge.features.presence.rules.roster import (
     STATES,
     TABLE,
     Decision,
-    Fields,
-    Kind,
-    State,
-    Way,
+    Direction,
+    RosterFields,
+    SubscriptionState,
+    SubscriptionType,
     decide,
 )
 
@@ -155,7 +155,7 @@ None + Pending Out, approved  yes  None, approved
 To, approved                  yes  None, approved
 """
 
-Row = tuple[Way, Kind, State, Decision]
+Row = tuple[Direction, SubscriptionType, SubscriptionState, Decision]
 
 
 def rows(text: str) -> list[Row]:
@@ -165,13 +165,13 @@ def rows(text: str) -> list[Row]:
         _, way, kind = head.split()
         for line in lines:
             existing, passes, new = (part.strip() for part in line.split("  ") if part.strip())
-            state = State(existing)
+            state = SubscriptionState(existing)
             decision = Decision(
-                state if new == "-" else State(new),
+                state if new == "-" else SubscriptionState(new),
                 passes == "yes",
-                Kind.SUBSCRIBED if passes == "no*" else None,
+                SubscriptionType.SUBSCRIBED if passes == "no*" else None,
             )
-            found.append((Way[way.upper()], Kind(kind), state, decision))
+            found.append((Direction[way.upper()], SubscriptionType(kind), state, decision))
     return found
 
 
@@ -189,41 +189,41 @@ def test_each_stanza_does_in_each_state_what_the_specification_says(row: Row) ->
 def test_the_specifications_tables_are_whole_and_the_table_has_no_other_row() -> None:
     written = [(way, kind, state) for way, kind, state, _ in ROWS]
     assert len(written) == len(set(written))
-    assert set(written) == set(product(Way, Kind, State))
+    assert set(written) == set(product(Direction, SubscriptionType, SubscriptionState))
     assert {(*key, state) for key, states in TABLE.items() for state in states} == set(written)
 
 
 def test_a_state_and_its_fields_tell_the_same() -> None:
-    assert set(FIELDS) == set(State)
-    assert all(STATES[FIELDS[state]] is state for state in State)
-    assert len(STATES) == len(State)
+    assert set(FIELDS) == set(SubscriptionState)
+    assert all(STATES[FIELDS[state]] is state for state in SubscriptionState)
+    assert len(STATES) == len(SubscriptionState)
 
 
-@pytest.mark.parametrize("state", State)
-def test_the_fields_are_what_the_states_name_says(state: State) -> None:
+@pytest.mark.parametrize("state", SubscriptionState)
+def test_the_fields_are_what_the_states_name_says(state: SubscriptionState) -> None:
     name, _, pending = state.value.removesuffix(", approved").partition(" + Pending ")
-    assert FIELDS[state] == Fields(
+    assert FIELDS[state] == RosterFields(
         name.lower(), "Out" in pending, "In" in pending, state.value.endswith(", approved")
     )
-    assert roster.shows(state) is name.startswith(("From", "Both"))
+    assert roster.shares_presence(state) is name.startswith(("From", "Both"))
 
 
 def test_somebody_who_merely_asks_is_not_in_the_roster() -> None:
-    unlisted = {state for state in State if not roster.lists(state)}
-    assert unlisted == {State.NONE, State.NONE_IN}
+    unlisted = {state for state in SubscriptionState if not roster.is_listed(state)}
+    assert unlisted == {SubscriptionState.NONE, SubscriptionState.NONE_IN}
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_what_comes_in_never_puts_somebody_into_the_roster(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", SubscriptionType)
+def test_what_comes_in_never_puts_somebody_into_the_roster(kind: SubscriptionType) -> None:
     assert not any(
-        roster.lists(decide(Way.IN, kind, state).state)
-        for state in State
-        if not roster.lists(state)
+        roster.is_listed(decide(Direction.IN, kind, state).state)
+        for state in SubscriptionState
+        if not roster.is_listed(state)
     )
 
 
-@pytest.mark.parametrize("state", State)
-def test_saying_it_twice_changes_nothing_more(state: State) -> None:
+@pytest.mark.parametrize("state", SubscriptionState)
+def test_saying_it_twice_changes_nothing_more(state: SubscriptionState) -> None:
     for way, kind in TABLE:
         once = decide(way, kind, state).state
         assert decide(way, kind, once).state is once

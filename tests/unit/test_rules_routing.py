@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from edge.features.messages import rules
-from edge.features.messages.rules import Address, Kind, Outcome, Route, There
+from edge.features.messages.rules import Address, Availability, MessageType, Outcome, Route
 
 
 class Session(NamedTuple):
@@ -66,10 +66,10 @@ SITUATIONS: Final[dict[str, tuple[bool, list[Session]]]] = {
     "1+ non-negative resources": (True, [Session(FULL), Session(OTHER, priority=0)]),
 }
 
-TYPES: Final = (Kind.NORMAL, Kind.CHAT, Kind.GROUPCHAT, Kind.HEADLINE)
+TYPES: Final = (MessageType.NORMAL, MessageType.CHAT, MessageType.GROUPCHAT, MessageType.HEADLINE)
 
 
-def cells() -> list[tuple[str, str, Kind, str]]:
+def cells() -> list[tuple[str, str, MessageType, str]]:
     found, situation = [], ""
     for line in TABLE_1.strip().splitlines():
         if not line.startswith(" "):
@@ -88,11 +88,11 @@ def test_the_table_has_all_its_rows() -> None:
 
 @pytest.mark.parametrize(("situation", "address", "kind", "mark"), cells())
 def test_messages_go_where_table_1_sends_them(
-    situation: str, address: str, kind: Kind, mark: str
+    situation: str, address: str, kind: MessageType, mark: str
 ) -> None:
     exists, sessions = SITUATIONS[situation]
     full = {"bare": None, "full": FULL, "full match": FULL, "full no match": ELSEWHERE}[address]
-    route = rules.message(kind, sessions, full, exists=exists)
+    route = rules.route(kind, sessions, full, exists=exists)
     assert route.outcome in ALLOWED[mark]
     everybody = [session.full for session in sessions]
     if mark == "D":
@@ -114,7 +114,7 @@ MUST_BE_SILENT: Final = [
 @pytest.mark.parametrize("situation", MUST_BE_SILENT)
 def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
-    route = rules.message(Kind.HEADLINE, sessions, None, exists=exists)
+    route = rules.route(MessageType.HEADLINE, sessions, None, exists=exists)
     assert route == Route(Outcome.IGNORE)
 
 
@@ -122,35 +122,41 @@ def test_a_headline_for_nobody_is_not_answered(situation: str) -> None:
 def test_an_error_goes_to_the_session_it_names_or_nowhere(situation: str) -> None:
     exists, sessions = SITUATIONS[situation]
     for full in (None, ELSEWHERE):
-        assert rules.message(Kind.ERROR, sessions, full, exists=exists) == Route(Outcome.IGNORE)
-    matched = rules.message(Kind.ERROR, sessions, FULL, exists=exists)
+        assert rules.route(MessageType.ERROR, sessions, full, exists=exists) == Route(
+            Outcome.IGNORE
+        )
+    matched = rules.route(MessageType.ERROR, sessions, FULL, exists=exists)
     assert matched.outcome is (Outcome.DELIVER if sessions else Outcome.IGNORE)
 
 
 def test_the_table_is_complete() -> None:
-    assert set(rules.TABLE) == set(product(Address, There, Kind))
+    assert set(rules.TABLE) == set(product(Address, Availability, MessageType))
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", MessageType)
+def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(
+    kind: MessageType,
+) -> None:
     there = [Session(FULL), Session(OTHER)]
     for full in (None, FULL, ELSEWHERE):
-        assert rules.message(kind, there, full, exists=False) == rules.message(
+        assert rules.route(kind, there, full, exists=False) == rules.route(
             kind, [], full, exists=False
         )
 
 
-@pytest.mark.parametrize("kind", [Kind.NORMAL, Kind.CHAT, Kind.GROUPCHAT, Kind.HEADLINE])
-def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [MessageType.NORMAL, MessageType.CHAT, MessageType.GROUPCHAT, MessageType.HEADLINE]
+)
+def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: MessageType) -> None:
     silent = [Session(FULL, available=False)]
-    assert rules.message(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
-    assert rules.message(kind, silent, None, exists=True).to == ()
+    assert rules.route(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
+    assert rules.route(kind, silent, None, exists=True).to == ()
 
 
 def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
     sessions = [Session(FULL, priority=1), Session(OTHER, priority=-1), Session("x", False, 5)]
-    for kind in (Kind.NORMAL, Kind.CHAT, Kind.HEADLINE):
-        route = rules.message(kind, sessions, None, exists=True)
+    for kind in (MessageType.NORMAL, MessageType.CHAT, MessageType.HEADLINE):
+        route = rules.route(kind, sessions, None, exists=True)
         assert [session.full for session in route.to] == [FULL]
 
 
@@ -168,28 +174,30 @@ def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
     ],
 )
 def test_the_most_available_session(sessions: list[Session], chosen: str | None) -> None:
-    found = rules.best(sessions)
+    found = rules.best_session(sessions)
     assert (None if found is None else found.full) == chosen
 
 
 @pytest.mark.parametrize(
     ("kind", "outcomes"),
     [
-        (Kind.NORMAL, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
-        (Kind.CHAT, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
-        (Kind.GROUPCHAT, (Outcome.REFUSE, Outcome.REFUSE, Outcome.REFUSE)),
-        (Kind.HEADLINE, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
-        (Kind.ERROR, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
+        (MessageType.NORMAL, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
+        (MessageType.CHAT, (Outcome.REFUSE, Outcome.STORE, Outcome.BEST)),
+        (MessageType.GROUPCHAT, (Outcome.REFUSE, Outcome.REFUSE, Outcome.REFUSE)),
+        (MessageType.HEADLINE, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
+        (MessageType.ERROR, (Outcome.IGNORE, Outcome.IGNORE, Outcome.IGNORE)),
     ],
 )
-def test_what_comes_back_goes_to_the_account(kind: Kind, outcomes: tuple[Outcome, ...]) -> None:
+def test_what_comes_back_goes_to_the_account(
+    kind: MessageType, outcomes: tuple[Outcome, ...]
+) -> None:
     situations: list[tuple[bool, list[Session]]] = [
         (False, []),
         (True, [Session(FULL, priority=-1)]),
         (True, [Session(OTHER)]),
     ]
     found = tuple(
-        rules.returned(kind, sessions, exists=exists).outcome for exists, sessions in situations
+        rules.reroute(kind, sessions, exists=exists).outcome for exists, sessions in situations
     )
     assert found == outcomes
 
@@ -197,11 +205,11 @@ def test_what_comes_back_goes_to_the_account(kind: Kind, outcomes: tuple[Outcome
 @pytest.mark.parametrize(
     ("type_", "kind"),
     [
-        (None, Kind.NORMAL),
-        ("", Kind.NORMAL),
-        ("urgent", Kind.NORMAL),
-        *((kind.value, kind) for kind in Kind),
+        (None, MessageType.NORMAL),
+        ("", MessageType.NORMAL),
+        ("urgent", MessageType.NORMAL),
+        *((kind.value, kind) for kind in MessageType),
     ],
 )
-def test_types_that_are_not_known_are_normal(type_: str | None, kind: Kind) -> None:
-    assert rules.kind(type_) is kind
+def test_types_that_are_not_known_are_normal(type_: str | None, kind: MessageType) -> None:
+    assert rules.parse_type(type_) is kind

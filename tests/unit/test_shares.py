@@ -361,7 +361,7 @@ def test_at_level_1_a_refusal_gives_it_to_another(gateway: Gateway) -> None:
     (one,) = handed(gateway, VALVE)
     gateway.send(VALVE, refusal(one, "cancel", "not-allowed"))
     assert given(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)) == []
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
 
 
 def test_at_level_1_what_everybody_refuses_is_dead_in_its_queue(gateway: Gateway) -> None:
@@ -540,7 +540,7 @@ def test_at_level_2_what_was_received_is_in_doubt_when_the_subscription_ends(
     leave(gateway, VALVE)
     assert given(gateway, CAM) == []
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
     gateway.tx(gateway.router.changed)
@@ -561,7 +561,7 @@ def test_at_level_2_a_plain_message_on_its_way_is_in_doubt_when_the_subscription
     leave(gateway, VALVE)
     assert given(gateway, CAM) == []
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", None)
 
 
@@ -573,7 +573,7 @@ def test_at_level_2_one_in_doubt_that_is_sent_anew_goes_to_the_same_account(
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
     assert waiting(gateway) == []
-    (letter,) = gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10))
+    (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=True))
     gateway.tx(gateway.router.changed)
     assert work(gateway, VALVE) == ["i1"]
@@ -661,7 +661,7 @@ def test_a_removed_account_leaves_what_it_had_to_others(gateway: Gateway) -> Non
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
     gateway.tx(gateway.router.changed)
     assert given(gateway, CAM) == ["i1"]
-    assert gateway.tx(lambda tx: dead_letters.listed(tx, 0, 10)) == []
+    assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
 
 
 def test_with_the_account_of_its_last_member_a_share_ends(gateway: Gateway) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
-from edge.features.presence.rules.roster import State
+from edge.features.presence.rules.roster import SubscriptionState
 from tests.helpers.rosters import (
     DESK,
     ODD,
@@ -70,7 +70,9 @@ def test_a_request_waits_until_it_is_answered_and_is_one(gateway: Gateway) -> No
         assert [request[0].text for request in asked] == ["first"]
     assert fetch(gateway, PANEL) == []
     say(gateway, PANEL, "unsubscribed", bare(PUMP))
-    assert state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is State.NONE
+    assert (
+        state_of(gateway, PUMP, PANEL) is state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
+    )
     gateway.send(PANEL, "<presence type='unavailable'/>")
     forget(gateway)
     gateway.send(PANEL, "<presence/>")
@@ -132,7 +134,7 @@ def test_who_is_not_there_shows_itself_to_nobody(gateway: Gateway, to: str) -> N
     assert told(gateway, PUMP) == [f"push {to} none ask", f"unsubscribed {to}", f"push {to} none"]
     for kind in ("subscribed", "unsubscribed", "unsubscribe"):
         say(gateway, PUMP, kind, "nobody@gw.example")
-    assert state_of(gateway, PUMP, "nobody@gw.example") is State.NONE
+    assert state_of(gateway, PUMP, "nobody@gw.example") is SubscriptionState.NONE
 
 
 def test_a_device_without_trust_asks_only_those_who_know_it(gateway: Gateway) -> None:
@@ -153,7 +155,7 @@ def test_who_was_revoked_neither_asks_nor_is_asked(gateway: Gateway, name: str) 
     gateway.tx(lambda tx: accounts.revoke(tx, name))
     gateway.send(PUMP, f"<presence type='subscribe' to='{bare(PANEL)}'/>")
     assert told(gateway, PANEL) == []
-    assert state_of(gateway, PANEL, PUMP) is State.NONE
+    assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE
 
 
 def test_who_was_revoked_meanwhile_is_not_shown_whom_it_had_asked_to_see(gateway: Gateway) -> None:
@@ -172,7 +174,9 @@ def test_a_full_roster_asks_nobody_more(gateway: Gateway) -> None:
     for kind in ("subscribe", "subscribed"):
         assert refused(gateway, PUMP, xml.format(kind)) == "wait/resource-constraint"
     say(gateway, PUMP, "unsubscribe", bare(PANEL))
-    assert state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is State.NONE
+    assert (
+        state_of(gateway, PANEL, PUMP) is state_of(gateway, PUMP, PANEL) is SubscriptionState.NONE
+    )
     assert {event.name for event in gateway.events()} == {"roster_items"}
 
 
@@ -185,7 +189,7 @@ def test_as_many_wait_to_be_let_in_as_a_roster_has_contacts(gateway: Gateway) ->
     assert fetch(gateway, PUMP) == []
     say(gateway, PANEL, "unsubscribed", "a@gw.example")
     assert gateway.send(PUMP, xml) is None
-    assert state_of(gateway, PANEL, PUMP) is State.NONE_IN
+    assert state_of(gateway, PANEL, PUMP) is SubscriptionState.NONE_IN
 
 
 @pytest.mark.parametrize(("size", "shown"), [(0, 4), (4000, 3)])

@@ -99,7 +99,7 @@ def test_the_pages_end_with_the_sessions_presence_and_begin_anew_with_it(gateway
     appear(gateway, PUMPS)
     gateway.send(PANEL, "<presence/>")
     first = last_of_page(gateway)
-    assert first == (presence.KIND, gateway.generation(PUMPS[PAGE - 1]))
+    assert first == (presence.RECEIPT, gateway.generation(PUMPS[PAGE - 1]))
     gateway.send(PANEL, "<presence type='unavailable'/>")
     gateway.sent.clear()
     confirm(gateway, first)

@@ -25,7 +25,7 @@ from edge.engine.flash_meter import Counted, Meter
 from edge.engine.group_commit import Store
 from edge.engine.histogram import Histogram
 from edge.errors import ConfigError, StoreError
-from edge.features.eventlog.store.uplink_view import Told
+from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queues
 from edge.ops.control import Running
 from edge.ops.status import allowed
@@ -479,7 +479,7 @@ async def test_what_is_wrong_stands_out(gateway: Gateway) -> None:
     for seconds, shown in ((18_000, "5 h"), (300, "5 min"), (5, "5 s")):
         text = page.page(found._replace(taken=NOW - 1000 * seconds), process, NOW)
         assert f"took a segment {shown} ago" in text
-    silent = found._replace(taken=NOW - 4 * 86_400_000, told=Told("unreachable", "no", NOW))
+    silent = found._replace(taken=NOW - 4 * 86_400_000, told=Notice("unreachable", "no", NOW))
     text = page.page(silent, process, NOW)
     assert '<span class="bad">devices cannot connect</span>' in text
     assert "took a segment 4 d ago; last word unreachable" in text

@@ -65,7 +65,7 @@ def change(house: House, stanza: Stanza) -> Slow:
 
 def _changing(house: House, stanza: Stanza, name: str, keys: Iterable[Credentials]) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
-        relation = relations.of(tx, sender, name)
+        relation = relations.find_relation(tx, sender, name)
         account = accounts.find(tx, sender.account)
         has_one = account is not None and account.password
         if not access.may_change_password(sender, relation, password=has_one):

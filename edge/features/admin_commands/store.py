@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 
-class Begun(NamedTuple):
+class StartedCommand(NamedTuple):
     """A command that was begun: which one, and when, in service seconds."""
 
     node: str
@@ -28,23 +28,23 @@ _END: Final = "DELETE FROM temp.commands WHERE id = ?"
 _FORGET: Final = "DELETE FROM temp.commands WHERE generation = ?"
 
 
-def begin(tx: Transaction, id: str, generation: int, node: str, most: int) -> None:
+def add(tx: Transaction, id: str, generation: int, node: str, most: int) -> None:
     """Note that a session has begun a command; of more than `most` the oldest are over."""
     tx.run(_BEGIN, (id, generation, node, tx.now.service))
     tx.run(_SPARE, (generation, most))
 
 
-def find(tx: Transaction, id: str, generation: int) -> Begun | None:
+def find(tx: Transaction, id: str, generation: int) -> StartedCommand | None:
     """Return what a session has begun under an id."""
     row = tx.row(_FIND, (id, generation))
-    return None if row is None else Begun(*row)
+    return None if row is None else StartedCommand(*row)
 
 
-def end(tx: Transaction, id: str) -> None:
+def delete(tx: Transaction, id: str) -> None:
     """Forget a command that was completed, cancelled, or is too old."""
     tx.run(_END, (id,))
 
 
-def forget(tx: Transaction, generation: int) -> None:
+def delete_all(tx: Transaction, generation: int) -> None:
     """Forget what a session has begun, when it is over."""
     tx.run(_FORGET, (generation,))

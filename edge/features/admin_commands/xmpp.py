@@ -52,7 +52,7 @@ def execute(house: House, stanza: Stanza) -> Slow:
             return _begin(house, tx, sender, asked.command, fresh)
         _check(house, tx, sender, asked, asked.session)
         if asked.action == "cancel":
-            store.end(tx, asked.session)
+            store.delete(tx, asked.session)
             return wire.answer(asked.command.node, asked.session, wire.CANCELED)
         return _complete(house, tx, sender, asked, asked.session)
 
@@ -93,7 +93,7 @@ def _read(house: House, stanza: Stanza) -> _Asked:
 
 
 def _begin(house: House, tx: Transaction, sender: Sender, command: Command, id: str) -> bytes:
-    store.begin(tx, id, sender.generation, command.node, house.limits.commands)
+    store.add(tx, id, sender.generation, command.node, house.limits.commands)
     return wire.answer(command.node, id, wire.EXECUTING, wire.ONE_STAGE + command.form)
 
 
@@ -112,7 +112,7 @@ def _complete(house: House, tx: Transaction, sender: Sender, asked: _Asked, sess
     if asked.form is None:
         raise wire.refusal("bad-request", "bad-payload", "the form is not there")
     outcome = asked.command.act(house, tx, sender, asked.form)
-    store.end(tx, session)
+    store.delete(tx, session)
     note = wire.note("error" if outcome.failed else "info", outcome.text)
     return wire.answer(asked.command.node, session, wire.COMPLETED, note + outcome.form)
 
@@ -145,7 +145,7 @@ def _described(type: str, name: str | None) -> bytes:
 
 def leaves(_house: House, tx: Transaction, sender: Sender) -> None:
     """Forget what a session has begun that is over."""
-    store.forget(tx, sender.generation)
+    store.delete_all(tx, sender.generation)
 
 
 FEATURE = Feature(

@@ -23,7 +23,7 @@ from edge.features.custody.store import dedup_keys
 from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held
 from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
@@ -198,8 +198,8 @@ def _plan(house: House, tx: Transaction, goal: Destination, message: Message) ->
 def _bury(house: House, tx: Transaction, message: Message, goal: Destination, reason: str) -> None:
     sender, to, body, _size, qos, msg_id, _since = message
     recipient = goal.recipient(to)
-    letter = Letter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
-    dead_letters.bury(tx, letter, quota.Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
+    dead_letters.add(tx, letter, quota.Usage(house.limits.dead_messages, house.limits.dead_bytes))
 
 
 def _answer(

@@ -20,7 +20,7 @@ from edge.engine.destinations import Place
 from edge.engine.feature import Feature, House, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import store
-from edge.features.discovery.store import Asked
+from edge.features.discovery.store import CapsQuery
 from edge.features.messages import relay, rules
 from edge.xmpp import capabilities as wire
 from edge.xmpp import serialize
@@ -57,15 +57,15 @@ def learn(house: House, tx: Transaction, session: Session) -> None:
     done; else the session is asked, and that follows when it has answered. Nothing is done while an
     answer is waited for.
     """
-    asked = store.asked(tx, session.generation)
+    asked = store.find_query(tx, session.generation)
     if asked is None:
         caps = _announced_in(session.presence) or _LEGACY
-        store.begin(tx, session.generation, *caps)
-        qos = store.known(tx, caps.hash, caps.ver) if caps.hash else None
+        store.add_query(tx, session.generation, *caps)
+        qos = store.find_verified(tx, caps.hash, caps.ver) if caps.hash else None
         if qos is not None:
             _settle(house, tx, session.generation, session.full, qos)
             return
-        asked = store.asked(tx, session.generation)
+        asked = store.find_query(tx, session.generation)
     if asked is None or asked.due is not None:
         return
     if asked.times >= ATTEMPTS:
@@ -86,10 +86,10 @@ def outdated(tx: Transaction, generation: int, caps: Caps | None) -> bool:
     Then it is not known any more. One that announces nothing has left out what is unchanged
     (section 8.4).
     """
-    asked = store.asked(tx, generation)
+    asked = store.find_query(tx, generation)
     if asked is None or caps is None or caps == (asked.hash, asked.node, asked.ver):
         return False
-    store.forget(tx, generation)
+    store.delete_query(tx, generation)
     sessions.set_qos(tx, generation, None)
     return True
 
@@ -101,19 +101,19 @@ def _announced_in(presence: bytes | None) -> Caps | None:
     return next(found, None)
 
 
-def _ask(house: House, tx: Transaction, generation: int, full: str, asked: Asked) -> None:
+def _ask(house: House, tx: Transaction, generation: int, full: str, asked: CapsQuery) -> None:
     id = iq_ids.make(meta.epoch(tx), KIND, asked.number)
     node = f"{asked.node}#{asked.ver}" if asked.by_node else None
     query = serialize.tag("query", {"node": node}, xmlns=DISCO_INFO)
     tx.send(generation, serialize.iq_get(id, full, house.domain, query))
     limits = house.limits
     wait = min(limits.retry_after * 2.0**asked.times, limits.retry_most)
-    store.sent(tx, generation, by_node=asked.by_node, due=tx.now.service + wait)
+    store.mark_sent(tx, generation, by_node=asked.by_node, due=tx.now.service + wait)
 
 
 def _settle(house: House, tx: Transaction, generation: int, full: str, qos: str) -> None:
     """Note what a session takes, and do what waited for that."""
-    store.settle(tx, generation)
+    store.clear_due(tx, generation)
     sessions.set_qos(tx, generation, qos)
     _take(house, tx, generation, full)
 
@@ -123,7 +123,7 @@ def _take(house: House, tx: Transaction, generation: int, full: str) -> None:
     session, sender = sessions.at(tx, full), sessions.sender(tx, generation)
     if session is None or sender is None:
         return
-    for turn in house.known if rules.best((session,)) is None else house.takes:
+    for turn in house.known if rules.best_session((session,)) is None else house.takes:
         turn(house, tx, sender)
 
 
@@ -138,7 +138,7 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
         return other
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        asked = store.asked(tx, sender.generation)
+        asked = store.find_query(tx, sender.generation)
         if asked is None or asked.due is None or asked.number != question.row:
             return b""
         if question.epoch == meta.epoch(tx):
@@ -156,7 +156,9 @@ def _is_here(house: House, stanza: Stanza) -> bool:
         return False
 
 
-def _answered(house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: Asked) -> None:
+def _answered(
+    house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
+) -> None:
     if stanza.attrs["type"] == "error":
         _refused(house, tx, sender, stanza, asked)
         return
@@ -175,14 +177,16 @@ def _keep(house: House, tx: Transaction, caps: Caps, info: Info) -> None:
     so that no other answer with the same hash would have said anything else."""
     if info.text is not None and wire.verifies(info.text, caps):
         qos = _first(wire.parts(info.text))
-        store.keep(tx, caps.hash, caps.ver, qos, house.limits.capabilities)
+        store.add_verified(tx, caps.hash, caps.ver, qos, house.limits.capabilities)
 
 
 def _first(features: Collection[str]) -> str:
     return next((name for name in QOS_ALL if name in features), NONE)
 
 
-def _refused(house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: Asked) -> None:
+def _refused(
+    house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
+) -> None:
     """Take an error: ask for all that the session does where it does not know the name of its
     capabilities; where it knows no service discovery at all, it takes no quality of service."""
     error = next((child for child in stanza.children if child.name == _ERROR), None)
@@ -202,21 +206,21 @@ def due(house: House, tx: Transaction) -> None:
 
     One that waits to be resumed has the time that it is away.
     """
-    for generation, full in store.overdue(tx):
+    for generation, full in store.find_overdue(tx):
         session = sessions.at(tx, full)
         if session is not None and session.detached:
-            store.postpone(tx, generation, tx.now.service + house.limits.retry_after)
+            store.set_due(tx, generation, tx.now.service + house.limits.retry_after)
             continue
-        store.settle(tx, generation)
+        store.clear_due(tx, generation)
         _take(house, tx, generation, full)
-    first = store.first_due(tx)
+    first = store.next_due_time(tx)
     if first is not None:
         tx.wake_at(first)
 
 
 def leave(_house: House, tx: Transaction, sender: Sender) -> None:
     """Forget what a session was asked."""
-    store.forget(tx, sender.generation)
+    store.delete_query(tx, sender.generation)
 
 
 FEATURE = Feature(answers={KIND: answered}, leaves=(leave,), due=(due,), accounts=True)

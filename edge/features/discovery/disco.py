@@ -92,7 +92,7 @@ def another(_house: House, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         error = None
-        if not access.may_discover(sender, relations.of(tx, sender, account)):
+        if not access.may_discover(sender, relations.find_relation(tx, sender, account)):
             error = StanzaError("service-unavailable")
         elif "node" in query.attrs:
             error = StanzaError("item-not-found")

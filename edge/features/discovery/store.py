@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 
-BATCH: Final = 64
+BATCH_SIZE: Final = 64
 """Questions without an answer that are looked at in one unit of work."""
 
 _FIND: Final = """
@@ -43,7 +43,7 @@ DELETE FROM temp.capabilities WHERE used NOT IN (
 """
 
 
-class Asked(NamedTuple):
+class CapsQuery(NamedTuple):
     """What a session was asked: the question's number, and the capabilities announced by then.
 
     Those are `None` where it had announced none. `by_node` tells whether they were asked for by
@@ -60,61 +60,61 @@ class Asked(NamedTuple):
     due: float | None
 
 
-def asked(tx: Transaction, generation: int) -> Asked | None:
+def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
     """Return what a session was asked, if it was."""
     row = tx.row(_FIND, (generation,))
     if row is None:
         return None
     number, hash_, node, ver, by_node, times, due = row
-    return Asked(number, hash_, node, ver, bool(by_node), times, due)
+    return CapsQuery(number, hash_, node, ver, bool(by_node), times, due)
 
 
-def begin(tx: Transaction, generation: int, hash_: str, node: str, ver: str) -> None:
+def add_query(tx: Transaction, generation: int, hash_: str, node: str, ver: str) -> None:
     """Note what a session has announced; all three are empty if that is nothing."""
-    known = (hash_ or None, node or None, ver or None)
-    tx.run(_BEGIN, (generation, *known, bool(hash_)))
+    announced = (hash_ or None, node or None, ver or None)
+    tx.run(_BEGIN, (generation, *announced, bool(hash_)))
 
 
-def sent(tx: Transaction, generation: int, *, by_node: bool, due: float) -> None:
+def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) -> None:
     """Note that a session is asked, and when its answer is late, in service seconds."""
     tx.run(_SENT, (by_node, due, generation))
     tx.wake_at(due)
 
 
-def postpone(tx: Transaction, generation: int, due: float) -> None:
+def set_due(tx: Transaction, generation: int, due: float) -> None:
     """Wait for an answer until `due`, in service seconds."""
     tx.run(_DUE, (due, generation))
 
 
-def settle(tx: Transaction, generation: int) -> None:
+def clear_due(tx: Transaction, generation: int) -> None:
     """Wait for no answer of a session any more."""
     tx.run(_DUE, (None, generation))
 
 
-def forget(tx: Transaction, generation: int) -> None:
+def delete_query(tx: Transaction, generation: int) -> None:
     """Forget what a session was asked, and what it had announced."""
     tx.run(_FORGET, (generation,))
 
 
-def overdue(tx: Transaction) -> list[tuple[int, str]]:
+def find_overdue(tx: Transaction) -> list[tuple[int, str]]:
     """Return the sessions whose answer is late, and their full JIDs: at most `BATCH`."""
-    return [(row[0], row[1]) for row in tx.rows(_OVERDUE, (tx.now.service, BATCH))]
+    return [(row[0], row[1]) for row in tx.rows(_OVERDUE, (tx.now.service, BATCH_SIZE))]
 
 
-def first_due(tx: Transaction) -> float | None:
+def next_due_time(tx: Transaction) -> float | None:
     """Return when the next answer is late, in service seconds."""
     due: float | None = tx.row(_FIRST)[0]
     return due
 
 
-def known(tx: Transaction, hash_: str, ver: str) -> str | None:
+def find_verified(tx: Transaction, hash_: str, ver: str) -> str | None:
     """Return in which namespace devices of a kind take quality of service: empty for none, `None`
     if the hash is not known."""
     row = tx.row(_KNOWN, (hash_, ver))
     return None if row is None else str(row[0])
 
 
-def keep(tx: Transaction, hash_: str, ver: str, qos: str, most: int) -> None:
+def add_verified(tx: Transaction, hash_: str, ver: str, qos: str, most: int) -> None:
     """Keep what a hash stands for that was verified; at most `most` are, and those used of late."""
     tx.run(_KEEP, (hash_, ver, qos))
     tx.run(_BOUND, (most,))

@@ -19,7 +19,7 @@ from edge.engine.destinations import ALLOWED, NOT_ALLOWED, Contents, Message, Pl
 from edge.engine.events import NewEvent
 from edge.engine.feature import Feature, House, Unreadable
 from edge.features.custody.quota import Over
-from edge.features.eventlog.rules.json_readings import MOST_READINGS
+from edge.features.eventlog.rules.json_readings import MAX_READINGS
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import parse_fragment
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 REASON: Final = 200
 """Characters told of what cannot be read: the message itself is kept."""
 
-MOST_EVENTS: Final = MOST_READINGS
+MOST_EVENTS: Final = MAX_READINGS
 """Events of one message, or of one item, whatever holds them: a few bytes of JSON make one."""
 
 NOTHING: Final = "it holds no log event, no sensor data and no JSON container"

@@ -12,7 +12,7 @@ from edge.engine import events
 from edge.engine.events import NewEvent
 from edge.engine.feature import Feature, Unreadable
 from edge.features.eventlog.rules import json_readings
-from edge.features.eventlog.rules.strict_json import BadJson
+from edge.features.eventlog.rules.strict_json import InvalidJson
 from edge.xmpp.namespaces import JSON, clark
 
 
@@ -22,8 +22,8 @@ def decode(container: Element) -> list[tuple[str, NewEvent]]:
     if len(container):
         raise Unreadable("a JSON container has elements, and no text alone")
     try:
-        found = json_readings.read(container.text or "")
-    except BadJson as error:
+        found = json_readings.parse(container.text or "")
+    except InvalidJson as error:
         raise Unreadable(f"a JSON container is not taken: {error}") from None
     return [
         (

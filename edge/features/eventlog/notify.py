@@ -21,7 +21,7 @@ from edge.features.eventlog.rules.levels import RANKS
 from edge.features.eventlog.store import notices
 from edge.features.messages import rules
 from edge.features.messages.message_routing import Letter, post
-from edge.features.messages.rules import Kind
+from edge.features.messages.rules import MessageType
 from edge.xmpp import jid, serialize
 from edge.xmpp.namespaces import EVENTLOG
 
@@ -91,9 +91,11 @@ def _send(house: House, log: Log, tx: Transaction, number: int, event: NewEvent)
 
 def _post(house: House, tx: Transaction, to: str, stanza: bytes) -> None:
     account = jid.parse(to).local
-    exists = accounts.usable(tx, account)
-    route = rules.message(Kind.NORMAL, sessions.of(tx, to) if exists else (), None, exists=exists)
-    letter = Letter(stanza, house.domain, account, Kind.NORMAL, lasting=True)
+    exists = accounts.is_active(tx, account)
+    route = rules.route(
+        MessageType.NORMAL, sessions.of(tx, to) if exists else (), None, exists=exists
+    )
+    letter = Letter(stanza, house.domain, account, MessageType.NORMAL, lasting=True)
     refusal = post(house, tx, letter, route)
     if refusal is not None:
         refusals.log_source(house, tx, house.domain, refusal.rule, refusal.figure)

@@ -12,7 +12,7 @@ from edge.engine.database import Transaction
 from edge.engine.feature import House
 from edge.features.messages import offline
 from edge.features.messages import store as stored
-from edge.features.messages.rules import Kind, Outcome, Route
+from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.xmpp.errors import StanzaError
 
 NOBODY_THERE: Final = "nobody_there"
@@ -29,7 +29,7 @@ class Letter(NamedTuple):
     stanza: bytes
     sender: str
     account: str
-    kind: Kind
+    kind: MessageType
     lasting: bool
     delayed: bool = False
     returned: bool = False
@@ -57,7 +57,7 @@ def post(house: House, tx: Transaction, letter: Letter, route: Route) -> Refusal
     if route.outcome is Outcome.REFUSE:
         return Refusal(NOBODY_THERE, StanzaError("service-unavailable"))
     if route.outcome is Outcome.IGNORE:
-        return None if letter.kind is Kind.ERROR else Refusal(NOBODY_THERE, None)
+        return None if letter.kind is MessageType.ERROR else Refusal(NOBODY_THERE, None)
     for session in route.to:
         tx.send(session.generation, letter.stanza)
     return None
@@ -65,7 +65,9 @@ def post(house: House, tx: Transaction, letter: Letter, route: Route) -> Refusal
 
 def _stands_in_line(house: House, tx: Transaction, letter: Letter) -> bool:
     """Tell whether stored messages have to go first (RFC 6120, section 10.1)."""
-    return letter.lasting and offline.offered(house.xmpp) and stored.waits(tx, letter.account)
+    return (
+        letter.lasting and offline.offered(house.xmpp) and stored.has_messages(tx, letter.account)
+    )
 
 
 def _store(house: House, tx: Transaction, letter: Letter) -> Refusal | None:

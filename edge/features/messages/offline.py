@@ -79,7 +79,7 @@ def store(
     """
     if not delayed:
         stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
-    size = offline.charge(stanza, sender)
+    size = offline.stored_size(stanza, sender)
     mine, waiting = offline.usage(tx, account, sender)
     over = quota.over_waiting(quota.OFFLINE, size, mine, waiting, _limits(house, returned))
     if not returned:  # that one was admitted when it came: it may use the reserve
@@ -105,22 +105,24 @@ def flush(house: House, tx: Transaction, sender: Sender) -> None:
 
     It may if it is available with a priority that is not negative. Cheap where nothing is stored.
     """
-    if not offline.waits(tx, sender.account) or offline.with_a_session(tx, sender.account):
+    if not offline.has_messages(tx, sender.account) or offline.is_delivering(tx, sender.account):
         return
     session = sessions.at(tx, sender.full)
-    if session is None or rules.best((session,)) is None:
+    if session is None or rules.best_session((session,)) is None:
         return
     limits = house.limits
     count = min(PAGE, limits.unacknowledged_stanzas // HALF)
-    for row, stanza in offline.page(tx, sender.account, count, limits.unacknowledged_bytes // HALF):
-        receipt = Receipt(offline.KIND, row)
+    for row, stanza in offline.read_page(
+        tx, sender.account, count, limits.unacknowledged_bytes // HALF
+    ):
+        receipt = Receipt(offline.RECEIPT, row)
         in_flight.begin(tx, receipt, session.generation)
         tx.send(session.generation, stanza, receipt)
 
 
 def flush_best(house: House, tx: Transaction, account: str) -> None:
     """Send what is stored for an account to its most available session, if there is one."""
-    best = rules.best(sessions.of(tx, f"{account}@{house.domain}"))
+    best = rules.best_session(sessions.of(tx, f"{account}@{house.domain}"))
     if best is None:
         return
     sender = sessions.sender(tx, best.generation)
@@ -139,15 +141,15 @@ def settled(house: House, tx: Transaction, sender: Sender | None, rows: Sequence
 def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
     """Keep what a session ended without, for the next one: at once, if another is there."""
     tx.wake_at(tx.now.service)  # some may have fallen due while they were with the session
-    for account in offline.accounts(tx, rows):
+    for account in offline.find_accounts(tx, rows):
         flush_best(house, tx, account)
 
 
 FEATURE = Feature(
     advertises=(OFFLINE,),
     offered=offered,
-    settled={offline.KIND: settled},
-    lost={offline.KIND: lost},
+    settled={offline.RECEIPT: settled},
+    lost={offline.RECEIPT: lost},
     takes=(flush,),
     accounts=True,
 )

@@ -18,7 +18,7 @@ from edge.engine.feature import House
 from edge.engine.refusals import log_source
 from edge.features.messages import offline, rules, unacked_stanzas
 from edge.features.messages.message_routing import Letter, Refusal, post
-from edge.features.messages.rules import Kind, Outcome, Route
+from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import parse_fragment
@@ -26,7 +26,7 @@ from edge.xmpp.stanza import parse_fragment
 RULE: Final = "crowded"
 """The rule under which it is logged that a stanza found no room and was not stored."""
 
-_STORED: Final = (Kind.NORMAL, Kind.CHAT)
+_STORED: Final = (MessageType.NORMAL, MessageType.CHAT)
 
 
 def turn_back(house: House, tx: Transaction, generation: int, stanzas: Iterable[bytes]) -> None:
@@ -56,7 +56,9 @@ def _is_for_account(stanza: bytes) -> bool:
     if not stanza.startswith(b"<message"):
         return False
     tree = parse_fragment(stanza)
-    return rules.kind(tree.get("type")) in _STORED and not jid.parse(tree.get("to", "")).resource
+    return (
+        rules.parse_type(tree.get("type")) in _STORED and not jid.parse(tree.get("to", "")).resource
+    )
 
 
 def _turn_back(house: House, tx: Transaction, stanza: bytes) -> None:
@@ -73,8 +75,8 @@ def _refuse_or_store(house: House, tx: Transaction, tree: Element, stanza: bytes
     error = StanzaError("resource-constraint", "the session takes nothing just now")
     if tree.tag == unacked_stanzas.IQ and tree.get("type") in ("get", "set"):
         return Refusal(RULE, error, figure)
-    kind = rules.kind(tree.get("type"))
-    if tree.tag != unacked_stanzas.MESSAGE or kind is Kind.ERROR:
+    kind = rules.parse_type(tree.get("type"))
+    if tree.tag != unacked_stanzas.MESSAGE or kind is MessageType.ERROR:
         return Refusal(RULE, None, figure)
     if not (_is_for_account(stanza) and offline.offered(house.xmpp)):
         return Refusal(RULE, error, figure)

@@ -27,7 +27,7 @@ def request(house: House, stanza: Stanza) -> Work:
     address = jid.parse(stanza.attrs["to"])
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        relation = relations.of(tx, sender, address.local)
+        relation = relations.find_relation(tx, sender, address.local)
         if not access.may_reach(sender, relation, house.xmpp.trust):
             if relation is not Relation.NOBODY:
                 refusals.log(house, tx, sender, "untrusted")
@@ -66,7 +66,7 @@ def answerable(house: House, tx: Transaction, sender: Sender, full: str) -> Sess
     asker = None if session is None else sessions.sender(tx, session.generation)
     if asker is None:
         return None
-    relation = relations.of(tx, asker, sender.account)
+    relation = relations.find_relation(tx, asker, sender.account)
     may = access.may_answer(sender, asker, relation, house.xmpp.trust)
     return session if may else None
 

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 
-class Kind(Enum):
+class MessageType(Enum):
     """The type of a message (RFC 6121, section 5.2.2)."""
 
     NORMAL = "normal"
@@ -33,7 +33,7 @@ class Address(Enum):
     NO_MATCH = "a full JID that no session has"
 
 
-class There(Enum):
+class Availability(Enum):
     """Who is there of the account."""
 
     NO_ACCOUNT = "there is no such account for the sender"
@@ -52,7 +52,7 @@ class Outcome(Enum):
     IGNORE = "dropped without an answer"
 
 
-class Resource(Protocol):
+class BoundSession(Protocol):
     """A bound session as routing sees it."""
 
     @property
@@ -76,14 +76,14 @@ class Resource(Protocol):
         """Whether it lost its connection and waits to be resumed."""
 
 
-R = TypeVar("R", bound=Resource)
+R = TypeVar("R", bound=BoundSession)
 
 
 class Route(NamedTuple):
     """What is done with a message, and the sessions that get it."""
 
     outcome: Outcome
-    to: Sequence[Resource] = ()
+    to: Sequence[BoundSession] = ()
 
 
 _D, _B, _A = Outcome.DELIVER, Outcome.BEST, Outcome.ALL
@@ -91,34 +91,36 @@ _S, _R, _I = Outcome.STORE, Outcome.REFUSE, Outcome.IGNORE
 
 _ROWS: Final = {
     # of the types:                             normal chat group headline error
-    (Address.BARE, There.NO_ACCOUNT): (_R, _R, _R, _R, _I),
-    (Address.BARE, There.NOBODY): (_S, _S, _R, _I, _I),
-    (Address.BARE, There.SOMEBODY): (_B, _B, _R, _A, _I),
-    (Address.MATCH, There.NO_ACCOUNT): (_R, _R, _R, _R, _I),
-    (Address.MATCH, There.NOBODY): (_D, _D, _D, _D, _D),
-    (Address.MATCH, There.SOMEBODY): (_D, _D, _D, _D, _D),
-    (Address.NO_MATCH, There.NO_ACCOUNT): (_R, _R, _R, _R, _I),
-    (Address.NO_MATCH, There.NOBODY): (_R, _S, _R, _R, _I),
-    (Address.NO_MATCH, There.SOMEBODY): (_R, _B, _R, _R, _I),
+    (Address.BARE, Availability.NO_ACCOUNT): (_R, _R, _R, _R, _I),
+    (Address.BARE, Availability.NOBODY): (_S, _S, _R, _I, _I),
+    (Address.BARE, Availability.SOMEBODY): (_B, _B, _R, _A, _I),
+    (Address.MATCH, Availability.NO_ACCOUNT): (_R, _R, _R, _R, _I),
+    (Address.MATCH, Availability.NOBODY): (_D, _D, _D, _D, _D),
+    (Address.MATCH, Availability.SOMEBODY): (_D, _D, _D, _D, _D),
+    (Address.NO_MATCH, Availability.NO_ACCOUNT): (_R, _R, _R, _R, _I),
+    (Address.NO_MATCH, Availability.NOBODY): (_R, _S, _R, _R, _I),
+    (Address.NO_MATCH, Availability.SOMEBODY): (_R, _B, _R, _R, _I),
 }
 
 TABLE: Final = {
-    (address, there, kind): outcome
-    for (address, there), outcomes in _ROWS.items()
-    for kind, outcome in zip(Kind, outcomes, strict=True)
+    (address, availability, kind): outcome
+    for (address, availability), outcomes in _ROWS.items()
+    for kind, outcome in zip(MessageType, outcomes, strict=True)
 }
 """RFC 6121, Table 1, as it is done here."""
 
 
-def kind(type_: str | None) -> Kind:
+def parse_type(type_: str | None) -> MessageType:
     """Read the type of a message: none, and one that is not known, is `normal`."""
     try:
-        return Kind(type_)
+        return MessageType(type_)
     except ValueError:
-        return Kind.NORMAL
+        return MessageType.NORMAL
 
 
-def message(kind: Kind, sessions: Sequence[Resource], full: str | None, *, exists: bool) -> Route:
+def route(
+    kind: MessageType, sessions: Sequence[BoundSession], full: str | None, *, exists: bool
+) -> Route:
     """Decide where a message goes (RFC 6121, sections 8.5.1 to 8.5.3).
 
     Args:
@@ -131,25 +133,25 @@ def message(kind: Kind, sessions: Sequence[Resource], full: str | None, *, exist
     if full is not None:
         found = any(session.full == full for session in sessions)
         address = Address.MATCH if found else Address.NO_MATCH
-    there = There.NO_ACCOUNT
+    availability = Availability.NO_ACCOUNT
     if exists:
-        there = There.SOMEBODY if _available(sessions) else There.NOBODY
-    outcome = TABLE[address, there, kind]
+        availability = Availability.SOMEBODY if _available(sessions) else Availability.NOBODY
+    outcome = TABLE[address, availability, kind]
     return Route(outcome, _chosen(outcome, sessions, full))
 
 
-def returned(kind: Kind, sessions: Sequence[Resource], *, exists: bool) -> Route:
+def reroute(kind: MessageType, sessions: Sequence[BoundSession], *, exists: bool) -> Route:
     """Decide where a message goes that a session had, which ended and did not confirm it.
 
     It is the account's from then on (XEP-0198, section 5), whatever its full JID was. A headline
     goes nowhere: the other sessions have had it.
     """
-    if kind is Kind.HEADLINE:
+    if kind is MessageType.HEADLINE:
         return Route(Outcome.IGNORE)
-    return message(kind, sessions, None, exists=exists)
+    return route(kind, sessions, None, exists=exists)
 
 
-def best(sessions: Sequence[R]) -> R | None:
+def best_session(sessions: Sequence[R]) -> R | None:
     """Return the most available session, or None if none may have a message for the bare JID.
 
     One that has its connection goes before one that waits to be resumed; then the highest priority,
@@ -162,10 +164,12 @@ def _available(sessions: Sequence[R]) -> list[R]:
     return [session for session in sessions if session.available and session.priority >= 0]
 
 
-def _chosen(outcome: Outcome, sessions: Sequence[Resource], full: str | None) -> Sequence[Resource]:
+def _chosen(
+    outcome: Outcome, sessions: Sequence[BoundSession], full: str | None
+) -> Sequence[BoundSession]:
     if outcome is Outcome.DELIVER:
         return [session for session in sessions if session.full == full]
     if outcome is Outcome.ALL:
         return _available(sessions)
-    chosen = best(sessions) if outcome is Outcome.BEST else None
+    chosen = best_session(sessions) if outcome is Outcome.BEST else None
     return () if chosen is None else (chosen,)

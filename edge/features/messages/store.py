@@ -13,24 +13,24 @@ from edge.engine.database import Transaction
 from edge.features.custody import quota
 from edge.features.custody.quota import Usage
 
-KIND: Final = "offline"
+RECEIPT: Final = "offline"
 """The kind of receipt of these rows."""
 
-OVERHEAD: Final = 64
+ROW_OVERHEAD: Final = 64
 """Bytes that a row costs beside its stanza and its sender."""
 
-EXPIRY_BATCH: Final = 256
+BATCH_SIZE: Final = 256
 """How many messages expire in one unit of work."""
 
 
-class Stored(NamedTuple):
+class StoredMessage(NamedTuple):
     """A stored message; `stanza` is complete."""
 
     row: int
     stanza: bytes
 
 
-class Expired(NamedTuple):
+class ExpiredMessage(NamedTuple):
     """A message that nobody came for: whose it was, and whom it was for (bare, by name)."""
 
     sender: str
@@ -95,14 +95,14 @@ WHERE u.id IS NULL ORDER BY o.id LIMIT 1
 """
 
 
-def charge(stanza: bytes, sender: str) -> int:
+def stored_size(stanza: bytes, sender: str) -> int:
     """Return what storing this message costs its recipient, in bytes."""
-    return len(stanza) + len(sender.encode()) + OVERHEAD
+    return len(stanza) + len(sender.encode()) + ROW_OVERHEAD
 
 
 def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
     """Store a message for an account, which is there; `sender` is a full JID."""
-    size = charge(stanza, sender)
+    size = stored_size(stanza, sender)
     tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
 
 
@@ -118,28 +118,28 @@ def _bare(sender: str) -> str:
     return sender.partition("/")[0]
 
 
-def waits(tx: Transaction, account: str) -> bool:
+def has_messages(tx: Transaction, account: str) -> bool:
     """Tell whether anything is stored for an account."""
     return tx.row(_ANY, (account,)) is not None
 
 
-def with_a_session(tx: Transaction, account: str) -> bool:
+def is_delivering(tx: Transaction, account: str) -> bool:
     """Tell whether a session has some of what is stored for its account, and not confirmed it."""
     return tx.row(_WITH_A_SESSION, (account,)) is not None
 
 
-def page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[Stored]:
+def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[StoredMessage]:
     """Return the oldest messages of an account: at most `count`, and of `max_bytes`.
 
     There is always one, if there is any.
     """
-    found: list[Stored] = []
+    found: list[StoredMessage] = []
     room = max_bytes
     for row, stanza in tx.run(_PAGE, (account, count)):
         room -= len(stanza)
         if found and room < 0:
             break
-        found.append(Stored(row, stanza))
+        found.append(StoredMessage(row, stanza))
     return found
 
 
@@ -149,34 +149,34 @@ def remove(tx: Transaction, rows: Sequence[int]) -> None:
         tx.run(_REMOVE, (row,))
 
 
-def accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
+def find_accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
     """Return the names of the accounts that these messages are for, each once, in order."""
     found = (tx.row(_ACCOUNT, (row,)) for row in rows)
     return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
 
 
-def last(tx: Transaction, account: str) -> int:
+def last_row(tx: Transaction, account: str) -> int:
     """Return the row of the message that was stored last for an account; 0 where none is."""
     return int(tx.row(_LAST, (account,))[0])
 
 
-def put_behind(tx: Transaction, account: str, last: int) -> None:
+def move_to_end(tx: Transaction, account: str, last: int) -> None:
     """Put the messages of an account up to the row `last` behind those that follow it, but for
     those that a session has."""
     for row in tx.rows(_UP_TO, (account, last)):
         tx.run(_MOVE, row)
 
 
-def expire(tx: Transaction, ttl: float) -> list[Expired]:
+def expire(tx: Transaction, ttl: float) -> list[ExpiredMessage]:
     """Remove messages stored for longer than `ttl` seconds of service; returns them.
 
     A bounded number, and none that a session has.
     """
-    rows = tx.rows(_EXPIRED, (EXPIRY_BATCH, tx.now.service - ttl))
-    return [Expired(*row) for row in rows]
+    rows = tx.rows(_EXPIRED, (BATCH_SIZE, tx.now.service - ttl))
+    return [ExpiredMessage(*row) for row in rows]
 
 
-def first_since(tx: Transaction) -> float | None:
+def oldest_since(tx: Transaction) -> float | None:
     """Return since when the oldest message that no session has is stored, in service seconds."""
     row = tx.row(_FIRST)
     return None if row is None else float(row[0])

@@ -18,7 +18,7 @@ from edge.features.accounts.store import accounts
 from edge.features.messages import offline, rules
 from edge.features.messages import store as stored
 from edge.features.messages.message_routing import Letter, post
-from edge.features.messages.rules import Kind, Outcome, Route
+from edge.features.messages.rules import MessageType, Outcome, Route
 from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, clark
@@ -38,8 +38,8 @@ def take_all_back(house: House, tx: Transaction, stanzas: Iterable[bytes]) -> No
     for stanza in stanzas:
         _take_back(house, tx, stanza, line)
     for account, last in line.items():
-        if 0 < last < stored.last(tx, account):
-            stored.put_behind(tx, account, last)
+        if 0 < last < stored.last_row(tx, account):
+            stored.move_to_end(tx, account, last)
         offline.flush_best(house, tx, account)
 
 
@@ -51,7 +51,7 @@ def _take_back(house: House, tx: Transaction, stanza: bytes, line: dict[str, int
         return
     if tree.tag == IQ and tree.get("type") in ("get", "set"):
         tell(tx, tree, StanzaError("recipient-unavailable"))
-    elif tree.tag == MESSAGE and rules.kind(tree.get("type")) is not Kind.ERROR:
+    elif tree.tag == MESSAGE and rules.parse_type(tree.get("type")) is not MessageType.ERROR:
         _route(house, tx, tree, stanza, line)
 
 
@@ -60,7 +60,7 @@ def refuse(tx: Transaction, stanza: bytes) -> None:
     tree = parse_fragment(stanza)
     if tree.tag == IQ and tree.get("type") in ("get", "set"):
         tell(tx, tree, StanzaError("recipient-unavailable"))
-    elif tree.tag == MESSAGE and rules.kind(tree.get("type")) is not Kind.ERROR:
+    elif tree.tag == MESSAGE and rules.parse_type(tree.get("type")) is not MessageType.ERROR:
         tell(tx, tree, StanzaError("resource-constraint", "the gateway's disk has no room"))
 
 
@@ -68,16 +68,16 @@ def _route(
     house: House, tx: Transaction, tree: Element, stanza: bytes, line: dict[str, int]
 ) -> None:
     address, sender = jid.parse(tree.attrib["to"]), tree.attrib["from"]
-    kind = rules.kind(tree.get("type"))
-    exists = accounts.usable(tx, address.local)
-    route = rules.returned(kind, sessions.of(tx, address.bare), exists=exists)
+    kind = rules.parse_type(tree.get("type"))
+    exists = accounts.is_active(tx, address.local)
+    route = rules.reroute(kind, sessions.of(tx, address.bare), exists=exists)
     delayed = any(
         child.tag == offline.DELAYED and child.get("from") == house.domain for child in tree
     )
     lasting = offline.worth_storing([child.tag for child in tree])
     letter = Letter(stanza, sender, address.local, kind, lasting, delayed, returned=True)
     if address.local not in line:
-        line[address.local] = stored.last(tx, address.local)
+        line[address.local] = stored.last_row(tx, address.local)
     waits = line[address.local] and lasting and offline.offered(house.xmpp)
     if route.outcome is Outcome.BEST and waits:
         route = Route(Outcome.STORE)  # and not sent before all of them are in line

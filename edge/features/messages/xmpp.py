@@ -14,7 +14,7 @@ from edge.engine.feature import Feature, House, Work
 from edge.features.accounts.store import relations
 from edge.features.messages import offline, relay, rules
 from edge.features.messages.message_routing import Letter, Refusal, post
-from edge.features.messages.rules import Kind
+from edge.features.messages.rules import MessageType
 from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
@@ -26,17 +26,19 @@ def message(house: House, stanza: Stanza) -> Work | bytes:
 
     One of type error is never answered, and the gateway itself has no use for it.
     """
-    kind, to = rules.kind(stanza.attrs.get("type")), stanza.attrs.get("to")
+    kind, to = rules.parse_type(stanza.attrs.get("type")), stanza.attrs.get("to")
     try:
         if destinations.place(house.domain, to, "") in destinations.SERVICES:
-            return b"" if kind is Kind.ERROR else _to_service(house, stanza)
+            return b"" if kind is MessageType.ERROR else _to_service(house, stanza)
         if not house.accounts:
             raise StanzaError("service-unavailable", "nobody is reached at this address")
     except StanzaError as error:
-        return b"" if kind is Kind.ERROR else _refused(house, stanza, "no_destination", error)
+        return (
+            b"" if kind is MessageType.ERROR else _refused(house, stanza, "no_destination", error)
+        )
     if _forges_delay(house, stanza):
         forged = StanzaError("not-acceptable", "only the gateway tells a delay of its own")
-        return b"" if kind is Kind.ERROR else _refused(house, stanza, "malformed", forged)
+        return b"" if kind is MessageType.ERROR else _refused(house, stanza, "malformed", forged)
     return _to_account(house, stanza, kind, None if to is None else jid.parse(to))
 
 
@@ -71,19 +73,19 @@ def _to_service(house: House, stanza: Stanza) -> Work:
     return work
 
 
-def _to_account(house: House, stanza: Stanza, kind: Kind, address: Jid | None) -> Work:
+def _to_account(house: House, stanza: Stanza, kind: MessageType, address: Jid | None) -> Work:
     names = [child.name for child in stanza.children]
     lasting = offline.worth_storing(names)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = jid.parse(sender.bare) if address is None else address
-        relation = relations.of(tx, sender, to.local)
-        if kind is Kind.ERROR:
+        relation = relations.find_relation(tx, sender, to.local)
+        if kind is MessageType.ERROR:
             exists = relay.answerable(house, tx, sender, to.full) is not None
         else:
             exists = access.may_reach(sender, relation, house.xmpp.trust)
         there = sessions.of(tx, to.bare) if exists else []
-        route = rules.message(kind, there, to.full if to.resource else None, exists=exists)
+        route = rules.route(kind, there, to.full if to.resource else None, exists=exists)
         raw = stamped(stanza, sender.full, to.full)
         letter = Letter(raw, sender.full, to.local, kind, lasting)
         refusal = post(house, tx, letter, route)

@@ -17,7 +17,7 @@ from edge.engine.feature import House
 from edge.engine.sessions import Session
 from edge.features.outbox.rules import BOUND, Input
 from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.outbox import OutboxRow
 
 _BOUND: Final = frozenset(state.value for state in BOUND)
 
@@ -32,7 +32,7 @@ class Takers(NamedTuple):
     plain: bool
     turn: Input | None
 
-    def unknown(self, rows: Iterable[Row]) -> list[Session]:
+    def unknown(self, rows: Iterable[OutboxRow]) -> list[Session]:
         """Return the sessions of which it has to be known what they take: all, if nobody is known
         to take these messages, and those that alone may have one."""
         unknown = [session for session in self.there if session.qos is None]
@@ -46,7 +46,7 @@ class Takers(NamedTuple):
             if (nobody and is_able(session)) or (session.full in named and not session.detached)
         ]
 
-    def goal(self, row: Row) -> Session | None:
+    def goal(self, row: OutboxRow) -> Session | None:
         """Return the session that a message goes to: the one that has it, if it belongs to one;
         else the one that it is for or was sent to last, or the best that takes it."""
         if row.state in _BOUND:
@@ -65,7 +65,7 @@ class Takers(NamedTuple):
             return Input.TURN
         return Input.PLAIN_TURN if self.plain and session.qos is not None else None
 
-    def reach(self, row: Row) -> bool:
+    def reach(self, row: OutboxRow) -> bool:
         """Tell whether a message may be planned with: it is on its way, or its session is there."""
         on_its_way = row.under_way or row.held or row.state in _BOUND
         return on_its_way or row.only is None or self.goal(row) is not None
@@ -75,7 +75,7 @@ def find(house: House, tx: Transaction, account: str) -> Takers:
     """Look up the sessions of an account, by name."""
     there = sessions.of(tx, f"{account}@{house.domain}")
     able = [session for session in there if is_able(session)]
-    plain = any(not session.qos for session in there) and outbox.downgrades(tx, account)
+    plain = any(not session.qos for session in there) and outbox.is_downgrade_allowed(tx, account)
     return Takers(there, able, plain, _turn(able, plain))
 
 

@@ -28,7 +28,7 @@ class Box:
 
     def standing(self, house: House, tx: Transaction, sender: Sender, to: Jid) -> Standing:
         """Tell who may not reach the account nothing, and who may whether it is there."""
-        relation = relations.of(tx, sender, to.local)
+        relation = relations.find_relation(tx, sender, to.local)
         allowed = access.may_hand_over(sender, relation, house.xmpp.trust)
         error = StanzaError("service-unavailable") if relation is Relation.NOBODY else None
         return Standing(allowed, error)

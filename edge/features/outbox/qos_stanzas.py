@@ -16,7 +16,7 @@ from edge.engine.feature import House
 from edge.features.eventlog.store import epochs
 from edge.features.outbox.rules import Input, State
 from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.outbox import OutboxRow
 from edge.xmpp import serialize
 from edge.xmpp.errors import STANZA_CONDITIONS, STANZA_TYPES, StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS, QOS_ALL, STANZA_ERRORS, clark
@@ -43,27 +43,27 @@ class Answer(NamedTuple):
     error: StanzaError | None = None
 
 
-def kind(row: Row) -> str | None:
+def kind(row: OutboxRow) -> str | None:
     """Return the kind of the iq that a message is waiting for the answer of, if it is."""
     if row.state in (State.OFFERED.value, State.REPEATED.value):
         return ASSURED if row.qos == 2 else ACKNOWLEDGED
     return DELIVER if row.state == State.RELEASED.value else None
 
 
-def author(house: House, row: Row) -> str:
+def author(house: House, row: OutboxRow) -> str:
     """Return whom a message is from on the wire: the full JID of its sender; where that is a node,
     the publish-subscribe service (XEP-0060, section 7.1.2)."""
     service = pubsub_service(house.domain)
     return service if row.sender.startswith(f"{service}/") else row.sender
 
 
-def _recipient(house: House, row: Row) -> str:
+def _recipient(house: House, row: OutboxRow) -> str:
     return row.only or f"{row.recipient}@{house.domain}"
 
 
-def request(house: House, tx: Transaction, row: Row, full: str, namespace: str) -> bytes:
+def request(house: House, tx: Transaction, row: OutboxRow, full: str, namespace: str) -> bytes:
     """Write the iq of a message's step, for the session `full` that takes this namespace."""
-    epoch, asked, from_ = epochs.of_row(tx, row.row), kind(row) or DELIVER, author(house, row)
+    epoch, asked, from_ = epochs.epoch_of_row(tx, row.row), kind(row) or DELIVER, author(house, row)
     msg_id = f"{epoch}-{row.row}"
     if asked == DELIVER:
         payload = serialize.tag("deliver", {"msgId": msg_id}, xmlns=namespace or QOS)
@@ -75,7 +75,7 @@ def request(house: House, tx: Transaction, row: Row, full: str, namespace: str) 
     return serialize.iq_set(iq_ids.make(epoch, asked, row.row), full, from_, payload)
 
 
-def plain(house: House, tx: Transaction, row: Row) -> bytes:
+def plain(house: House, tx: Transaction, row: OutboxRow) -> bytes:
     """Write a message as a plain stanza, with the time at which it came (XEP-0203)."""
     came = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
     body = as_stanza(outbox.body(tx, row.row))

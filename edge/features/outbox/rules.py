@@ -53,7 +53,7 @@ class State(Enum):
     IN_DOUBT = "in doubt"
 
 
-OVER: Final = frozenset({State.DONE, State.FAILED, State.IN_DOUBT})
+TERMINAL: Final = frozenset({State.DONE, State.FAILED, State.IN_DOUBT})
 """The message leaves the line."""
 
 BOUND: Final = frozenset({State.RECEIVED, State.RELEASED})
@@ -75,7 +75,7 @@ class Input(Enum):
     GONE = "session gone"
 
 
-class Act(Enum):
+class Action(Enum):
     """What is done beside going to the next state."""
 
     NONE = "nothing"
@@ -84,86 +84,86 @@ class Act(Enum):
     GIVE_BACK = "the attempt does not count"
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """One entry of the table."""
 
     state: State
-    act: Act = Act.NONE
+    act: Action = Action.NONE
 
 
-_Rows: TypeAlias = "dict[State, dict[Input, Step]]"
+_Rows: TypeAlias = "dict[State, dict[Input, Transition]]"
 
 _ASSURED: Final[_Rows] = {
     State.QUEUED: {
-        Input.TURN: Step(State.OFFERED, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.EXPIRED: Step(State.FAILED),
+        Input.TURN: Transition(State.OFFERED, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.EXPIRED: Transition(State.FAILED),
     },
     State.OFFERED: {
-        Input.TURN: Step(State.OFFERED, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.RECEIVED: Step(State.RECEIVED),
-        Input.WAIT: Step(State.OFFERED, Act.HOLD),
-        Input.FINAL: Step(State.FAILED),
-        Input.LATE: Step(State.OFFERED, Act.SEND),
-        Input.EXHAUSTED: Step(State.FAILED),
-        Input.EXPIRED: Step(State.FAILED),
-        Input.GONE: Step(State.OFFERED, Act.GIVE_BACK),
+        Input.TURN: Transition(State.OFFERED, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.RECEIVED: Transition(State.RECEIVED),
+        Input.WAIT: Transition(State.OFFERED, Action.HOLD),
+        Input.FINAL: Transition(State.FAILED),
+        Input.LATE: Transition(State.OFFERED, Action.SEND),
+        Input.EXHAUSTED: Transition(State.FAILED),
+        Input.EXPIRED: Transition(State.FAILED),
+        Input.GONE: Transition(State.OFFERED, Action.GIVE_BACK),
     },
     State.RECEIVED: {
-        Input.TURN: Step(State.RELEASED, Act.SEND),
-        Input.EXPIRED: Step(State.FAILED),
+        Input.TURN: Transition(State.RELEASED, Action.SEND),
+        Input.EXPIRED: Transition(State.FAILED),
     },
     State.RELEASED: {
-        Input.TURN: Step(State.RELEASED, Act.SEND),
-        Input.RESULT: Step(State.DONE),
-        Input.WAIT: Step(State.RELEASED, Act.HOLD),
-        Input.FINAL: Step(State.IN_DOUBT),
-        Input.LATE: Step(State.RELEASED, Act.SEND),
-        Input.EXHAUSTED: Step(State.IN_DOUBT),
-        Input.EXPIRED: Step(State.IN_DOUBT),
-        Input.GONE: Step(State.RELEASED, Act.GIVE_BACK),
+        Input.TURN: Transition(State.RELEASED, Action.SEND),
+        Input.RESULT: Transition(State.DONE),
+        Input.WAIT: Transition(State.RELEASED, Action.HOLD),
+        Input.FINAL: Transition(State.IN_DOUBT),
+        Input.LATE: Transition(State.RELEASED, Action.SEND),
+        Input.EXHAUSTED: Transition(State.IN_DOUBT),
+        Input.EXPIRED: Transition(State.IN_DOUBT),
+        Input.GONE: Transition(State.RELEASED, Action.GIVE_BACK),
     },
 }
 
 _ACKNOWLEDGED: Final[_Rows] = {
     State.QUEUED: {
-        Input.TURN: Step(State.OFFERED, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.EXPIRED: Step(State.FAILED),
+        Input.TURN: Transition(State.OFFERED, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.EXPIRED: Transition(State.FAILED),
     },
     State.OFFERED: {
-        Input.TURN: Step(State.REPEATED, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.RESULT: Step(State.DONE),
-        Input.WAIT: Step(State.OFFERED, Act.HOLD),
-        Input.FINAL: Step(State.FAILED),
-        Input.LATE: Step(State.REPEATED, Act.SEND),
-        Input.EXHAUSTED: Step(State.IN_DOUBT),
-        Input.EXPIRED: Step(State.IN_DOUBT),
-        Input.GONE: Step(State.OFFERED, Act.GIVE_BACK),
+        Input.TURN: Transition(State.REPEATED, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.RESULT: Transition(State.DONE),
+        Input.WAIT: Transition(State.OFFERED, Action.HOLD),
+        Input.FINAL: Transition(State.FAILED),
+        Input.LATE: Transition(State.REPEATED, Action.SEND),
+        Input.EXHAUSTED: Transition(State.IN_DOUBT),
+        Input.EXPIRED: Transition(State.IN_DOUBT),
+        Input.GONE: Transition(State.OFFERED, Action.GIVE_BACK),
     },
     State.REPEATED: {
-        Input.TURN: Step(State.REPEATED, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.RESULT: Step(State.DONE),
-        Input.WAIT: Step(State.REPEATED, Act.HOLD),
-        Input.FINAL: Step(State.IN_DOUBT),
-        Input.LATE: Step(State.REPEATED, Act.SEND),
-        Input.EXHAUSTED: Step(State.IN_DOUBT),
-        Input.EXPIRED: Step(State.IN_DOUBT),
-        Input.GONE: Step(State.REPEATED, Act.GIVE_BACK),
+        Input.TURN: Transition(State.REPEATED, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.RESULT: Transition(State.DONE),
+        Input.WAIT: Transition(State.REPEATED, Action.HOLD),
+        Input.FINAL: Transition(State.IN_DOUBT),
+        Input.LATE: Transition(State.REPEATED, Action.SEND),
+        Input.EXHAUSTED: Transition(State.IN_DOUBT),
+        Input.EXPIRED: Transition(State.IN_DOUBT),
+        Input.GONE: Transition(State.REPEATED, Action.GIVE_BACK),
     },
 }
 
 _PLAIN: Final[_Rows] = {
     State.PLAIN: {
-        Input.TURN: Step(State.PLAIN, Act.SEND),
-        Input.PLAIN_TURN: Step(State.PLAIN, Act.SEND),
-        Input.RESULT: Step(State.DONE),
-        Input.EXHAUSTED: Step(State.IN_DOUBT),
-        Input.EXPIRED: Step(State.IN_DOUBT),
-        Input.GONE: Step(State.PLAIN, Act.GIVE_BACK),
+        Input.TURN: Transition(State.PLAIN, Action.SEND),
+        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.RESULT: Transition(State.DONE),
+        Input.EXHAUSTED: Transition(State.IN_DOUBT),
+        Input.EXPIRED: Transition(State.IN_DOUBT),
+        Input.GONE: Transition(State.PLAIN, Action.GIVE_BACK),
     },
 }
 
@@ -178,12 +178,12 @@ that it was written. A result that does not say `received` answers no offer: it 
 """
 
 
-def step(level: Level, state: State, event: Input) -> Step | None:
+def transition(level: Level, state: State, event: Input) -> Transition | None:
     """Return what an input makes of a message; `None` where it changes nothing."""
     return TABLE[level][state].get(event)
 
 
-class Line(NamedTuple):
+class Candidate(NamedTuple):
     """A message of an account's line, as the planner sees it.
 
     Args:
@@ -207,7 +207,7 @@ class Line(NamedTuple):
     held: bool = False
 
 
-def plan(lines: Iterable[Line], turn: Input | None, window: Usage) -> list[int]:
+def plan(lines: Iterable[Candidate], turn: Input | None, window: Usage) -> list[int]:
     """Choose the messages of one account that are sent now, in order.
 
     Args:
@@ -237,12 +237,12 @@ def plan(lines: Iterable[Line], turn: Input | None, window: Usage) -> list[int]:
 class _Order:
     """What waits for what."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[Candidate]) -> None:
         self._first = _first(lines)
         self._unreceived = _first(line for line in lines if line.state not in BOUND)
         self._barrier = min((line.row for line in lines if line.held), default=None)
 
-    def ready(self, line: Line, turn: Input | None) -> bool:
+    def ready(self, line: Candidate, turn: Input | None) -> bool:
         """Tell whether nothing that is earlier holds a message back, and somebody takes it."""
         if line.state is State.RELEASED:
             return True
@@ -257,11 +257,11 @@ class _Order:
         behind = self._barrier is not None and self._barrier < line.row
         return not behind and self._unreceived[line.source] == line.row
 
-    def _is_first(self, line: Line) -> bool:
+    def _is_first(self, line: Candidate) -> bool:
         return self._first[line.source] == line.row
 
 
-def _first(lines: Iterable[Line]) -> dict[str, int]:
+def _first(lines: Iterable[Candidate]) -> dict[str, int]:
     """Return the earliest message of each source."""
     found: dict[str, int] = {}
     for line in lines:
@@ -269,7 +269,7 @@ def _first(lines: Iterable[Line]) -> dict[str, int]:
     return found
 
 
-def _delivers(line: Line, turn: Input) -> bool:
+def _delivers(line: Candidate, turn: Input) -> bool:
     """Tell whether a message arrives by being sent, with no second step."""
     return line.level is Level.ACKNOWLEDGED or line.state is State.PLAIN or turn is Input.PLAIN_TURN
 
@@ -279,9 +279,9 @@ def diagram(level: Level) -> str:
     lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED.value}"]
     for state, row in TABLE[level].items():
         for event, (then, act) in row.items():
-            does = "" if act is Act.NONE else f" / {act.name.lower().replace('_', ' ')}"
+            does = "" if act is Action.NONE else f" / {act.name.lower().replace('_', ' ')}"
             lines.append(f"    {_word(state)} --> {_word(then)}: {event.value}{does}")
-    lines += [f"    {_word(state)} --> [*]" for state in State if state in OVER]
+    lines += [f"    {_word(state)} --> [*]" for state in State if state in TERMINAL]
     return "\n".join(lines)
 
 

@@ -15,14 +15,16 @@ from edge.features.messages import offline, rules
 from edge.features.outbox import qos_stanzas
 from edge.features.outbox.rules import State
 from edge.features.outbox.store import dead_letters, outbox
-from edge.features.outbox.store.dead_letters import Letter
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.features.outbox.store.outbox import OutboxRow
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QOS
 
 
-def give_up(house: House, tx: Transaction, row: Row, state: State, error: StanzaError) -> None:
+def give_up(
+    house: House, tx: Transaction, row: OutboxRow, state: State, error: StanzaError
+) -> None:
     """Take a message out of the line that has failed, or is in doubt, and tell of it.
 
     Of a notification nobody is told: its sender is a node. The letter and its event are what is
@@ -30,7 +32,7 @@ def give_up(house: House, tx: Transaction, row: Row, state: State, error: Stanza
     """
     destination = row.only or f"{row.recipient}@{house.domain}"
     has_it = row.session if row.state == State.RELEASED.value else None
-    letter = Letter(
+    letter = DeadLetter(
         row.sender,
         row.msg_id,
         destination,
@@ -42,7 +44,7 @@ def give_up(house: House, tx: Transaction, row: Row, state: State, error: Stanza
         outbox=row.row,
         session=has_it,
     )
-    dead_letters.bury(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    dead_letters.add(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
     outbox.remove(tx, row)
     if qos_stanzas.author(house, row) != row.sender:
         return
@@ -52,15 +54,17 @@ def give_up(house: House, tx: Transaction, row: Row, state: State, error: Stanza
     _report(house, tx, row, destination, error)
 
 
-def _report(house: House, tx: Transaction, row: Row, destination: str, error: StanzaError) -> None:
+def _report(
+    house: House, tx: Transaction, row: OutboxRow, destination: str, error: StanzaError
+) -> None:
     name = "assured" if row.qos == 2 else "acknowledged"
     content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
     own, account = sessions.at(tx, row.sender), row.source.partition("@")[0]
-    session = own or rules.best(sessions.of(tx, row.source))
+    session = own or rules.best_session(sessions.of(tx, row.source))
     to = row.sender if session is None else session.full
     stanza = serialize.message("error", destination, to, content)
     kept = False
-    if offline.offered(house.xmpp) and (own is None or rules.best((own,)) is not None):
+    if offline.offered(house.xmpp) and (own is None or rules.best_session((own,)) is not None):
         delayed = serialize.delay(house.domain, tx.now.wall)
         stored = serialize.message("error", destination, to, content + delayed)
         # of the limits for stored messages it takes from its own sender's

@@ -24,9 +24,9 @@ from edge.features.discovery import capabilities
 from edge.features.eventlog.store import epochs
 from edge.features.messages import relay
 from edge.features.outbox import delivery_targets, qos_stanzas, rules, undelivered
-from edge.features.outbox.rules import BOUND, OVER, Act, Input, Level, Line, State
+from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Level, State
 from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.outbox import OutboxRow
 from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
@@ -52,7 +52,7 @@ def pump(
     the caller is not ready for what they do once that is known (`ask`).
     """
     limits = house.limits
-    rows = outbox.window(tx, account, limits.outbox_window)
+    rows = outbox.find_sendable(tx, account, limits.outbox_window)
     if all(row.under_way or row.held for row in rows):
         return
     among = delivery_targets.find(house, tx, account)
@@ -64,7 +64,7 @@ def pump(
         return
     window = Usage(limits.outbox_window, limits.unacknowledged_bytes // HALF)
     by_number = {row.row: row for row in rows if among.reach(row)}
-    anew: list[tuple[Row, Session]] = []
+    anew: list[tuple[OutboxRow, Session]] = []
     for number in rules.plan(map(_line, by_number.values()), among.turn, window):
         row = by_number[number]
         to = among.goal(row)
@@ -78,15 +78,17 @@ def pump(
         capabilities.learn(house, tx, to)  # waits for it, and no row is then as it was read
 
 
-def _line(row: Row) -> Line:
+def _line(row: OutboxRow) -> Candidate:
     level, state = Level(row.qos), State(row.state)
     flags = row.there, row.under_way, row.held
-    return Line(row.row, row.source, level, state, row.bytes, *flags)
+    return Candidate(row.row, row.source, level, state, row.bytes, *flags)
 
 
-def _send(house: House, tx: Transaction, row: Row, session: Session, event: Input | None) -> None:
+def _send(
+    house: House, tx: Transaction, row: OutboxRow, session: Session, event: Input | None
+) -> None:
     """Write a step down, and send the stanza that depends on it."""
-    step = rules.step(Level(row.qos), State(row.state), event) if event else None
+    step = rules.transition(Level(row.qos), State(row.state), event) if event else None
     if step is None:
         return
     if row.due is not None and not row.under_way and not row.held:
@@ -102,7 +104,7 @@ def _send(house: House, tx: Transaction, row: Row, session: Session, event: Inpu
         due=None if step.state is State.PLAIN else due,
     )
     outbox.save(tx, row)
-    receipt = outbox.begin(tx, row, session.generation)
+    receipt = outbox.mark_sent(tx, row, session.generation)
     if step.state is State.PLAIN:
         tx.send(session.generation, qos_stanzas.plain(house, tx, row), receipt)
         return
@@ -119,7 +121,7 @@ def _wait(limits: Limits, row: int, attempts: int) -> float:
 
 
 def _happens(
-    house: House, tx: Transaction, row: Row, event: Input, error: StanzaError | None = None
+    house: House, tx: Transaction, row: OutboxRow, event: Input, error: StanzaError | None = None
 ) -> None:
     """Do what an input makes of a message; `error` is told where that ends it.
 
@@ -128,29 +130,29 @@ def _happens(
     """
     if event is Input.WAIT and row.attempts >= house.limits.retry_attempts:
         event = Input.EXHAUSTED
-    step = rules.step(Level(row.qos), State(row.state), event)
+    step = rules.transition(Level(row.qos), State(row.state), event)
     if step is None:
         return
-    parts = step.state in OVER or (event is Input.GONE and row.qos == 1)
+    parts = step.state in TERMINAL or (event is Input.GONE and row.qos == 1)
     if row.queue_item is not None and parts:
         for told in house.handed:
             told(house, tx, row, event, step.state, error or _unanswered(house))
     elif step.state is State.DONE:
         outbox.remove(tx, row)
-    elif step.state in OVER:
+    elif step.state in TERMINAL:
         undelivered.give_up(house, tx, row, step.state, error or _unanswered(house))
     else:
-        outbox.end(tx, row)
+        outbox.clear_in_flight(tx, row)
         outbox.save(tx, _after(house, tx, row, step))
 
 
-def _after(house: House, tx: Transaction, row: Row, step: rules.Step) -> Row:
+def _after(house: House, tx: Transaction, row: OutboxRow, step: rules.Transition) -> OutboxRow:
     row = row._replace(state=step.state.value, held=False, due=None)
-    if step.act is Act.HOLD:
+    if step.act is Action.HOLD:
         due = tx.now.service + _wait(house.limits, row.row, row.attempts)
         tx.wake_at(due)
         return row._replace(held=True, due=due, sends=0)
-    if step.act is Act.GIVE_BACK:
+    if step.act is Action.GIVE_BACK:
         return row._replace(attempts=max(0, row.attempts - 1))
     return row._replace(sends=0, attempts=0)
 
@@ -173,7 +175,7 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
     to = jid.parse(stanza.attrs["to"]).full
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        of_us = asked.epoch == epochs.of_row(tx, asked.row)
+        of_us = asked.epoch == epochs.epoch_of_row(tx, asked.row)
         row = outbox.get(tx, asked.row) if of_us else None
         ours = row is None or (row.session, qos_stanzas.author(house, row)) == (sender.full, to)
         if not (of_us and ours):
@@ -193,9 +195,9 @@ def takes(house: House, tx: Transaction, sender: Sender) -> None:
     """Send a session what waits for it. What it asked to wait with is tried at once, since it has
     just said that it is there; and as it may say so often, that counts as one attempt with the
     last."""
-    if not outbox.waits(tx, sender.account):
+    if not outbox.has_messages(tx, sender.account):
         return
-    for row in outbox.window(tx, sender.account, house.limits.outbox_window):
+    for row in outbox.find_sendable(tx, sender.account, house.limits.outbox_window):
         if row.held and (row.session == sender.full or not row.there):
             attempts = max(0, row.attempts - 1)
             outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
@@ -205,15 +207,15 @@ def takes(house: House, tx: Transaction, sender: Sender) -> None:
 def known(house: House, tx: Transaction, sender: Sender) -> None:
     """Send a session that is not available what is for it alone, now that it is known what it
     takes."""
-    if outbox.waits(tx, sender.account):
+    if outbox.has_messages(tx, sender.account):
         pump(house, tx, sender.account)
 
 
 def resumes(house: House, tx: Transaction, sender: Sender) -> None:
     """Wait anew for a session's answers: it is sent again what it has not acknowledged."""
-    if not outbox.waits(tx, sender.account):
+    if not outbox.has_messages(tx, sender.account):
         return
-    for row in outbox.sent_to(tx, sender.account, sender.full):
+    for row in outbox.find_sent_to(tx, sender.account, sender.full):
         if row.under_way:
             _postpone(house, tx, row)
     pump(house, tx, sender.account)
@@ -250,7 +252,7 @@ def settled(house: House, tx: Transaction, _sender: Sender | None, rows: Sequenc
     _pump_all(house, tx, touched)
 
 
-def _fresh(tx: Transaction, rows: Iterable[Row]) -> Iterator[Row]:
+def _fresh(tx: Transaction, rows: Iterable[OutboxRow]) -> Iterator[OutboxRow]:
     """Name messages again, each as it is by then: what becomes of one may move others."""
     for row in rows:
         found = outbox.get(tx, row.row)
@@ -270,16 +272,16 @@ def due(house: House, tx: Transaction) -> None:
     """See to what is late, to what has waited as long as asked, and to what has expired."""
     expired = StanzaError("recipient-unavailable", "its device did not come in time")
     touched = []
-    for row in _fresh(tx, outbox.expired(tx, house.limits.outbox_ttl)):
+    for row in _fresh(tx, outbox.find_expired(tx, house.limits.outbox_ttl)):
         _happens(house, tx, row, Input.EXPIRED, expired)
         touched.append(row.recipient)
     _bury_orphans(house, tx)
-    for row in _fresh(tx, outbox.due(tx)):
+    for row in _fresh(tx, outbox.find_due(tx)):
         if row.due is not None and row.due <= tx.now.service:
             _fall_due(house, tx, row)
             touched.append(row.recipient)
     _pump_all(house, tx, touched)
-    since, first = outbox.first_since(tx), outbox.first_due(tx)
+    since, first = outbox.oldest_since(tx), outbox.next_due_time(tx)
     if since is not None:
         tx.wake_at(since + house.limits.outbox_ttl)
     if first is not None:
@@ -288,14 +290,14 @@ def due(house: House, tx: Transaction) -> None:
 
 def _bury_orphans(house: House, tx: Transaction) -> None:
     removed = StanzaError("service-unavailable", "its device was removed")
-    orphans = outbox.orphans(tx)
+    orphans = outbox.find_orphans(tx)
     for row in _fresh(tx, orphans):
         _happens(house, tx, row, Input.EXPIRED, removed)
     if orphans:  # there may be more
         tx.wake_at(tx.now.service)
 
 
-def _fall_due(house: House, tx: Transaction, row: Row) -> None:
+def _fall_due(house: House, tx: Transaction, row: OutboxRow) -> None:
     session = sessions.at(tx, row.session or "") if row.under_way else None
     if row.held:
         outbox.save(tx, row._replace(held=False, due=None))
@@ -311,7 +313,7 @@ def _fall_due(house: House, tx: Transaction, row: Row) -> None:
         _send(house, tx, row, session, Input.LATE)
 
 
-def _still_takes(session: Session, row: Row) -> bool:
+def _still_takes(session: Session, row: OutboxRow) -> bool:
     """Tell whether a session may be asked again what it has not answered: its presence, and what it
     takes, may have changed since."""
     if row.state in _BOUND:
@@ -319,7 +321,7 @@ def _still_takes(session: Session, row: Row) -> bool:
     return bool(session.qos) and (delivery_targets.is_able(session) or session.full == row.only)
 
 
-def _postpone(house: House, tx: Transaction, row: Row) -> None:
+def _postpone(house: House, tx: Transaction, row: OutboxRow) -> None:
     due = tx.now.service + _wait(house.limits, row.row, row.attempts)
     outbox.save(tx, row._replace(due=due))
     tx.wake_at(due)
@@ -328,8 +330,8 @@ def _postpone(house: House, tx: Transaction, row: Row) -> None:
 def changed(house: House, tx: Transaction) -> None:
     """Bury what was for an account that is removed, and send what was requeued."""
     _bury_orphans(house, tx)
-    _pump_all(house, tx, outbox.able(tx))
-    since = outbox.first_since(tx)
+    _pump_all(house, tx, outbox.accounts_with_sessions(tx))
+    since = outbox.oldest_since(tx)
     if since is not None:
         tx.wake_at(since + house.limits.outbox_ttl)
 
@@ -339,8 +341,8 @@ FEATURE = Feature(
     takes=(takes,),
     known=(known,),
     resumes=(resumes,),
-    settled={outbox.PLAIN: settled},
-    lost={outbox.KIND: lost, outbox.PLAIN: lost},
+    settled={outbox.PLAIN_RECEIPT: settled},
+    lost={outbox.QOS_RECEIPT: lost, outbox.PLAIN_RECEIPT: lost},
     due=(due,),
     changed=(changed,),
     accounts=True,

@@ -13,7 +13,7 @@ from typing import Final
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.presence.rules.roster import FIELDS
-from edge.features.presence.store.roster import Contact
+from edge.features.presence.store.roster import RosterItem
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import ROSTER
 
@@ -27,7 +27,7 @@ def query(items: Iterable[bytes]) -> bytes:
     return serialize.tag("query", content=b"".join(items), xmlns=ROSTER)
 
 
-def item(contact: Contact) -> bytes:
+def item(contact: RosterItem) -> bytes:
     """Make the item of a contact (section 2.1.2)."""
     fields = FIELDS[contact.state]
     attrs = {
@@ -41,7 +41,7 @@ def item(contact: Contact) -> bytes:
     return serialize.tag("item", attrs, b"".join(groups))
 
 
-def push(tx: Transaction, bare: str, contact: Contact) -> None:
+def push(tx: Transaction, bare: str, contact: RosterItem) -> None:
     """Tell the sessions of an account that asked for the roster of a contact's item (2.1.6)."""
     _push(tx, bare, item(contact))
 

@@ -27,7 +27,9 @@ def show(tx: Transaction, owner: str, watcher: str) -> None:
     account = owner.partition("@")[0]
     for listener in available(tx, watcher):
         who = sessions.sender(tx, listener.generation)
-        if who is None or not access.may_see_presence(who, relations.of(tx, who, account)):
+        if who is None or not access.may_see_presence(
+            who, relations.find_relation(tx, who, account)
+        ):
             continue
         for session in available(tx, owner):
             tx.send(listener.generation, shown(session, watcher))

@@ -18,7 +18,7 @@ from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
 from edge.features.presence import presence_broadcast, subscriptions
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.presence import Visible
+from edge.features.presence.store.presence import ContactPresence
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import stamped
 
@@ -36,13 +36,13 @@ def begin(house: House, tx: Transaction, sender: Sender) -> None:
     for other in presence_broadcast.available(tx, sender.bare):
         if other.generation != sender.generation:
             tx.send(sender.generation, presence_broadcast.shown(other, sender.full))
-    account = roster.account(tx, sender.account)
+    account = roster.account_id(tx, sender.account)
     if account is None:
         return
-    in_flight.drop(tx, presence.KIND, sender.generation)  # since it was there before
+    in_flight.drop(tx, presence.RECEIPT, sender.generation)  # since it was there before
     _show(house, tx, sender, account, 0)
     limits = house.limits
-    requests = roster.requests(tx, account, limits.unacknowledged_stanzas // QUARTER)
+    requests = roster.pending_requests(tx, account, limits.unacknowledged_stanzas // QUARTER)
     for request in _fitting(requests, limits.unacknowledged_bytes // QUARTER):
         tx.send(sender.generation, request)
 
@@ -63,12 +63,12 @@ def _show(house: House, tx: Transaction, sender: Sender, account: int, after: in
         seen = [contact for contact in page if _may_see(sender, contact)]
         if seen:
             more = bool(_page(house, tx, sender, account, after))
-            _send(tx, sender, seen, Receipt(presence.KIND, after) if more else None)
+            _send(tx, sender, seen, Receipt(presence.RECEIPT, after) if more else None)
             return
 
 
 def _send(
-    tx: Transaction, sender: Sender, seen: Sequence[Visible], receipt: Receipt | None
+    tx: Transaction, sender: Sender, seen: Sequence[ContactPresence], receipt: Receipt | None
 ) -> None:
     """Send a page; `receipt` goes with the last of it."""
     if receipt is not None:
@@ -78,13 +78,15 @@ def _send(
         tx.send(sender.generation, shown, receipt if contact is seen[-1] else None)
 
 
-def _page(house: House, tx: Transaction, sender: Sender, account: int, after: int) -> list[Visible]:
+def _page(
+    house: House, tx: Transaction, sender: Sender, account: int, after: int
+) -> list[ContactPresence]:
     count = house.limits.unacknowledged_stanzas // EIGHTH
     max_bytes = house.limits.unacknowledged_bytes // EIGHTH
-    return presence.visible(tx, account, sender.bare, after, count, max_bytes)
+    return presence.contact_presences(tx, account, sender.bare, after, count, max_bytes)
 
 
-def _may_see(sender: Sender, contact: Visible) -> bool:
+def _may_see(sender: Sender, contact: ContactPresence) -> bool:
     relation = access.relation(
         own=False, exists=contact.usable, listed=True, subscription=contact.subscription
     )
@@ -94,7 +96,7 @@ def _may_see(sender: Sender, contact: Visible) -> bool:
 def go_on(house: House, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
     """Show a session whose peer has a page the next one, if it is available still."""
     session = None if sender is None else sessions.at(tx, sender.full)
-    account = None if sender is None else roster.account(tx, sender.account)
+    account = None if sender is None else roster.account_id(tx, sender.account)
     if sender is None or session is None or account is None or not session.available:
         return
     _show(house, tx, sender, account, max(rows))
@@ -106,7 +108,7 @@ def probe(tx: Transaction, sender: Sender, target: Jid) -> None:
     Who may not see it and believes to does not from then on; nobody is told of an account that is
     not there.
     """
-    relation = relations.of(tx, sender, target.local)
+    relation = relations.find_relation(tx, sender, target.local)
     if relation is Relation.NOBODY:
         return
     if not access.may_see_presence(sender, relation):
@@ -133,4 +135,4 @@ def _over(_house: House, _tx: Transaction, _sender: Sender | None, _rows: Sequen
     """Let the rest go with the session: what others show is not stored."""
 
 
-FEATURE = Feature(settled={presence.KIND: go_on}, lost={presence.KIND: _over}, accounts=True)
+FEATURE = Feature(settled={presence.RECEIPT: go_on}, lost={presence.RECEIPT: _over}, accounts=True)

@@ -62,14 +62,14 @@ def _trusted(house: House, tx: Transaction, sender: Sender, type_: str) -> bool:
 def _shown(house: House, stanza: Stanza) -> Work:
     def unit(tx: Transaction, sender: Sender) -> bytes:
         if stanza.size <= house.limits.presence_bytes:
-            presence.show(tx, sender.generation, stanza.raw, _priority(stanza))
+            presence.set_available(tx, sender.generation, stanza.raw, _priority(stanza))
         return b""
 
     return unit
 
 
 def _hidden(tx: Transaction, sender: Sender) -> bytes:
-    presence.hide(tx, sender.generation)
+    presence.set_unavailable(tx, sender.generation)
     return b""
 
 
@@ -80,5 +80,5 @@ def _priority(stanza: Stanza) -> int:
 
 def probes(house: House, tx: Transaction) -> list[bytes]:
     """Ask after all whom an operator added, as many as sessions may be."""
-    known = [name for name in accounts.names(tx) if "@" in name][: house.limits.sessions]
+    known = [name for name in accounts.list_names(tx) if "@" in name][: house.limits.sessions]
     return [serialize.presence("probe", house.domain, bare) for bare in known]

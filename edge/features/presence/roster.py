@@ -18,7 +18,7 @@ from edge.engine.feature import Feature, Handler, House, Slow, Work
 from edge.features.custody.quota import Over
 from edge.features.presence import contacts, subscriptions
 from edge.features.presence.rules import roster as rules
-from edge.features.presence.rules.roster import Kind, Way
+from edge.features.presence.rules.roster import Direction, SubscriptionType
 from edge.features.presence.store import presence, roster
 from edge.features.presence.subscriptions import Party
 from edge.xmpp import jid, serialize
@@ -89,7 +89,7 @@ def get(house: House, stanza: Stanza) -> Slow:
 
     def do(tx: Transaction, sender: Sender, own: Party) -> bytes:
         presence.set_interested(tx, sender.generation)
-        return contacts.query(contacts.item(c) for c in roster.listed(tx, own.account))
+        return contacts.query(contacts.item(c) for c in roster.list_items(tx, own.account))
 
     return Slow(lambda: _answered(house, stanza, do))
 
@@ -148,7 +148,7 @@ def _put(house: House, tx: Transaction, sender: Sender, own: Party, wanted: Want
     contact = contact._replace(listed=True, name=wanted.name, groups=wanted.groups)
     if len(contacts.item(contact)) > contacts.ITEM_BYTES:
         raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
-    roster.put(tx, own.account, contact)
+    roster.save(tx, own.account, contact)
     contacts.push(tx, own.bare, contact)
 
 
@@ -168,9 +168,9 @@ def _remove(house: House, tx: Transaction, own: Party, contact: str) -> None:
     address = jid.parse(contact)
     here = address.domain == house.domain
     peer = subscriptions.party(tx, contact, address.local) if here else None
-    for kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED):
+    for kind in (SubscriptionType.UNSUBSCRIBE, SubscriptionType.UNSUBSCRIBED):
         state = roster.find(tx, own.account, contact).state
-        if rules.decide(Way.OUT, kind, state).state is not state:
+        if rules.decide(Direction.OUT, kind, state).state is not state:
             stanza = serialize.presence(kind.value, own.bare, contact)
             subscriptions.carry(tx, own, peer, contact, kind, stanza, push=False)
     roster.remove(tx, own.account, contact)

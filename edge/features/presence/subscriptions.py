@@ -16,9 +16,9 @@ from edge.engine.feature import House
 from edge.features.accounts.store import relations
 from edge.features.presence import contacts, presence_broadcast
 from edge.features.presence.rules import roster as rules
-from edge.features.presence.rules.roster import Kind, State, Way
+from edge.features.presence.rules.roster import Direction, SubscriptionState, SubscriptionType
 from edge.features.presence.store import roster
-from edge.features.presence.store.roster import Contact
+from edge.features.presence.store.roster import RosterItem
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
@@ -33,12 +33,17 @@ class Party(NamedTuple):
 
 def party(tx: Transaction, bare: str, name: str) -> Party | None:
     """Return an account, also a revoked one; `None` if there is none of that name."""
-    number = roster.account(tx, name) if name else None
+    number = roster.account_id(tx, name) if name else None
     return None if number is None else Party(number, bare)
 
 
 def send(
-    house: House, tx: Transaction, sender: Sender, kind: Kind, contact: Jid, stanza: bytes
+    house: House,
+    tx: Transaction,
+    sender: Sender,
+    kind: SubscriptionType,
+    contact: Jid,
+    stanza: bytes,
 ) -> None:
     """Do what a subscription stanza of a session asks for.
 
@@ -59,7 +64,7 @@ def send(
     if own is None or not access.may_use_roster(sender, Relation.OWN):
         raise StanzaError("forbidden")
     peer = party(tx, contact.bare, contact.local)
-    if kind is Kind.SUBSCRIBE and not _may_ask(house, tx, sender, contact):
+    if kind is SubscriptionType.SUBSCRIBE and not _may_ask(house, tx, sender, contact):
         peer = None
     _check_room(house, tx, sender, kind, own, peer, contact.bare)
     carry(tx, own, peer, contact.bare, kind, stanza)
@@ -70,7 +75,7 @@ def carry(
     own: Party,
     peer: Party | None,
     jid: str,
-    kind: Kind,
+    kind: SubscriptionType,
     stanza: bytes,
     *,
     push: bool = True,
@@ -80,22 +85,24 @@ def carry(
     With `push` false, the sessions of `own` are not told what has changed in its roster.
     """
     before = roster.find(tx, own.account, jid)
-    decision = rules.decide(Way.OUT, kind, before.state)
-    if rules.shows(before.state) and not rules.shows(decision.state):
+    decision = rules.decide(Direction.OUT, kind, before.state)
+    if rules.shares_presence(before.state) and not rules.shares_presence(decision.state):
         presence_broadcast.hide(tx, own.bare, jid)
     after = before.into(decision.state, b"")
-    roster.put(tx, own.account, after)
+    roster.save(tx, own.account, after)
     if push:
         _tell(tx, own, before, after)
     if decision.passes and peer is not None:
         receive(tx, peer, own, kind, stanza)
-    elif decision.passes and kind is Kind.SUBSCRIBE:
+    elif decision.passes and kind is SubscriptionType.SUBSCRIBE:
         refuse(tx, own, jid)
-    if rules.shows(decision.state) and not rules.shows(before.state):
+    if rules.shares_presence(decision.state) and not rules.shares_presence(before.state):
         presence_broadcast.show(tx, own.bare, jid)
 
 
-def receive(tx: Transaction, own: Party, other: Party, kind: Kind, stanza: bytes) -> None:
+def receive(
+    tx: Transaction, own: Party, other: Party, kind: SubscriptionType, stanza: bytes
+) -> None:
     """Take a stanza that another account has sent to this one (appendix A.3)."""
     decision = _take(tx, own, other.bare, kind, stanza)
     if decision.answer is not None:
@@ -107,39 +114,41 @@ def receive(tx: Transaction, own: Party, other: Party, kind: Kind, stanza: bytes
 def refuse(tx: Transaction, own: Party, jid: str) -> None:
     """Tell an account that it does not see somebody: one who is not there, or is not to be asked
     (sections 3.1.3 and 4.3.2)."""
-    stanza = serialize.presence(Kind.UNSUBSCRIBED.value, jid, own.bare)
-    _take(tx, own, jid, Kind.UNSUBSCRIBED, stanza)
+    stanza = serialize.presence(SubscriptionType.UNSUBSCRIBED.value, jid, own.bare)
+    _take(tx, own, jid, SubscriptionType.UNSUBSCRIBED, stanza)
 
 
-def _take(tx: Transaction, own: Party, jid: str, kind: Kind, stanza: bytes) -> rules.Decision:
+def _take(
+    tx: Transaction, own: Party, jid: str, kind: SubscriptionType, stanza: bytes
+) -> rules.Decision:
     before = roster.find(tx, own.account, jid)
-    decision = rules.decide(Way.IN, kind, before.state)
+    decision = rules.decide(Direction.IN, kind, before.state)
     after = before.into(decision.state, stanza)
     if after != before:
-        roster.put(tx, own.account, after)
+        roster.save(tx, own.account, after)
     if decision.passes:
         _deliver(tx, own.bare, kind, stanza)
     _tell(tx, own, before, after)
-    if rules.shows(before.state) and not rules.shows(decision.state):
+    if rules.shares_presence(before.state) and not rules.shares_presence(decision.state):
         presence_broadcast.hide(tx, own.bare, jid)
     return decision
 
 
-def _deliver(tx: Transaction, bare: str, kind: Kind, stanza: bytes) -> None:
+def _deliver(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) -> None:
     """Give a request to all that are available, and the rest to those that know the roster."""
     for session in sessions.of(tx, bare):
-        if session.available if kind is Kind.SUBSCRIBE else session.interested:
+        if session.available if kind is SubscriptionType.SUBSCRIBE else session.interested:
             tx.send(session.generation, stanza)
 
 
-def _tell(tx: Transaction, own: Party, before: Contact, after: Contact) -> None:
+def _tell(tx: Transaction, own: Party, before: RosterItem, after: RosterItem) -> None:
     if after.shown != before.shown:
         contacts.push(tx, own.bare, after)
 
 
 def _may_ask(house: House, tx: Transaction, sender: Sender, contact: Jid) -> bool:
     """Tell whether a request reaches a contact; who may not ask is told what nobody's JID tells."""
-    relation = relations.of(tx, sender, contact.local)
+    relation = relations.find_relation(tx, sender, contact.local)
     allowed = access.may_subscribe(sender, relation)
     if not allowed and relation is not Relation.NOBODY:
         refusals.log(house, tx, sender, "untrusted")
@@ -150,7 +159,7 @@ def _check_room(
     house: House,
     tx: Transaction,
     sender: Sender,
-    kind: Kind,
+    kind: SubscriptionType,
     own: Party,
     peer: Party | None,
     jid: str,
@@ -161,11 +170,11 @@ def _check_room(
     """
     limit = house.limits.roster_items
     mine = roster.find(tx, own.account, jid)
-    adds = rules.lists(rules.decide(Way.OUT, kind, mine.state).state) and not mine.listed
+    adds = rules.is_listed(rules.decide(Direction.OUT, kind, mine.state).state) and not mine.listed
     full = adds and roster.count(tx, own.account, listed=True) >= limit
-    if not full and peer is not None and kind is Kind.SUBSCRIBE:
+    if not full and peer is not None and kind is SubscriptionType.SUBSCRIBE:
         theirs = roster.find(tx, peer.account, own.bare)
-        asks = not theirs.listed and theirs.state is State.NONE
+        asks = not theirs.listed and theirs.state is SubscriptionState.NONE
         full = asks and roster.count(tx, peer.account, listed=False) >= limit
     if adds and len(contacts.item(mine)) > contacts.ITEM_BYTES:
         raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")

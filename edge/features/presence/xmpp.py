@@ -23,9 +23,9 @@ from edge.features.discovery import capabilities
 from edge.features.messages import relay
 from edge.features.presence import presence_broadcast, presence_probe, subscriptions
 from edge.features.presence.rules import presence as rules
-from edge.features.presence.rules.roster import Kind
+from edge.features.presence.rules.roster import SubscriptionType
 from edge.features.presence.store import presence, roster
-from edge.features.presence.store.presence import Listener
+from edge.features.presence.store.presence import Recipient
 from edge.xmpp import jid, serialize
 from edge.xmpp.capabilities import Caps
 from edge.xmpp.errors import StanzaError
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Act = Callable[[Transaction, Sender], None]
 
 _PRIORITY: Final = clark(CLIENT, "priority")
-_SUBSCRIPTIONS: Final = {kind.value: kind for kind in Kind}
+_SUBSCRIPTIONS: Final = {kind.value: kind for kind in SubscriptionType}
 
 
 def handle(house: House, stanza: Stanza) -> Work:
@@ -92,7 +92,7 @@ def _understand(house: House, stanza: Stanza) -> Act:
     if to is None:
         return _broadcast(house, stanza, raw, type_)
     place = destinations.place(house.domain, to, "")
-    if place in destinations.SERVICES and type_ != Kind.SUBSCRIBE.value:
+    if place in destinations.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
     if place in (Place.SERVICE, Place.NODE):
         raise StanzaError("service-unavailable", "it has no presence")
@@ -110,7 +110,7 @@ def _understand(house: House, stanza: Stanza) -> Act:
     return acts[type_]
 
 
-def _subscription(house: House, raw: bytes, kind: Kind, target: Jid) -> Act:
+def _subscription(house: House, raw: bytes, kind: SubscriptionType, target: Jid) -> Act:
     def act(tx: Transaction, sender: Sender) -> None:
         stanza = stamped(raw, sender.bare, target.bare)
         subscriptions.send(house, tx, sender, kind, target, stanza)
@@ -148,7 +148,7 @@ def _appear(
     before = _own(tx, sender)
     found = rules.appear(available=before.available, before=before.priority, now=priority)
     shown = stamped(raw, sender.full)
-    presence.show(tx, sender.generation, shown, priority)
+    presence.set_available(tx, sender.generation, shown, priority)
     watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
     _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
     if found.initial:
@@ -164,21 +164,21 @@ def _own(tx: Transaction, sender: Sender) -> Session:
     return next(s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation)
 
 
-def _watchers(tx: Transaction, sender: Sender) -> Iterator[Listener]:
+def _watchers(tx: Transaction, sender: Sender) -> Iterator[Recipient]:
     """Name the available sessions that hear of the sender's: its account's own, and contacts'.
 
     Of an account that is removed, no roster is there to tell who they are: theirs are.
     """
     for session in presence_broadcast.available(tx, sender.bare):
-        yield Listener(session.generation, sender.bare, "both")
-    account = roster.account(tx, sender.account)
+        yield Recipient(session.generation, sender.bare, "both")
+    account = roster.account_id(tx, sender.account)
     if account is None:
-        yield from presence.believers(tx, sender.bare)
+        yield from presence.subscribers_of_removed(tx, sender.bare)
     else:
-        yield from presence.audience(tx, account)
+        yield from presence.broadcast_recipients(tx, account)
 
 
-def _may_see(tx: Transaction, sender: Sender, listener: Listener) -> bool:
+def _may_see(tx: Transaction, sender: Sender, listener: Recipient) -> bool:
     watcher = sessions.sender(tx, listener.generation)
     relation = access.relation(
         own=listener.bare == sender.bare,
@@ -202,8 +202,8 @@ def _go(house: House, tx: Transaction, sender: Sender, raw: bytes) -> None:
     """Tell all who saw a session that it is gone (section 4.5), itself included."""
     own = _own(tx, sender)
     who = dict(_who_saw(tx, sender, own))
-    presence.hide(tx, sender.generation)
-    presence.undirect_all(tx, sender.generation)
+    presence.set_unavailable(tx, sender.generation)
+    presence.clear_directed(tx, sender.generation)
     _tell(tx, sender, raw, who.items())
     for turn in house.away:
         turn(house, tx, sender)
@@ -211,7 +211,7 @@ def _go(house: House, tx: Transaction, sender: Sender, raw: bytes) -> None:
 
 def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
     """Name the sessions that saw one, and the address by which they did: directed ones first."""
-    for target in presence.directed(tx, sender.generation):
+    for target in presence.directed_targets(tx, sender.generation):
         for session in _reached(tx, jid.parse(target)):
             yield session.generation, target
     if own.available:
@@ -239,7 +239,7 @@ def _reached(tx: Transaction, target: Jid) -> list[Session]:
 
 def _show_to(house: House, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
     """Show a session to an address; it is told as well when the session goes."""
-    relation = relations.of(tx, sender, target.local)
+    relation = relations.find_relation(tx, sender, target.local)
     if not access.may_reach(sender, relation, house.xmpp.trust):
         rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
         refusals.log(house, tx, sender, rule)
@@ -247,19 +247,19 @@ def _show_to(house: House, tx: Transaction, sender: Sender, raw: bytes, target: 
     reached = _reached(tx, target)
     if not reached:
         return
-    known, limit = presence.directed(tx, sender.generation), house.limits.directed_presences
+    known, limit = presence.directed_targets(tx, sender.generation), house.limits.directed_presences
     if target.full not in known and len(known) >= limit:
         refusals.log(house, tx, sender, "directed_presences", limit)
         raise StanzaError("resource-constraint", f"presence is directed to {limit} at most")
-    presence.direct(tx, sender.generation, target.full)
+    presence.add_directed(tx, sender.generation, target.full)
     _tell(tx, sender, raw, ((session.generation, target.full) for session in reached))
 
 
 def _hide_from(tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
     """Tell an address that a session is gone, if it may have seen it."""
-    directed = target.full in presence.directed(tx, sender.generation)
+    directed = target.full in presence.directed_targets(tx, sender.generation)
     watchers = {listener.generation for listener in _watchers(tx, sender)}
-    presence.undirect(tx, sender.generation, target.full)
+    presence.remove_directed(tx, sender.generation, target.full)
     for session in _reached(tx, target):
         if directed or session.generation in watchers:
             tx.send(session.generation, stamped(raw, sender.full, target.full))

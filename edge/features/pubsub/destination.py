@@ -27,7 +27,7 @@ from edge.engine.feature import Feature, House
 from edge.features.custody.quota import Over, Usage
 from edge.features.outbox.qos_stanzas import as_stanza
 from edge.features.outbox.store import dead_letters
-from edge.features.outbox.store.dead_letters import Letter
+from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.features.pubsub import publishing, uplink_topics
 from edge.features.pubsub.publish import draw_id
 from edge.features.pubsub.publishing import NewItem
@@ -152,8 +152,8 @@ def _refuse(house: House, tx: Transaction, message: Message, why: str) -> None:
     if message.qos:
         limits = house.limits
         sender, to = message.sender.full, message.to.full
-        letter = Letter(sender, message.msg_id, to, message.qos, message.body, why)
-        dead_letters.bury(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))
+        letter = DeadLetter(sender, message.msg_id, to, message.qos, message.body, why)
+        dead_letters.add(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))
 
 
 FEATURE = Feature(

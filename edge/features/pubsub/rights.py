@@ -105,7 +105,7 @@ def _knows(house: House, tx: Transaction, node: Node, bare: str) -> bool:
     groups = set(node.config.roster_groups_allowed)
     for owner in affiliations.owners(tx, node.id):
         local, _at, domain = owner.rpartition("@")
-        account = roster.account(tx, local) if domain == house.domain else None
+        account = roster.account_id(tx, local) if domain == house.domain else None
         if account is None:
             continue
         contact = roster.find(tx, account, bare)

@@ -77,9 +77,9 @@ def _tell(
         else:
             tx.send(session.generation, stanza)
         return
-    there, type_ = sessions.of(tx, to), rules.kind(kind)
-    exists = bool(there) or accounts.usable(tx, subscription.account)
-    route = rules.message(type_, there, None, exists=exists)
+    there, type_ = sessions.of(tx, to), rules.parse_type(kind)
+    exists = bool(there) or accounts.is_active(tx, subscription.account)
+    route = rules.route(type_, there, None, exists=exists)
     letter = Letter(stanza, source, subscription.account, type_, lasting=True)
     refusal = post(house, tx, letter, route)
     if refusal is not None:
@@ -115,7 +115,7 @@ def ended(house: House, tx: Transaction, subscription: Subscription) -> None:
     is only what the session has received already.
     """
     dropped = 0
-    for row in outbox.of_source(tx, _line(house, subscription)):
+    for row in outbox.find_by_source(tx, _line(house, subscription)):
         bound = State(row.state) in BOUND
         if not bound and (subscription.presence or not row.under_way):
             outbox.remove(tx, row)

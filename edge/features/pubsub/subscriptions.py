@@ -195,7 +195,7 @@ def _check(house: House, tx: Transaction, node: Node, change: _Change, new: int)
     if change.state == _NONE:
         raise targets.not_subscribed()
     name, domain = change.jid.local, change.jid.domain
-    if domain != house.domain or not accounts.usable(tx, name):
+    if domain != house.domain or not accounts.is_active(tx, name):
         raise pubsub.refusal("not-acceptable", text=f"{change.jid} is nobody here")
     if node.config.queueing:
         raise pubsub.refusal("not-acceptable", text="the members of a queue subscribe themselves")

@@ -17,9 +17,9 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.feature import Feature, House
 from edge.features.outbox import undelivered
-from edge.features.outbox.rules import OVER, Input, State
+from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.store import outbox
-from edge.features.outbox.store.outbox import Row
+from edge.features.outbox.store.outbox import OutboxRow
 from edge.features.queues import operations
 from edge.features.queues.dispatch import pump_all
 from edge.features.queues.rules.assignment import Loss
@@ -33,7 +33,7 @@ _LOSSES: Final = {Input.FINAL: Loss.REFUSED, Input.GONE: Loss.CONNECTION}
 
 
 def handed(
-    house: House, tx: Transaction, row: Row, event: Input, state: State, error: StanzaError
+    house: House, tx: Transaction, row: OutboxRow, event: Input, state: State, error: StanzaError
 ) -> None:
     """Take the end of the message by which an item was sent: the item is done, another's or dead.
 
@@ -57,7 +57,7 @@ def handed(
     elif state is State.IN_DOUBT:
         undelivered.give_up(house, tx, row, state, error)
         operations.done(house, tx, item)
-    elif state in OVER:
+    elif state in TERMINAL:
         outbox.remove(tx, row)
         operations.bury(house, tx, item, str(error))
 

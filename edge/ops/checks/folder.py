@@ -10,7 +10,7 @@ from typing import Final
 from edge.config.load import Config
 from edge.engine import database
 from edge.errors import SetupError
-from edge.features.accounts.store.certificates import DAY_MS, Expiring
+from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
 from edge.ops import config_check, der, pki
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.text import fault, plural
@@ -70,7 +70,7 @@ def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
         yield Finding("secrets", OK, "keys, secrets and the database are their owner's alone")
 
 
-def certificates(folder: Path, now: int, expiring: list[Expiring]) -> Iterator[Finding]:
+def certificates(folder: Path, now: int, expiring: list[ExpiringDevice]) -> Iterator[Finding]:
     """Look when the gateway's certificates end, and those of devices; `now` in ms since 1970."""
     files = pki.files(folder)
     for path, remedy in (

@@ -30,7 +30,7 @@ class Account(NamedTuple):
     downgrade: bool
 
 
-class Waited(NamedTuple):
+class PendingMessages(NamedTuple):
     """How many messages waited for a device that is removed, and where."""
 
     offline: int
@@ -133,22 +133,22 @@ def find(tx: Transaction, name: str) -> Account | None:
     return None if row is None else _account(*row)
 
 
-def listed(tx: Transaction) -> list[Account]:
+def list_all(tx: Transaction) -> list[Account]:
     """Return all devices by name: as many as an operator has added."""
     return [_account(*row) for row in tx.rows(_LIST)]
 
 
-def names(tx: Transaction) -> list[str]:
+def list_names(tx: Transaction) -> list[str]:
     """Return the names of all devices, in order."""
     return [str(row[0]) for row in tx.rows(_NAMES)]
 
 
-def usable(tx: Transaction, name: str) -> bool:
+def is_active(tx: Transaction, name: str) -> bool:
     """Tell whether there is a device of that name and it is not revoked."""
     return tx.row(_USABLE, (name,)) is not None
 
 
-def grant(tx: Transaction, name: str) -> int | None:
+def login_grant(tx: Transaction, name: str) -> int | None:
     """Return what a log-in to a device is good for, or `None` if there is no such device, or it is
     revoked.
 
@@ -159,7 +159,7 @@ def grant(tx: Transaction, name: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def withdraw(tx: Transaction, name: str) -> None:
+def invalidate_logins(tx: Transaction, name: str) -> None:
     """Have all log-ins to a device until now count no more: the sessions that came of them end."""
     tx.run(_WITHDRAW, (name,))
     tx.known.clear()
@@ -197,7 +197,7 @@ def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
     return True
 
 
-def remove(tx: Transaction, name: str) -> Waited:
+def remove(tx: Transaction, name: str) -> PendingMessages:
     """Forget a device, its password, its roster and what waits for it.
 
     Others have it in their rosters still, until another gets its name (`roster.strike_out`): those
@@ -205,7 +205,7 @@ def remove(tx: Transaction, name: str) -> Waited:
     there without an account, until the gateway has told the senders; what is held stays held. Its
     certificates stay; revoke them first.
     """
-    waited = Waited(*tx.row(_WAITED, (name,)))
+    waited = PendingMessages(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))
     tx.known.clear()
     return waited

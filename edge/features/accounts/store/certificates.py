@@ -16,13 +16,13 @@ from edge.errors import SetupError
 DAY_MS: Final = 24 * 3600 * 1000
 """Milliseconds."""
 
-KEPT: Final = 365 * DAY_MS
+RETENTION_MS: Final = 365 * DAY_MS
 """Milliseconds that a certificate stays here after it ran out; what is forgotten is refused."""
 
-EXPIRING: Final = 100
+MAX_EXPIRING: Final = 100
 """Devices told of at once: a day's events are no backlog of their own."""
 
-VALID: Final = 8
+MAX_VALID: Final = 8
 """Certificates of one device that are good at once: the old one, the new one, and a few mishaps."""
 
 _CRL: Final = "crl"
@@ -40,14 +40,14 @@ class Certificate(NamedTuple):
     revoked: int | None
 
 
-class Revoked(NamedTuple):
+class RevokedCertificate(NamedTuple):
     """An entry of the revocation list."""
 
     serial: str
     revoked: int
 
 
-class Expiring(NamedTuple):
+class ExpiringDevice(NamedTuple):
     """A device whose last certificate runs out at `not_after`."""
 
     name: str
@@ -101,14 +101,16 @@ def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: 
     is wrong, other devices keep what they have.
     """
     now = tx.now.wall
-    tx.run(_FORGET, (now - KEPT, name))
-    if tx.row(_VALID, (name, now))[0] >= VALID:
-        raise SetupError(f"device {name!r} has {VALID} certificates already: revoke the old ones")
+    tx.run(_FORGET, (now - RETENTION_MS, name))
+    if tx.row(_VALID, (name, now))[0] >= MAX_VALID:
+        raise SetupError(
+            f"device {name!r} has {MAX_VALID} certificates already: revoke the old ones"
+        )
     if tx.row(_ADD, (fingerprint, serial, now, not_after, name)) is None:
         raise SetupError(f"device {name!r} does not exist")
 
 
-def owner(tx: Transaction, fingerprint: bytes) -> str | None:
+def find_owner(tx: Transaction, fingerprint: bytes) -> str | None:
     """Return the device whose certificate this is (SHA-256 of its DER).
 
     `None` if nobody knows it, or it or its device is revoked. Its dates are not looked at: TLS did.
@@ -122,32 +124,32 @@ def revoke(tx: Transaction, name: str) -> int:
     return tx.run(_REVOKE, (tx.now.wall, name)).rowcount
 
 
-def listed(tx: Transaction) -> list[Certificate]:
+def list_all(tx: Transaction) -> list[Certificate]:
     """Return all certificates that are remembered, those of removed devices too."""
     return [Certificate(*row) for row in tx.rows(_LIST)]
 
 
-def latest(tx: Transaction) -> dict[str, int]:
+def latest_expiry(tx: Transaction) -> dict[str, int]:
     """Return of each device that has a certificate when the last one runs out (or ran)."""
     return dict(tx.rows(_LATEST))
 
 
-def expiring(tx: Transaction, now: int, days: int) -> list[Expiring]:
+def find_expiring(tx: Transaction, now: int, days: int) -> list[ExpiringDevice]:
     """Return the devices whose last certificate runs out within `days` days of `now`.
 
     Soonest first, and `EXPIRING` at most. A device that has a newer certificate is not told of: it
     has been renewed.
     """
-    rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, EXPIRING))
-    return [Expiring(*row) for row in rows]
+    rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, MAX_EXPIRING))
+    return [ExpiringDevice(*row) for row in rows]
 
 
-def revoked(tx: Transaction) -> list[Revoked]:
+def list_revoked(tx: Transaction) -> list[RevokedCertificate]:
     """Return what the revocation list has to name, oldest first."""
-    return [Revoked(*row) for row in tx.rows(_REVOKED)]
+    return [RevokedCertificate(*row) for row in tx.rows(_REVOKED)]
 
 
-def number_crl(tx: Transaction, least: int) -> int:
+def next_crl_number(tx: Transaction, least: int) -> int:
     """Return the number of the next revocation list: above the last one, and `least` at least."""
     number = max(int(meta.read_number(tx, _CRL)) + 1, least)
     meta.write(tx, _CRL, number)

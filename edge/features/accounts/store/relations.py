@@ -18,7 +18,7 @@ WHERE a.name = ? AND a.revoked IS NULL
 """
 
 
-def of(tx: Transaction, sender: Sender, account: str) -> Relation:
+def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
     """Return what the account of that name is to the sender."""
     row = tx.row(_FIND, (sender.bare, account))
     listed, subscription = (0, "none") if row is None else row

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Reason(StrEnum):
+class NewEpochReason(StrEnum):
     """Why an epoch begins at a start."""
 
     RESTORED = "restored"
@@ -28,7 +28,7 @@ class Hardware(NamedTuple):
     card: str | None = None
 
 
-def judge(copied: bool, known: Hardware, found: Hardware) -> Reason | None:
+def new_epoch_reason(copied: bool, known: Hardware, found: Hardware) -> NewEpochReason | None:
     """Say why a new epoch is to begin, or `None`.
 
     Args:
@@ -37,16 +37,16 @@ def judge(copied: bool, known: Hardware, found: Hardware) -> Reason | None:
         found: what it runs on now.
     """
     if copied:
-        return Reason.RESTORED
+        return NewEpochReason.RESTORED
     if _differs(known.board, found.board):
-        return Reason.ANOTHER_BOARD
-    return Reason.ANOTHER_CARD if _differs(known.card, found.card) else None
+        return NewEpochReason.ANOTHER_BOARD
+    return NewEpochReason.ANOTHER_CARD if _differs(known.card, found.card) else None
 
 
 def _differs(known: str | None, found: str | None) -> bool:
     return known is not None and found is not None and known != found
 
 
-def remembered(known: Hardware, found: Hardware) -> Hardware:
+def merge_hardware(known: Hardware, found: Hardware) -> Hardware:
     """Return what is to be remembered: what is found, and what was known of the rest."""
     return Hardware(found.board or known.board, found.card or known.card)

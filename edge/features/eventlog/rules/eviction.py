@@ -8,29 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-AT_ONCE: Final = 64
+EVICTION_DIVISOR: Final = 64
 """Once it is full, this part of the backlog is made free: what went is told by an event, and were
 that alone enough to fill it again, sealing and giving up would never end."""
 
 
-class Bound(NamedTuple):
+class BacklogQuota(NamedTuple):
     """How many bytes may wait in all, and which share of them (of 1) each lane has for certain."""
 
     bytes: int
     shares: Mapping[str, float]
 
 
-def is_over(used: Mapping[str, int], bound: Bound) -> bool:
+def is_over_quota(used: Mapping[str, int], bound: BacklogQuota) -> bool:
     """Tell whether more waits than may; `used` has the bytes of each lane."""
     return sum(used.values()) > bound.bytes
 
 
-def below(bound: Bound) -> Bound:
+def eviction_target(bound: BacklogQuota) -> BacklogQuota:
     """Return what a backlog that is over its bound is brought to."""
-    return bound._replace(bytes=bound.bytes - bound.bytes // AT_ONCE)
+    return bound._replace(bytes=bound.bytes - bound.bytes // EVICTION_DIVISOR)
 
 
-def furthest_over(used: Mapping[str, int], bound: Bound) -> str:
+def lane_to_evict(used: Mapping[str, int], bound: BacklogQuota) -> str:
     """Return the lane that is over its share by most bytes.
 
     As the shares make up 1, there is one that is over its share whenever all of them are over the
@@ -39,7 +39,7 @@ def furthest_over(used: Mapping[str, int], bound: Bound) -> str:
     return max(used, key=lambda lane: used[lane] - bound.shares[lane] * bound.bytes)
 
 
-def hours_left(room: int, sealed: int, seconds: float) -> float | None:
+def hours_until_full(room: int, sealed: int, seconds: float) -> float | None:
     """Return in how many hours `room` bytes are full, at the rate of `sealed` bytes in `seconds`.
 
     `None` where that says nothing: nothing was sealed, or a clock was set back.

@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from edge.features.eventlog.rules import strict_json
-from edge.features.eventlog.rules.strict_json import BadJson, Json
+from edge.features.eventlog.rules.strict_json import InvalidJson, Json
 
-MOST_READINGS: Final = 1000
+MAX_READINGS: Final = 1000
 """Readings of one text: as many as there may be elements in a stanza, by default."""
 
-NAME_BYTES: Final = 256
+MAX_NAME_BYTES: Final = 256
 """The longest name of a reading, as joined: as long as that of a node may be by default. Without a
 bound, one long name before many short ones would be written as often as there are those."""
 
@@ -47,34 +47,34 @@ class Reading(NamedTuple):
     tags: Mapping[str, str] = {}
 
 
-def read(text: str) -> list[Reading]:
+def parse(text: str) -> list[Reading]:
     """Read the readings in a JSON text: one at least, `MOST_READINGS` at most.
 
     Raises:
         BadJson: it is none, has what is not taken, or holds no reading; the error says what.
     """
-    content = strict_json.read(text)
+    content = strict_json.parse(text)
     if isinstance(content, list):
         each = _pack(content)
     elif isinstance(content, dict):
         each = _members(content)
     else:
-        raise BadJson("it is neither an object nor a SenML pack")
+        raise InvalidJson("it is neither an object nor a SenML pack")
     found: list[Reading] = []
     for reading in each:
-        if len(found) == MOST_READINGS:
-            raise BadJson(f"it holds more than {MOST_READINGS} readings")
+        if len(found) == MAX_READINGS:
+            raise InvalidJson(f"it holds more than {MAX_READINGS} readings")
         found.append(reading)
     if not found:
-        raise BadJson("it holds no reading")
+        raise InvalidJson("it holds no reading")
     return found
 
 
 def _checked(name: str) -> str:
     if not name:
-        raise BadJson("a reading has no name")
-    if len(name.encode()) > NAME_BYTES:
-        raise BadJson(f"the name of a reading has more than {NAME_BYTES} bytes")
+        raise InvalidJson("a reading has no name")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise InvalidJson(f"the name of a reading has more than {MAX_NAME_BYTES} bytes")
     return name
 
 
@@ -91,7 +91,7 @@ def _members(content: dict[str, Json]) -> Iterator[Reading]:
     names: set[str] = set()
     for name, value in _leaves(content, ""):
         if name in names:
-            raise BadJson(f"two readings are named {name!r}")
+            raise InvalidJson(f"two readings are named {name!r}")
         names.add(name)
         yield _member(name, value, tags)
 
@@ -111,7 +111,7 @@ def _member(name: str, value: Json, tags: Mapping[str, str]) -> Reading:
     if isinstance(value, bool | int | float):
         return Reading(name, float(value), tags=tags)
     what = "null" if value is None else "an array"
-    raise BadJson(f"{name!r} is {what}, and no number, boolean, string or object")
+    raise InvalidJson(f"{name!r} is {what}, and no number, boolean, string or object")
 
 
 def _is_number(value: Json) -> bool:
@@ -152,7 +152,7 @@ def _pack(records: list[Json]) -> Iterator[Reading]:
     base = _Base()
     for record in records:
         if not isinstance(record, dict):
-            raise BadJson("a pack of SenML has records alone, which are objects")
+            raise InvalidJson("a pack of SenML has records alone, which are objects")
         _check(record)
         base = _based(base, record)
         if any(field in record for field in ("n", "u", "s", "t", "ut", *_VALUES)):
@@ -162,17 +162,17 @@ def _pack(records: list[Json]) -> Iterator[Reading]:
 def _check(record: dict[str, Json]) -> None:
     for field, value in record.items():
         if field.endswith("_"):
-            raise BadJson(f"a record has {field!r}, which must be understood, and is not")
+            raise InvalidJson(f"a record has {field!r}, which must be understood, and is not")
         if field == "vd":
-            raise BadJson("a record has binary data (vd), which is no reading")
+            raise InvalidJson("a record has binary data (vd), which is no reading")
         if field in _TEXTS and not isinstance(value, str):
-            raise BadJson(f"{field!r} of a record is no string")
+            raise InvalidJson(f"{field!r} of a record is no string")
         if field in _FIGURES and not _is_number(value):
-            raise BadJson(f"{field!r} of a record is no number")
+            raise InvalidJson(f"{field!r} of a record is no number")
         if field == "vb" and not isinstance(value, bool):
-            raise BadJson("'vb' of a record is no boolean")
+            raise InvalidJson("'vb' of a record is no boolean")
         if field == "bver" and value != _VERSION:
-            raise BadJson(f"a record is of version {value} of SenML, and {_VERSION} is known")
+            raise InvalidJson(f"a record is of version {value} of SenML, and {_VERSION} is known")
 
 
 def _based(base: _Base, record: Mapping[str, Json]) -> _Base:
@@ -198,10 +198,10 @@ def _figure(record: Mapping[str, Json], field: str, otherwise: float) -> float:
 def _resolved(base: _Base, record: Mapping[str, Json]) -> Reading:
     name = _checked(base.name + str(record.get("n", "")))
     if not _NAME.fullmatch(name):
-        raise BadJson(f"{name!r} is no name of SenML")
+        raise InvalidJson(f"{name!r} is no name of SenML")
     given = [field for field in _VALUES if field in record]
     if len(given) > 1 or not (given or "s" in record):
-        raise BadJson(f"{name!r} has not one value (v, vs or vb)")
+        raise InvalidJson(f"{name!r} has not one value (v, vs or vb)")
     tags = _tags(base, record)
     unit = _unit(record, "u", base.unit)
     if "vs" in record:
@@ -230,7 +230,7 @@ def _tags(base: _Base, record: Mapping[str, Json]) -> dict[str, str]:
 def _added(base: float, record: Mapping[str, Json], field: str) -> float:
     whole = base + _figure(record, field, 0.0)
     if not math.isfinite(whole):
-        raise BadJson(f"{field!r} of a record is too large with its base")
+        raise InvalidJson(f"{field!r} of a record is too large with its base")
     return whole
 
 
@@ -239,12 +239,12 @@ def _moment(seconds: float) -> str:
     try:
         moment = _BEGIN + timedelta(seconds=seconds)
     except OverflowError:
-        raise BadJson(f"{_written(seconds)} s is beyond the year 9999") from None
+        raise InvalidJson(f"{_written(seconds)} s is beyond the year 9999") from None
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def _written(number: Json) -> str:
     """Write a number without a point where it needs none."""
-    if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MOST_WHOLE:
+    if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MAX_INTEGER:
         return str(int(number))
     return repr(number)

@@ -15,14 +15,14 @@ from typing import Final, NoReturn, TypeAlias
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | int | bool | None"
 
-MOST_DEPTH: Final = 8
+MAX_DEPTH: Final = 8
 """Objects and arrays within each other: names of readings that are nested deeper nobody reads."""
 
-MOST_WHOLE: Final = 2**53 - 1
+MAX_INTEGER: Final = 2**53 - 1
 """The largest whole number of which a 64-bit float has every smaller one (RFC 8259, section 6): a
 larger one would become another, unnoticed."""
 
-_DIGITS: Final = len(str(-MOST_WHOLE))
+_DIGITS: Final = len(str(-MAX_INTEGER))
 
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 """What opens, closes or quotes, and what a backslash takes the meaning from."""
@@ -32,11 +32,11 @@ _UNFIT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff
 among it: no text of an event has them otherwise."""
 
 
-class BadJson(ValueError):
+class InvalidJson(ValueError):
     """A text is no JSON, or has what is not taken; the error says what."""
 
 
-def read(text: str) -> Json:
+def parse(text: str) -> Json:
     """Read a JSON text.
 
     Numbers are `int`, up to `MOST_WHOLE`, where they have neither a point nor an exponent, and
@@ -49,7 +49,7 @@ def read(text: str) -> Json:
     try:
         found: Json = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise BadJson(f"it is no JSON: {error}") from None
+        raise InvalidJson(f"it is no JSON: {error}") from None
     return found
 
 
@@ -64,8 +64,8 @@ def _check_depth(text: str) -> None:
             continue
         elif mark in "[{":
             depth += 1
-            if depth > MOST_DEPTH:
-                raise BadJson(f"it is nested more than {MOST_DEPTH} deep")
+            if depth > MAX_DEPTH:
+                raise InvalidJson(f"it is nested more than {MAX_DEPTH} deep")
         elif mark in "]}":
             depth -= 1
 
@@ -74,29 +74,29 @@ def _object(pairs: Sequence[tuple[str, Json]]) -> Json:
     found: dict[str, Json] = {}
     for name, value in pairs:
         if name in found:
-            raise BadJson(f"it has {name!r} twice")
+            raise InvalidJson(f"it has {name!r} twice")
         if _UNFIT.search(name) or (isinstance(value, str) and _UNFIT.search(value)):
-            raise BadJson(f"{name!r} has a character that XML cannot have")
+            raise InvalidJson(f"{name!r} has a character that XML cannot have")
         found[name] = value
     return found
 
 
 def _whole(text: str) -> int:
     """Read a whole number; one that is too long is not even read, as that takes its square."""
-    if len(text) > _DIGITS or abs(int(text)) > MOST_WHOLE:
-        raise BadJson(f"a whole number is beyond {MOST_WHOLE}")
+    if len(text) > _DIGITS or abs(int(text)) > MAX_INTEGER:
+        raise InvalidJson(f"a whole number is beyond {MAX_INTEGER}")
     return int(text)
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise BadJson("a number is too large for a 64-bit float")
+        raise InvalidJson("a number is too large for a 64-bit float")
     return number
 
 
 def _refuse(text: str) -> NoReturn:
-    raise BadJson(f"{text} is no number of JSON")
+    raise InvalidJson(f"{text} is no number of JSON")
 
 
 _DECODER: Final = json.JSONDecoder(

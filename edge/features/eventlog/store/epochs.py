@@ -23,7 +23,7 @@ COPY: Final = "copy"
 _BOARD: Final = "board"
 _CARD: Final = "card"
 
-KEPT: Final = 100
+MAX_EPOCHS: Final = 100
 """Epochs that are remembered: a gateway has a handful in its life."""
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -61,21 +61,21 @@ def begin(tx: Transaction, reason: str) -> str:
     epoch = _ulid(max(tx.now.wall, _moment(before[0].epoch) + 1 if before else 0))
     last = tx.row(_LAST_ROW)
     tx.run(_BEGIN, (epoch, tx.now.wall, reason, 0 if last is None else last[0]))
-    tx.run(_FORGET, (KEPT,))
+    tx.run(_FORGET, (MAX_EPOCHS,))
     meta.write(tx, meta.EPOCH, epoch)
     tx.known.pop(meta.EPOCH, None)
     tx.known.pop(_OF_ROWS, None)
     events.count_anew(tx)
-    lost_ranges.tell_all_again(tx)
+    lost_ranges.report_all_again(tx)
     return epoch
 
 
-def latest(tx: Transaction, count: int = KEPT) -> list[Epoch]:
+def latest(tx: Transaction, count: int = MAX_EPOCHS) -> list[Epoch]:
     """Return at most `count` epochs, the current one first."""
     return [Epoch(*row) for row in tx.rows(_LATEST, (count,))]
 
 
-def of_row(tx: Transaction, row: int) -> str:
+def epoch_of_row(tx: Transaction, row: int) -> str:
     """Return the epoch in which a row of the outbox was written; they are read once.
 
     A message keeps its name on the wire when another epoch begins: the device would take it for
@@ -98,12 +98,12 @@ def mark_copy(tx: Transaction) -> None:
     meta.write(tx, COPY, "yes")
 
 
-def hardware(tx: Transaction) -> Hardware:
+def load_hardware(tx: Transaction) -> Hardware:
     """Return what this database remembers to have run on."""
     return Hardware(meta.find_text(tx, _BOARD), meta.find_text(tx, _CARD))
 
 
-def remember(tx: Transaction, here: Hardware) -> None:
+def save_hardware(tx: Transaction, here: Hardware) -> None:
     """Remember what this database runs on; it is no copy any more."""
     for key, value in ((_BOARD, here.board), (_CARD, here.card)):
         if value is not None:

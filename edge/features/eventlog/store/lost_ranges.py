@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 from edge.engine import events, meta
 from edge.engine.database import Transaction
 
-RANGES: Final = 64
+MAX_RANGES: Final = 64
 """Ranges that are remembered of a lane of an epoch, and there are `epochs.KEPT` of these: each is
 told anew in every epoch until the centre has heard. Beyond, the last one grows over what lies
 between, which was shipped or set aside: what the centre has counts as received all the same."""
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """A range of sequence numbers, both ends included, and why it is not sent."""
 
     epoch: str
@@ -52,39 +52,39 @@ _TELL_ALL_AGAIN: Final = "UPDATE dropped SET told = NULL"
 _TOO_OLD: Final = "DELETE FROM dropped WHERE epoch < (SELECT min(epoch) FROM epochs)"
 
 
-def note(tx: Transaction, gone: Lost) -> None:
+def add(tx: Transaction, gone: LostRange) -> None:
     """Have a range declared by the next header or, if its epoch is over, told by an event.
 
     It is behind all that its lane lost before. What it held that told of others is told again.
     """
-    if tx.run(_EXTEND, gone._asdict() | {"ranges": RANGES}).rowcount == 0:
+    if tx.run(_EXTEND, gone._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
         tx.run(_NOTE, gone)
-    tell_again(tx, *gone[:4])
+    report_again(tx, *gone[:4])
 
 
-def tell_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
+def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
     """Have told again what events in this range tell of, as it will not be sent."""
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
         tx.run(_TELL_AGAIN, (epoch, first, last))
 
 
-def tell_all_again(tx: Transaction) -> None:
+def report_all_again(tx: Transaction) -> None:
     """Have all told anew, in an epoch that begins, and forget what is of none that is known."""
     tx.run(_TELL_ALL_AGAIN)
     tx.run(_TOO_OLD)
 
 
-def untold(tx: Transaction) -> list[Lost]:
+def find_unreported(tx: Transaction) -> list[LostRange]:
     """Return the ranges of epochs that are over that no event tells of."""
-    return [Lost(*row) for row in tx.rows(_UNTOLD, (meta.epoch(tx),))]
+    return [LostRange(*row) for row in tx.rows(_UNTOLD, (meta.epoch(tx),))]
 
 
-def note_told(tx: Transaction, gone: Lost, seq: int) -> None:
+def mark_reported(tx: Transaction, gone: LostRange, seq: int) -> None:
     """Note which event of the current epoch's system lane tells of a range."""
     tx.run(_NOTE_TOLD, (seq, *gone[:3]))
 
 
-def heard(
+def delete_acknowledged(
     tx: Transaction, epoch: str, lane: str, first: int, last: int, declares: int | None
 ) -> None:
     """Forget what the centre knows now that it has a segment, which declares ranges up to there."""

@@ -16,12 +16,12 @@ from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import Row
 from edge.features.eventlog.rules import eviction
-from edge.features.eventlog.rules.eviction import Bound
+from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.store import lost_ranges
-from edge.features.eventlog.store.lost_ranges import Lost
+from edge.features.eventlog.store.lost_ranges import LostRange
 
 
-class Dropped(NamedTuple):
+class DroppedRange(NamedTuple):
     """A range of sequence numbers, both ends included, that left without being sent, and why."""
 
     first: int
@@ -29,14 +29,14 @@ class Dropped(NamedTuple):
     reason: str
 
 
-class Draft(NamedTuple):
+class SegmentDraft(NamedTuple):
     """What the next segment of a lane will hold, and what it follows."""
 
     epoch: str
     lane: str
     previous: bytes
     events: list[Row]
-    dropped: list[Dropped]
+    dropped: list[DroppedRange]
 
 
 class Segment(NamedTuple):
@@ -50,7 +50,7 @@ class Segment(NamedTuple):
     data: bytes
 
 
-class Sealed(NamedTuple):
+class NewSegment(NamedTuple):
     """A segment to be put in: what it follows, and the dropped ranges that it declares."""
 
     epoch: str
@@ -60,10 +60,10 @@ class Sealed(NamedTuple):
     digest: bytes
     data: bytes
     previous: bytes
-    dropped: Sequence[Dropped]
+    dropped: Sequence[DroppedRange]
 
 
-class Evicted(NamedTuple):
+class EvictedRange(NamedTuple):
     """Segments that had to go before the centre had them, of neighbouring ranges."""
 
     epoch: str
@@ -73,7 +73,7 @@ class Evicted(NamedTuple):
     bytes: int
 
 
-class Head(NamedTuple):
+class LaneHead(NamedTuple):
     """How far a lane of the current epoch is sealed; its digest is of zeros before the first."""
 
     lane: str
@@ -143,22 +143,22 @@ SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY fir
 """
 _FREE: Final = "PRAGMA incremental_vacuum(256)"
 
-DROPPED_RANGES: Final = 256
+MAX_DROPPED_RANGES: Final = 256
 """Ranges that one header declares; more wait for the next."""
 
 
-def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> Draft | None:
+def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraft | None:
     """Return what the next segment of a lane would hold, or `None` if nothing waits."""
     sealed, previous = tx.row(_CHAIN, (lane,))
     found = events.read(tx, lane, sealed, count, max_bytes)
     if not found:
         return None
     epoch = meta.epoch(tx)
-    dropped = [Dropped(*row) for row in tx.rows(_DROPPED, (epoch, lane, DROPPED_RANGES))]
-    return Draft(epoch, lane, previous, found, dropped)
+    dropped = [DroppedRange(*row) for row in tx.rows(_DROPPED, (epoch, lane, MAX_DROPPED_RANGES))]
+    return SegmentDraft(epoch, lane, previous, found, dropped)
 
 
-def seal(tx: Transaction, sealed: Sealed) -> bool:
+def seal(tx: Transaction, sealed: NewSegment) -> bool:
     """Put a segment in and take its events out; `False` if the chain moved on since the draft.
 
     A new epoch begins a new chain too, with the same numbers.
@@ -181,12 +181,12 @@ def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
     return None if row is None else Segment(*row)
 
 
-def heads(tx: Transaction) -> list[Head]:
+def lane_heads(tx: Transaction) -> list[LaneHead]:
     """Say how far each lane of the current epoch is sealed."""
-    return [Head(*row) for row in tx.rows(_HEADS)]
+    return [LaneHead(*row) for row in tx.rows(_HEADS)]
 
 
-def holding(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
     """Return the digest of the segment that `seq` is sealed in, or `None` if that is not known.
 
     It is known of the segments that are here, and of the last one of each lane, by its end.
@@ -205,19 +205,19 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
     """
     marked = tx.row(_MARK, ("acknowledged", None, digest))
     if marked is not None:
-        lost_ranges.heard(tx, *marked)
+        lost_ranges.delete_acknowledged(tx, *marked)
     _trim(tx, "acknowledged", recent_bytes)
 
 
-def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> Lost | None:
+def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> LostRange | None:
     """Never send a segment again, but keep it; return what it held, `None` if it did not wait."""
     marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)
     if marked is None:
         return None
-    lost_ranges.tell_again(tx, *marked[:4])
+    lost_ranges.report_again(tx, *marked[:4])
     epoch, lane, first, last, _declares = marked
-    return Lost(epoch, lane, first, last, reason)
+    return LostRange(epoch, lane, first, last, reason)
 
 
 def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
@@ -228,29 +228,29 @@ def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
     tx.rows(_FREE)
 
 
-def shares(readings: float, logs: float) -> dict[str, float]:
+def lane_shares(readings: float, logs: float) -> dict[str, float]:
     """Return the share (of 1) of each lane: what those two leave is for the gateway's own."""
     return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
 
 
-def used(tx: Transaction) -> dict[str, int]:
+def waiting_bytes(tx: Transaction) -> dict[str, int]:
     """Return how many bytes of each lane wait."""
     return dict.fromkeys(events.LANES, 0) | dict(tx.rows(_BY_LANE))
 
 
-def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
+def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRange]:
     """Bring what is over its bound below it, and note the ranges that the centre will never get.
 
     Returns them, neighbours as one.
     """
-    gone: dict[tuple[str, str], Evicted] = {}
-    ended: list[Evicted] = []
-    left = used(tx)
-    low = eviction.below(bound) if eviction.is_over(left, bound) else bound
-    while eviction.is_over(left, low):
-        evicted = Evicted(*tx.row(_EVICT, (eviction.furthest_over(left, low),)))
+    gone: dict[tuple[str, str], EvictedRange] = {}
+    ended: list[EvictedRange] = []
+    left = waiting_bytes(tx)
+    low = eviction.eviction_target(bound) if eviction.is_over_quota(left, bound) else bound
+    while eviction.is_over_quota(left, low):
+        evicted = EvictedRange(*tx.row(_EVICT, (eviction.lane_to_evict(left, low),)))
         left[evicted.lane] -= evicted.bytes
-        lost_ranges.note(tx, Lost(*evicted[:4], reason))
+        lost_ranges.add(tx, LostRange(*evicted[:4], reason))
         key = evicted.epoch, evicted.lane
         before = gone.get(key)
         if before is not None and before.last + 1 == evicted.first:
@@ -261,13 +261,13 @@ def evict(tx: Transaction, bound: Bound, reason: str) -> list[Evicted]:
     return [*ended, *gone.values()]
 
 
-def drop_unsealed(tx: Transaction, lane: str, reason: str) -> Evicted:
+def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
     """Drop the events of a lane that are in no segment, at the end of their epoch."""
     events.settle(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
-    gone = Evicted(meta.epoch(tx), lane, sealed + 1, last, 0)
-    lost_ranges.note(tx, Lost(*gone[:4], reason))
+    gone = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)
+    lost_ranges.add(tx, LostRange(*gone[:4], reason))
     return gone
 
 
@@ -276,7 +276,7 @@ def lanes(tx: Transaction) -> list[tuple[str, str]]:
     return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
 
 
-def after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
+def first_after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
     """Return the bytes of the first segment of a lane that goes beyond `seq`, or `None`."""
     row = tx.row(_AFTER, (epoch, lane, seq))
     return None if row is None else row[0]

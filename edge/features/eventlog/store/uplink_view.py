@@ -12,10 +12,10 @@ import msgspec
 from edge.engine import meta
 from edge.engine.database import Transaction
 
-SAMPLE: Final = 200
+SAMPLE_SIZE: Final = 200
 """Segments, the latest ones, by which it is told how fast they come."""
 
-SHOWN: Final = 1000
+MAX_ROWS: Final = 1000
 """Rows of dropped ranges, of reasons why segments were set aside, or of epochs, that are told."""
 
 _TAKEN: Final = "uplink taken"
@@ -56,7 +56,7 @@ WHERE id > ? AND (state = 'waiting' OR ?) ORDER BY id LIMIT 1
 """
 
 
-class Lane(NamedTuple):
+class LaneStatus(NamedTuple):
     """A lane: the last number, how far it is sealed, and up to where nothing waits any more.
 
     The last two are within the current epoch. `segments` and `bytes` wait, of all epochs, and
@@ -72,7 +72,7 @@ class Lane(NamedTuple):
     oldest: int | None
 
 
-class Unsealed(NamedTuple):
+class UnsealedEvents(NamedTuple):
     """Events that are in no segment yet, and when the first of them was logged.
 
     `since` is that in ms since 1970 UTC, `service` in seconds of service; `None` of no event.
@@ -83,7 +83,7 @@ class Unsealed(NamedTuple):
     service: float | None
 
 
-class Aside(NamedTuple):
+class SetAsideSegments(NamedTuple):
     """Segments that are kept and never sent again, and why."""
 
     lane: str
@@ -92,7 +92,7 @@ class Aside(NamedTuple):
     bytes: int
 
 
-class Range(NamedTuple):
+class UndeclaredRange(NamedTuple):
     """A range of numbers that is lost, and not yet declared to the centre."""
 
     lane: str
@@ -101,7 +101,7 @@ class Range(NamedTuple):
     reason: str
 
 
-class Told(NamedTuple):
+class Notice(NamedTuple):
     """The last notice of the uplink; `time` is in ms since 1970 UTC."""
 
     name: str
@@ -109,7 +109,7 @@ class Told(NamedTuple):
     time: int
 
 
-class Sample(NamedTuple):
+class SegmentSample(NamedTuple):
     """The latest segments: the bytes of all but the oldest, and the data of both ends."""
 
     size: int
@@ -117,7 +117,7 @@ class Sample(NamedTuple):
     newest: bytes
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """A segment and its row, which rises with the time of sealing."""
 
     row: int
@@ -129,30 +129,30 @@ class Row(NamedTuple):
     data: bytes
 
 
-def took(tx: Transaction) -> None:
+def record_upload(tx: Transaction) -> None:
     """Remember that the centre has just taken a segment."""
     meta.write(tx, _TAKEN, float(tx.now.wall))
 
 
-def taken(tx: Transaction) -> int | None:
+def last_upload_time(tx: Transaction) -> int | None:
     """Return when the centre took a segment last, in ms since 1970 UTC."""
     return round(meta.read_number(tx, _TAKEN)) or None
 
 
-def tell(tx: Transaction, name: str, text: str) -> None:
+def record_notice(tx: Transaction, name: str, text: str) -> None:
     """Remember a notice as the last one."""
-    meta.write(tx, _TOLD, msgspec.json.encode(Told(name, text, tx.now.wall)).decode())
+    meta.write(tx, _TOLD, msgspec.json.encode(Notice(name, text, tx.now.wall)).decode())
 
 
-def told(tx: Transaction) -> Told | None:
+def last_notice(tx: Transaction) -> Notice | None:
     """Return the last notice, if there was one."""
     text = meta.find_text(tx, _TOLD)
-    return None if text is None else msgspec.json.decode(text, type=Told)
+    return None if text is None else msgspec.json.decode(text, type=Notice)
 
 
-def lanes(tx: Transaction) -> list[Lane]:
+def lane_status(tx: Transaction) -> list[LaneStatus]:
     """Return how each lane stands."""
-    return [Lane(*row) for row in tx.rows(_LANES)]
+    return [LaneStatus(*row) for row in tx.rows(_LANES)]
 
 
 def epochs(tx: Transaction) -> dict[str, int]:
@@ -160,19 +160,19 @@ def epochs(tx: Transaction) -> dict[str, int]:
     return dict(tx.rows(_EPOCHS))
 
 
-def unsealed(tx: Transaction) -> Unsealed:
+def unsealed(tx: Transaction) -> UnsealedEvents:
     """Return what is in no segment yet."""
-    return Unsealed(*tx.row(_UNSEALED))
+    return UnsealedEvents(*tx.row(_UNSEALED))
 
 
-def aside(tx: Transaction) -> list[Aside]:
+def set_aside_segments(tx: Transaction) -> list[SetAsideSegments]:
     """Return what was set aside, by lane and reason."""
-    return [Aside(*row) for row in tx.rows(_ASIDE, (SHOWN,))]
+    return [SetAsideSegments(*row) for row in tx.rows(_ASIDE, (MAX_ROWS,))]
 
 
-def dropped(tx: Transaction) -> list[Range]:
+def undeclared_ranges(tx: Transaction) -> list[UndeclaredRange]:
     """Return the ranges that the current epoch has lost and not told yet."""
-    return [Range(*row) for row in tx.rows(_DROPPED, (SHOWN,))]
+    return [UndeclaredRange(*row) for row in tx.rows(_DROPPED, (MAX_ROWS,))]
 
 
 def data(tx: Transaction, row: int) -> bytes:
@@ -180,16 +180,16 @@ def data(tx: Transaction, row: int) -> bytes:
     return bytes(tx.row(_DATA, (row,))[0])
 
 
-def sample(tx: Transaction) -> Sample | None:
+def sample(tx: Transaction) -> SegmentSample | None:
     """Return the latest segments, `None` where there are not two."""
-    rows = tx.rows(_LATEST, (SAMPLE,))
+    rows = tx.rows(_LATEST, (SAMPLE_SIZE,))
     if len(rows) < 2:
         return None
     size = sum(length for _row, length in rows[:-1])
-    return Sample(size, data(tx, rows[-1][0]), data(tx, rows[0][0]))
+    return SegmentSample(size, data(tx, rows[-1][0]), data(tx, rows[0][0]))
 
 
-def after(tx: Transaction, row: int, *, every: bool) -> Row | None:
+def first_after(tx: Transaction, row: int, *, every: bool) -> SegmentRow | None:
     """Return the first segment behind a row that waits, or `every` first one; `None` at the end."""
     found = tx.row(_NEXT, (row, every))
-    return None if found is None else Row(*found)
+    return None if found is None else SegmentRow(*found)

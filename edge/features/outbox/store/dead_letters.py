@@ -46,7 +46,7 @@ _BODY: Final = "SELECT body FROM dead WHERE id = ?"
 _DROP: Final = "DELETE FROM dead WHERE id = ?"
 
 
-class Letter(NamedTuple):
+class DeadLetter(NamedTuple):
     """A message that died: whom from, where to, at which level, and why it went nowhere.
 
     `recipient` is the account that it was for, by name; `outbox` its number there, which is a part
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
     session: str | None = None
 
 
-class Dead(NamedTuple):
+class StoredDeadLetter(NamedTuple):
     """A dead message as it is listed, without its body; `time` in ms since 1970 UTC."""
 
     row: int
@@ -82,7 +82,7 @@ class Dead(NamedTuple):
     session: str | None
 
 
-def bury(tx: Transaction, letter: Letter, limit: Usage) -> None:
+def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
     """Keep a dead message and log it. At `limit` others go, which is logged too: the oldest of the
     source that takes most of it, so that nobody pushes out what is of others."""
     sender, msg_id, destination, qos, body, reason, *rest = letter
@@ -99,17 +99,17 @@ def bury(tx: Transaction, letter: Letter, limit: Usage) -> None:
         _log(tx, "dead_evicted", gone_sender, gone_id, "too many dead messages", gone_qos)
 
 
-def listed(tx: Transaction, after: int, count: int) -> list[Dead]:
+def list_page(tx: Transaction, after: int, count: int) -> list[StoredDeadLetter]:
     """Return dead messages with numbers above `after`, in order: `count` at most."""
-    return [Dead(*row) for row in tx.rows(_LIST, (after, count))]
+    return [StoredDeadLetter(*row) for row in tx.rows(_LIST, (after, count))]
 
 
-def get(tx: Transaction, row: int) -> Dead:
+def find(tx: Transaction, row: int) -> StoredDeadLetter:
     """Return one dead message; raises `SetupError` if there is none of that number."""
     found = tx.row(_GET, (row,))
     if found is None:
         raise SetupError(f"there is no dead message {row}")
-    return Dead(*found)
+    return StoredDeadLetter(*found)
 
 
 def body(tx: Transaction, row: int) -> bytes:
@@ -129,7 +129,7 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
     Raises:
         SetupError: it cannot be put back, and why, in one line.
     """
-    found = get(tx, row)
+    found = find(tx, row)
     if found.recipient is None:
         raise SetupError(f"message {row} was for the gateway itself, which cannot read it")
     number = None
@@ -146,7 +146,7 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
     return number
 
 
-def _anew(tx: Transaction, found: Dead, recipient: str) -> int | None:
+def _anew(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
     content, source = body(tx, found.row), found.sender.partition("/")[0]
     size = held.charge(found.msg_id or "", content)
     message = source, found.sender, found.msg_id, found.qos, content, size
@@ -154,21 +154,23 @@ def _anew(tx: Transaction, found: Dead, recipient: str) -> int | None:
     return outbox.add(tx, recipient, *message, only=only)
 
 
-def _again(tx: Transaction, found: Dead, recipient: str, session: str, number: int) -> int | None:
+def _again(
+    tx: Transaction, found: StoredDeadLetter, recipient: str, session: str, number: int
+) -> int | None:
     content = body(tx, found.row)
     size = held.charge(found.msg_id or "", content)
     message = found.sender, found.msg_id, session, content, size
     return outbox.restore(tx, number, recipient, *message)
 
 
-def drop(tx: Transaction, row: int) -> None:
+def delete(tx: Transaction, row: int) -> None:
     """Forget a dead message; raises `SetupError` if there is none of that number."""
-    found = get(tx, row)
+    found = find(tx, row)
     tx.run(_DROP, (row,))
     _log_done(tx, "dropped", found, "Warning")
 
 
-def _log_done(tx: Transaction, name: str, found: Dead, level: str) -> None:
+def _log_done(tx: Transaction, name: str, found: StoredDeadLetter, level: str) -> None:
     tags = {"destination": found.destination, "state": found.state}
     reason = "by the operator"
     _log(tx, name, found.sender, found.msg_id, reason, found.qos, tags, level)

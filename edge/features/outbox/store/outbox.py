@@ -14,17 +14,17 @@ from edge.engine import in_flight as under_way
 from edge.engine.database import Receipt, Transaction
 from edge.features.custody.quota import Stored, Usage
 
-KIND: Final = "outbox"
+QOS_RECEIPT: Final = "outbox"
 """The kind of receipt of a row whose stanza waits for an answer of its own."""
 
-PLAIN: Final = "outbox plain"
+PLAIN_RECEIPT: Final = "outbox plain"
 """That of a row that was sent as a plain message: it is over when the session has the stanza."""
 
-BATCH: Final = 32
+BATCH_SIZE: Final = 32
 """How many messages fall due, or expire, in one unit of work."""
 
 
-class Row(NamedTuple):
+class OutboxRow(NamedTuple):
     """A message in the outbox.
 
     `recipient` is the account's name, `source` the bare JID of the original sender, `sender` its
@@ -139,12 +139,12 @@ WHERE EXISTS (SELECT 1 FROM main.outbox AS o WHERE o.account = a.id)
 _DOWNGRADE: Final = "SELECT downgrade FROM main.accounts WHERE name = ?"
 
 
-def waits(tx: Transaction, account: str) -> bool:
+def has_messages(tx: Transaction, account: str) -> bool:
     """Tell whether anything waits for an account, by name."""
     return tx.row(_ANY, (account,)) is not None
 
 
-def window(tx: Transaction, account: str, count: int) -> list[Row]:
+def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
     """Return what of an account may be sent: all that is on its way, and of what is queued the
     first of each source: of `count` sources that have nothing on its way, at least, if there are so
     many. `count` is how many may be on their way: where they are, nothing that is queued is read.
@@ -157,7 +157,7 @@ def window(tx: Transaction, account: str, count: int) -> list[Row]:
     return flight + _found(tx, heads)
 
 
-def get(tx: Transaction, row: int) -> Row | None:
+def get(tx: Transaction, row: int) -> OutboxRow | None:
     """Return a message, if it is there still."""
     found = tx.row(_GET, (row,))
     return None if found is None else _row(found)
@@ -220,32 +220,32 @@ def _with_body(tx: Transaction, row: int | None, body: bytes) -> int | None:
     return row
 
 
-def save(tx: Transaction, row: Row) -> None:
+def save(tx: Transaction, row: OutboxRow) -> None:
     """Write down how far a message has come."""
     values = (row.state, row.session, row.sends, row.attempts, row.held, row.due, row.row)
     tx.run(_SAVE, values)
 
 
-def begin(tx: Transaction, row: Row, generation: int) -> Receipt:
+def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
     """Note that a message's stanza is sent to a session; returns its receipt."""
     receipt = _receipt(row)
     under_way.begin(tx, receipt, generation)
     return receipt
 
 
-def end(tx: Transaction, row: Row) -> None:
+def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
     """Note that no answer is waited for any more."""
     if row.under_way:
         tx.run(_END_UNDER_WAY, _receipt(row))
 
 
-def _receipt(row: Row) -> Receipt:
-    return Receipt(PLAIN if row.state == "plain" else KIND, row.row)
+def _receipt(row: OutboxRow) -> Receipt:
+    return Receipt(PLAIN_RECEIPT if row.state == "plain" else QOS_RECEIPT, row.row)
 
 
-def remove(tx: Transaction, row: Row) -> None:
+def remove(tx: Transaction, row: OutboxRow) -> None:
     """Take a message out of the line: it is over."""
-    end(tx, row)
+    clear_in_flight(tx, row)
     tx.run(_REMOVE, (row.row,))
 
 
@@ -266,62 +266,64 @@ def total(tx: Transaction) -> Usage:
     return Usage(*tx.row(_TOTAL))
 
 
-def due(tx: Transaction) -> list[Row]:
+def find_due(tx: Transaction) -> list[OutboxRow]:
     """Return what has fallen due, the earliest first: a bounded number."""
-    return _rows(tx.rows(_DUE, (tx.now.service, BATCH)))
+    return _rows(tx.rows(_DUE, (tx.now.service, BATCH_SIZE)))
 
 
-def expired(tx: Transaction, ttl: float) -> list[Row]:
+def find_expired(tx: Transaction, ttl: float) -> list[OutboxRow]:
     """Return messages older than `ttl` seconds of service, a bounded number."""
-    return _rows(tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH)))
+    return _rows(tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH_SIZE)))
 
 
-def orphans(tx: Transaction) -> list[Row]:
+def find_orphans(tx: Transaction) -> list[OutboxRow]:
     """Return messages whose account was removed, a bounded number."""
-    return _rows(tx.rows(_ORPHANS, (BATCH,)))
+    return _rows(tx.rows(_ORPHANS, (BATCH_SIZE,)))
 
 
-def sent_to(tx: Transaction, account: str, session: str) -> list[Row]:
+def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
     """Return what was sent to a session of an account and has a time at which something is due."""
     return _rows(tx.rows(_SENT_TO, (account, session)))
 
 
-def of_source(tx: Transaction, source: str) -> list[Row]:
+def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
     """Return what waits of one source: what the limits of the outbox let it have there."""
     return _rows(tx.rows(_OF_SOURCE, (source,)))
 
 
-def first_due(tx: Transaction) -> float | None:
+def next_due_time(tx: Transaction) -> float | None:
     """Return when the next message falls due, in service seconds."""
     (first,) = tx.row(_FIRST_DUE)
     return None if first is None else float(first)
 
 
-def first_since(tx: Transaction) -> float | None:
+def oldest_since(tx: Transaction) -> float | None:
     """Return since when the oldest message waits, in service seconds."""
     (first,) = tx.row(_FIRST_SINCE)
     return None if first is None else float(first)
 
 
-def able(tx: Transaction) -> list[str]:
+def accounts_with_sessions(tx: Transaction) -> list[str]:
     """Return the accounts, by name, that have a session and something that waits for them."""
     return [str(account) for (account,) in tx.rows(_ABLE)]
 
 
-def downgrades(tx: Transaction, account: str) -> bool:
+def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
     """Tell whether an account takes plain messages where it has no quality of service."""
     row = tx.row(_DOWNGRADE, (account,))
     return row is not None and bool(row[0])
 
 
-def _found(tx: Transaction, rows: Iterable[int]) -> list[Row]:
+def _found(tx: Transaction, rows: Iterable[int]) -> list[OutboxRow]:
     return [found for row in rows if (found := get(tx, row)) is not None]
 
 
-def _rows(found: Sequence[Any]) -> list[Row]:
+def _rows(found: Sequence[Any]) -> list[OutboxRow]:
     return [_row(row) for row in found]
 
 
-def _row(found: Any) -> Row:
+def _row(found: Any) -> OutboxRow:
     *fields, held, due, size, since, under, there, only, item = found
-    return Row._make((*fields, bool(held), due, size, since, bool(under), bool(there), only, item))
+    return OutboxRow._make(
+        (*fields, bool(held), due, size, since, bool(under), bool(there), only, item)
+    )

@@ -13,14 +13,14 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 
-class Way(Enum):
+class Direction(Enum):
     """Which way a stanza goes, seen from the account whose roster it is."""
 
     OUT = "the account sends it to the contact"
     IN = "the contact has sent it to the account"
 
 
-class Kind(Enum):
+class SubscriptionType(Enum):
     """The stanza: its `type`."""
 
     SUBSCRIBE = "subscribe"
@@ -29,7 +29,7 @@ class Kind(Enum):
     UNSUBSCRIBED = "unsubscribed"
 
 
-class State(Enum):
+class SubscriptionState(Enum):
     """What an account and a contact are to each other; named as in appendix A.1.
 
     "To": the account sees the contact. "From": the contact sees the account. "Pending Out": the
@@ -50,7 +50,7 @@ class State(Enum):
     TO_APPROVED = "To, approved"
 
 
-class Fields(NamedTuple):
+class RosterFields(NamedTuple):
     """A state as a roster has it (section 2.1.2), and whether the contact's request waits.
 
     `subscription` is none, to, from or both; `ask` and `approved` are the attributes' sense.
@@ -62,23 +62,25 @@ class Fields(NamedTuple):
     approved: bool = False
 
 
-FIELDS: Final[Mapping[State, Fields]] = {
-    State.NONE: Fields("none"),
-    State.NONE_OUT: Fields("none", ask=True),
-    State.NONE_IN: Fields("none", pending=True),
-    State.NONE_OUT_IN: Fields("none", ask=True, pending=True),
-    State.TO: Fields("to"),
-    State.TO_IN: Fields("to", pending=True),
-    State.FROM: Fields("from"),
-    State.FROM_OUT: Fields("from", ask=True),
-    State.BOTH: Fields("both"),
-    State.NONE_APPROVED: Fields("none", approved=True),
-    State.NONE_OUT_APPROVED: Fields("none", ask=True, approved=True),
-    State.TO_APPROVED: Fields("to", approved=True),
+FIELDS: Final[Mapping[SubscriptionState, RosterFields]] = {
+    SubscriptionState.NONE: RosterFields("none"),
+    SubscriptionState.NONE_OUT: RosterFields("none", ask=True),
+    SubscriptionState.NONE_IN: RosterFields("none", pending=True),
+    SubscriptionState.NONE_OUT_IN: RosterFields("none", ask=True, pending=True),
+    SubscriptionState.TO: RosterFields("to"),
+    SubscriptionState.TO_IN: RosterFields("to", pending=True),
+    SubscriptionState.FROM: RosterFields("from"),
+    SubscriptionState.FROM_OUT: RosterFields("from", ask=True),
+    SubscriptionState.BOTH: RosterFields("both"),
+    SubscriptionState.NONE_APPROVED: RosterFields("none", approved=True),
+    SubscriptionState.NONE_OUT_APPROVED: RosterFields("none", ask=True, approved=True),
+    SubscriptionState.TO_APPROVED: RosterFields("to", approved=True),
 }
 """Each state's fields, and no two alike."""
 
-STATES: Final[Mapping[Fields, State]] = {fields: state for state, fields in FIELDS.items()}
+STATES: Final[Mapping[RosterFields, SubscriptionState]] = {
+    fields: state for state, fields in FIELDS.items()
+}
 """The other way round."""
 
 
@@ -89,154 +91,154 @@ class Decision(NamedTuple):
     An outgoing one goes on to the contact, an incoming one to the account's sessions.
     """
 
-    state: State
+    state: SubscriptionState
     passes: bool
-    answer: Kind | None = None
+    answer: SubscriptionType | None = None
 
 
-def _passes(state: State) -> Decision:
+def _passes(state: SubscriptionState) -> Decision:
     return Decision(state, True)
 
 
-def _stops(state: State) -> Decision:
+def _stops(state: SubscriptionState) -> Decision:
     return Decision(state, False)
 
 
-def _granted(state: State) -> Decision:
-    return Decision(state, False, Kind.SUBSCRIBED)
+def _granted(state: SubscriptionState) -> Decision:
+    return Decision(state, False, SubscriptionType.SUBSCRIBED)
 
 
-TABLE: Final[Mapping[tuple[Way, Kind], Mapping[State, Decision]]] = {
-    (Way.OUT, Kind.SUBSCRIBE): {
-        State.NONE: _passes(State.NONE_OUT),
-        State.NONE_OUT: _passes(State.NONE_OUT),
-        State.NONE_IN: _passes(State.NONE_OUT_IN),
-        State.NONE_OUT_IN: _passes(State.NONE_OUT_IN),
-        State.TO: _passes(State.TO),
-        State.TO_IN: _passes(State.TO_IN),
-        State.FROM: _passes(State.FROM_OUT),
-        State.FROM_OUT: _passes(State.FROM_OUT),
-        State.BOTH: _passes(State.BOTH),
-        State.NONE_APPROVED: _passes(State.NONE_OUT_APPROVED),
-        State.NONE_OUT_APPROVED: _passes(State.NONE_OUT_APPROVED),
-        State.TO_APPROVED: _passes(State.TO_APPROVED),
+TABLE: Final[Mapping[tuple[Direction, SubscriptionType], Mapping[SubscriptionState, Decision]]] = {
+    (Direction.OUT, SubscriptionType.SUBSCRIBE): {
+        SubscriptionState.NONE: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE_OUT_IN),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT_IN),
+        SubscriptionState.TO: _passes(SubscriptionState.TO),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.TO_IN),
+        SubscriptionState.FROM: _passes(SubscriptionState.FROM_OUT),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM_OUT),
+        SubscriptionState.BOTH: _passes(SubscriptionState.BOTH),
+        SubscriptionState.NONE_APPROVED: _passes(SubscriptionState.NONE_OUT_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_OUT_APPROVED),
+        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.TO_APPROVED),
     },
-    (Way.OUT, Kind.UNSUBSCRIBE): {
-        State.NONE: _passes(State.NONE),
-        State.NONE_OUT: _passes(State.NONE),
-        State.NONE_IN: _passes(State.NONE_IN),
-        State.NONE_OUT_IN: _passes(State.NONE_IN),
-        State.TO: _passes(State.NONE),
-        State.TO_IN: _passes(State.NONE_IN),
-        State.FROM: _passes(State.FROM),
-        State.FROM_OUT: _passes(State.FROM),
-        State.BOTH: _passes(State.FROM),
-        State.NONE_APPROVED: _passes(State.NONE_APPROVED),
-        State.NONE_OUT_APPROVED: _passes(State.NONE_APPROVED),
-        State.TO_APPROVED: _passes(State.NONE_APPROVED),
+    (Direction.OUT, SubscriptionType.UNSUBSCRIBE): {
+        SubscriptionState.NONE: _passes(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE),
+        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.TO: _passes(SubscriptionState.NONE),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.FROM: _passes(SubscriptionState.FROM),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM),
+        SubscriptionState.BOTH: _passes(SubscriptionState.FROM),
+        SubscriptionState.NONE_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
     },
-    (Way.OUT, Kind.SUBSCRIBED): {
-        State.NONE: _stops(State.NONE_APPROVED),
-        State.NONE_OUT: _stops(State.NONE_OUT_APPROVED),
-        State.NONE_IN: _passes(State.FROM),
-        State.NONE_OUT_IN: _passes(State.FROM_OUT),
-        State.TO: _stops(State.TO_APPROVED),
-        State.TO_IN: _passes(State.BOTH),
-        State.FROM: _stops(State.FROM),
-        State.FROM_OUT: _stops(State.FROM_OUT),
-        State.BOTH: _stops(State.BOTH),
-        State.NONE_APPROVED: _stops(State.NONE_APPROVED),
-        State.NONE_OUT_APPROVED: _stops(State.NONE_OUT_APPROVED),
-        State.TO_APPROVED: _stops(State.TO_APPROVED),
+    (Direction.OUT, SubscriptionType.SUBSCRIBED): {
+        SubscriptionState.NONE: _stops(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT_APPROVED),
+        SubscriptionState.NONE_IN: _passes(SubscriptionState.FROM),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.FROM_OUT),
+        SubscriptionState.TO: _stops(SubscriptionState.TO_APPROVED),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.BOTH),
+        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
+        SubscriptionState.FROM_OUT: _stops(SubscriptionState.FROM_OUT),
+        SubscriptionState.BOTH: _stops(SubscriptionState.BOTH),
+        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT_APPROVED),
+        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
     },
-    (Way.OUT, Kind.UNSUBSCRIBED): {
-        State.NONE: _stops(State.NONE),
-        State.NONE_OUT: _stops(State.NONE_OUT),
-        State.NONE_IN: _passes(State.NONE),
-        State.NONE_OUT_IN: _passes(State.NONE_OUT),
-        State.TO: _stops(State.TO),
-        State.TO_IN: _passes(State.TO),
-        State.FROM: _passes(State.NONE),
-        State.FROM_OUT: _passes(State.NONE_OUT),
-        State.BOTH: _passes(State.TO),
-        State.NONE_APPROVED: _stops(State.NONE),
-        State.NONE_OUT_APPROVED: _stops(State.NONE_OUT),
-        State.TO_APPROVED: _stops(State.TO),
+    (Direction.OUT, SubscriptionType.UNSUBSCRIBED): {
+        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT),
+        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.TO: _stops(SubscriptionState.TO),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.TO),
+        SubscriptionState.FROM: _passes(SubscriptionState.NONE),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.BOTH: _passes(SubscriptionState.TO),
+        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT),
+        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO),
     },
-    (Way.IN, Kind.SUBSCRIBE): {
-        State.NONE: _passes(State.NONE_IN),
-        State.NONE_OUT: _passes(State.NONE_OUT_IN),
-        State.NONE_IN: _stops(State.NONE_IN),
-        State.NONE_OUT_IN: _stops(State.NONE_OUT_IN),
-        State.TO: _passes(State.TO_IN),
-        State.TO_IN: _stops(State.TO_IN),
-        State.FROM: _granted(State.FROM),
-        State.FROM_OUT: _granted(State.FROM_OUT),
-        State.BOTH: _granted(State.BOTH),
-        State.NONE_APPROVED: _granted(State.FROM),
-        State.NONE_OUT_APPROVED: _granted(State.FROM_OUT),
-        State.TO_APPROVED: _granted(State.BOTH),
+    (Direction.IN, SubscriptionType.SUBSCRIBE): {
+        SubscriptionState.NONE: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE_OUT_IN),
+        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
+        SubscriptionState.NONE_OUT_IN: _stops(SubscriptionState.NONE_OUT_IN),
+        SubscriptionState.TO: _passes(SubscriptionState.TO_IN),
+        SubscriptionState.TO_IN: _stops(SubscriptionState.TO_IN),
+        SubscriptionState.FROM: _granted(SubscriptionState.FROM),
+        SubscriptionState.FROM_OUT: _granted(SubscriptionState.FROM_OUT),
+        SubscriptionState.BOTH: _granted(SubscriptionState.BOTH),
+        SubscriptionState.NONE_APPROVED: _granted(SubscriptionState.FROM),
+        SubscriptionState.NONE_OUT_APPROVED: _granted(SubscriptionState.FROM_OUT),
+        SubscriptionState.TO_APPROVED: _granted(SubscriptionState.BOTH),
     },
-    (Way.IN, Kind.UNSUBSCRIBE): {
-        State.NONE: _stops(State.NONE),
-        State.NONE_OUT: _stops(State.NONE_OUT),
-        State.NONE_IN: _passes(State.NONE),
-        State.NONE_OUT_IN: _passes(State.NONE_OUT),
-        State.TO: _stops(State.TO),
-        State.TO_IN: _passes(State.TO),
-        State.FROM: _passes(State.NONE),
-        State.FROM_OUT: _passes(State.NONE_OUT),
-        State.BOTH: _passes(State.TO),
-        State.NONE_APPROVED: _stops(State.NONE_APPROVED),
-        State.NONE_OUT_APPROVED: _stops(State.NONE_OUT_APPROVED),
-        State.TO_APPROVED: _stops(State.TO_APPROVED),
+    (Direction.IN, SubscriptionType.UNSUBSCRIBE): {
+        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT: _stops(SubscriptionState.NONE_OUT),
+        SubscriptionState.NONE_IN: _passes(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.TO: _stops(SubscriptionState.TO),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.TO),
+        SubscriptionState.FROM: _passes(SubscriptionState.NONE),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.NONE_OUT),
+        SubscriptionState.BOTH: _passes(SubscriptionState.TO),
+        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _stops(SubscriptionState.NONE_OUT_APPROVED),
+        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
     },
-    (Way.IN, Kind.SUBSCRIBED): {
-        State.NONE: _stops(State.NONE),
-        State.NONE_OUT: _passes(State.TO),
-        State.NONE_IN: _stops(State.NONE_IN),
-        State.NONE_OUT_IN: _passes(State.TO_IN),
-        State.TO: _stops(State.TO),
-        State.TO_IN: _stops(State.TO_IN),
-        State.FROM: _stops(State.FROM),
-        State.FROM_OUT: _passes(State.BOTH),
-        State.BOTH: _stops(State.BOTH),
-        State.NONE_APPROVED: _stops(State.NONE_APPROVED),
-        State.NONE_OUT_APPROVED: _passes(State.TO_APPROVED),
-        State.TO_APPROVED: _stops(State.TO_APPROVED),
+    (Direction.IN, SubscriptionType.SUBSCRIBED): {
+        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT: _passes(SubscriptionState.TO),
+        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.TO_IN),
+        SubscriptionState.TO: _stops(SubscriptionState.TO),
+        SubscriptionState.TO_IN: _stops(SubscriptionState.TO_IN),
+        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.BOTH),
+        SubscriptionState.BOTH: _stops(SubscriptionState.BOTH),
+        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.TO_APPROVED),
+        SubscriptionState.TO_APPROVED: _stops(SubscriptionState.TO_APPROVED),
     },
-    (Way.IN, Kind.UNSUBSCRIBED): {
-        State.NONE: _stops(State.NONE),
-        State.NONE_OUT: _passes(State.NONE),
-        State.NONE_IN: _stops(State.NONE_IN),
-        State.NONE_OUT_IN: _passes(State.NONE_IN),
-        State.TO: _passes(State.NONE),
-        State.TO_IN: _passes(State.NONE_IN),
-        State.FROM: _stops(State.FROM),
-        State.FROM_OUT: _passes(State.FROM),
-        State.BOTH: _passes(State.FROM),
-        State.NONE_APPROVED: _stops(State.NONE_APPROVED),
-        State.NONE_OUT_APPROVED: _passes(State.NONE_APPROVED),
-        State.TO_APPROVED: _passes(State.NONE_APPROVED),
+    (Direction.IN, SubscriptionType.UNSUBSCRIBED): {
+        SubscriptionState.NONE: _stops(SubscriptionState.NONE),
+        SubscriptionState.NONE_OUT: _passes(SubscriptionState.NONE),
+        SubscriptionState.NONE_IN: _stops(SubscriptionState.NONE_IN),
+        SubscriptionState.NONE_OUT_IN: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.TO: _passes(SubscriptionState.NONE),
+        SubscriptionState.TO_IN: _passes(SubscriptionState.NONE_IN),
+        SubscriptionState.FROM: _stops(SubscriptionState.FROM),
+        SubscriptionState.FROM_OUT: _passes(SubscriptionState.FROM),
+        SubscriptionState.BOTH: _passes(SubscriptionState.FROM),
+        SubscriptionState.NONE_APPROVED: _stops(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.NONE_OUT_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
+        SubscriptionState.TO_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
     },
 }
 """Every way, stanza and state (appendix A.2 and A.3; section 3.4)."""
 
 
-def decide(way: Way, kind: Kind, state: State) -> Decision:
+def decide(way: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
     """Tell what a subscription stanza does to an entry (RFC 6121, section 3 and appendix A)."""
     return TABLE[way, kind][state]
 
 
-def shows(state: State) -> bool:
+def shares_presence(state: SubscriptionState) -> bool:
     """Tell whether the contact sees the account's presence: "From" or "Both"."""
     return FIELDS[state].subscription in ("from", "both")
 
 
-def lists(state: State) -> bool:
+def is_listed(state: SubscriptionState) -> bool:
     """Tell whether a state is one that only the account itself brings about: the roster has it.
 
     A contact that merely asks is not in the roster until the account says something to it
     (sections 3.1.3 and 3.1.5).
     """
-    return state not in (State.NONE, State.NONE_IN)
+    return state not in (SubscriptionState.NONE, SubscriptionState.NONE_IN)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 
-KIND: Final = "presence"
+RECEIPT: Final = "presence"
 """The kind of receipt of a page of contacts; its row is the generation that the page ended with."""
 
 _SHOW: Final = """
@@ -54,7 +54,7 @@ _UNDIRECT_ALL: Final = "DELETE FROM temp.directed WHERE generation = ?"
 _DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER BY target"
 
 
-class Listener(NamedTuple):
+class Recipient(NamedTuple):
     """A session that hears an account's broadcasts: `subscription` is what the account's own roster
     says of it."""
 
@@ -63,7 +63,7 @@ class Listener(NamedTuple):
     subscription: str
 
 
-class Visible(NamedTuple):
+class ContactPresence(NamedTuple):
     """A contact's session that an account asked to see: its number, and its last presence (raw,
     stamped).
 
@@ -78,12 +78,12 @@ class Visible(NamedTuple):
     usable: bool
 
 
-def show(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
+def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
     """Keep what a session broadcasts: it is available now."""
     tx.run(_SHOW, (priority, presence, generation))
 
 
-def hide(tx: Transaction, generation: int) -> None:
+def set_unavailable(tx: Transaction, generation: int) -> None:
     """Note that a session is not available any more."""
     tx.run(_HIDE, (generation,))
 
@@ -93,25 +93,25 @@ def set_interested(tx: Transaction, generation: int) -> None:
     tx.run(_INTERESTED, (generation,))
 
 
-def audience(tx: Transaction, account: int) -> list[Listener]:
+def broadcast_recipients(tx: Transaction, account: int) -> list[Recipient]:
     """Return the available sessions of all whom an account shows its presence."""
-    return [Listener(*row) for row in tx.rows(_AUDIENCE, (account,))]
+    return [Recipient(*row) for row in tx.rows(_AUDIENCE, (account,))]
 
 
-def believers(tx: Transaction, bare: str) -> list[Listener]:
+def subscribers_of_removed(tx: Transaction, bare: str) -> list[Recipient]:
     """Return the available sessions of all who believe to see an account that is removed."""
-    return [Listener(*row) for row in tx.rows(_BELIEVERS, (bare,))]
+    return [Recipient(*row) for row in tx.rows(_BELIEVERS, (bare,))]
 
 
-def visible(
+def contact_presences(
     tx: Transaction, account: int, bare: str, after: int, count: int, max_bytes: int
-) -> list[Visible]:
+) -> list[ContactPresence]:
     """Return the available sessions of all contacts whose presence an account has asked for.
 
     `account` and `bare` are the same one's. In order of generations, those beyond `after`: at most
     `count`, whose presences have at most `max_bytes`. There is always one, if there is any.
     """
-    found: list[Visible] = []
+    found: list[ContactPresence] = []
     room = max_bytes
     for generation, raw, full, subscription, usable in tx.run(
         _VISIBLE, (bare, account, after, count)
@@ -119,25 +119,25 @@ def visible(
         room -= len(raw)
         if found and room < 0:
             break
-        found.append(Visible(generation, bytes(raw), full, subscription, bool(usable)))
+        found.append(ContactPresence(generation, bytes(raw), full, subscription, bool(usable)))
     return found
 
 
-def direct(tx: Transaction, generation: int, target: str) -> None:
+def add_directed(tx: Transaction, generation: int, target: str) -> None:
     """Note that a session has shown itself to an address of its own."""
     tx.run(_DIRECT, (generation, target))
 
 
-def undirect(tx: Transaction, generation: int, target: str) -> None:
+def remove_directed(tx: Transaction, generation: int, target: str) -> None:
     """Note that a session has told an address itself that it is gone."""
     tx.run(_UNDIRECT, (generation, target))
 
 
-def undirect_all(tx: Transaction, generation: int) -> None:
+def clear_directed(tx: Transaction, generation: int) -> None:
     """Forget to whom a session has shown itself."""
     tx.run(_UNDIRECT_ALL, (generation,))
 
 
-def directed(tx: Transaction, generation: int) -> list[str]:
+def directed_targets(tx: Transaction, generation: int) -> list[str]:
     """Return to whom a session has shown itself: at most `limits.directed_presences`."""
     return [str(row[0]) for row in tx.rows(_DIRECTED, (generation,))]

@@ -11,7 +11,13 @@ import json
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.presence.rules.roster import FIELDS, STATES, Fields, State, lists
+from edge.features.presence.rules.roster import (
+    FIELDS,
+    STATES,
+    RosterFields,
+    SubscriptionState,
+    is_listed,
+)
 
 _ACCOUNT: Final = "SELECT id FROM accounts WHERE name = ?"
 _FIND: Final = """
@@ -38,7 +44,7 @@ _REMOVE: Final = "DELETE FROM roster WHERE account = ? AND jid = ?"
 _STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
 
 
-class Contact(NamedTuple):
+class RosterItem(NamedTuple):
     """A row of a roster: a bare JID, the state of the two, and how the owner calls and sorts it.
 
     `request` is the contact's request as it came, stamped, until it is answered.
@@ -46,17 +52,17 @@ class Contact(NamedTuple):
 
     jid: str
     listed: bool = False
-    state: State = State.NONE
+    state: SubscriptionState = SubscriptionState.NONE
     request: bytes | None = None
     name: str | None = None
     groups: tuple[str, ...] = ()
 
-    def into(self, state: State, request: bytes) -> Contact:
+    def into(self, state: SubscriptionState, request: bytes) -> RosterItem:
         """Return the row in another state; `request` is kept if the contact now waits for an
         answer and did not before."""
         waits = FIELDS[state].pending
         kept = self.request or request if waits else None
-        return self._replace(listed=self.listed or lists(state), state=state, request=kept)
+        return self._replace(listed=self.listed or is_listed(state), state=state, request=kept)
 
     @property
     def shown(self) -> tuple[object, ...] | None:
@@ -67,24 +73,24 @@ class Contact(NamedTuple):
         return fields.subscription, fields.ask, fields.approved, self.name, self.groups
 
 
-def account(tx: Transaction, name: str) -> int | None:
+def account_id(tx: Transaction, name: str) -> int | None:
     """Return the number of a device's row, also of a revoked one; `None` if there is none."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
 
 
-def find(tx: Transaction, account: int, jid: str) -> Contact:
+def find(tx: Transaction, account: int, jid: str) -> RosterItem:
     """Return what a roster has of a bare JID: a contact in state "None", unlisted, if nothing."""
     row = tx.row(_FIND, (account, jid))
-    return Contact(jid) if row is None else _contact(row)
+    return RosterItem(jid) if row is None else _contact(row)
 
 
-def listed(tx: Transaction, account: int) -> list[Contact]:
+def list_items(tx: Transaction, account: int) -> list[RosterItem]:
     """Return an account's roster, by JID: at most `limits.roster_items`."""
     return [_contact(row) for row in tx.rows(_LISTED, (account,))]
 
 
-def requests(tx: Transaction, account: int, count: int) -> list[bytes]:
+def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
     """Return the first `count` requests that an account has not answered, as they came."""
     return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
 
@@ -94,7 +100,7 @@ def count(tx: Transaction, account: int, *, listed: bool) -> int:
     return int(tx.row(_COUNT, (account, listed))[0])
 
 
-def put(tx: Transaction, account: int, contact: Contact) -> None:
+def save(tx: Transaction, account: int, contact: RosterItem) -> None:
     """Write a row; one that says nothing is taken out."""
     if not contact.listed and contact.request is None:
         remove(tx, account, contact.jid)
@@ -121,15 +127,15 @@ def remove(tx: Transaction, account: int, jid: str) -> None:
     tx.run(_REMOVE, (account, jid))
 
 
-def strike_out(tx: Transaction, jid: str) -> None:
+def remove_from_all(tx: Transaction, jid: str) -> None:
     """Take a bare JID out of all rosters: who gets it must not find there what another was."""
     tx.run(_STRIKE_OUT, (jid,))
 
 
-def _contact(row: Any) -> Contact:
+def _contact(row: Any) -> RosterItem:
     jid, listed, subscription, ask, approved, request, name, groups = row
-    fields = Fields(subscription, bool(ask), request is not None, bool(approved))
-    return Contact(
+    fields = RosterFields(subscription, bool(ask), request is not None, bool(approved))
+    return RosterItem(
         jid,
         bool(listed),
         STATES[fields],
