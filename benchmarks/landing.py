@@ -25,10 +25,11 @@ from typing import Final, NamedTuple
 from benchmarks import fleet_data, usage
 from benchmarks.report import Settings, Topic, milliseconds, number, table
 from firmware_sim.fleet.plan import Plan, make_plans
+from sync.common.enrolment import new_token
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.gateways import Gateways
+from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.pki import Authority
-from sync.segment import Event, digest_of, encode, identity_path, new_token
+from sync.segment import Event, digest_of, encode, identity_path
 
 GATEWAYS: Final = (1, 8, 32)
 """Gateways that send at once."""
@@ -131,7 +132,7 @@ def receiver(root: Path, gateways: Sequence[str]) -> Iterator[Receiver]:
     Authority(folder.pki).ensure(["127.0.0.1"], now)
     tokens = {name: new_token() for name in gateways}
     for name, token in tokens.items():
-        Gateways(folder).enrol(
+        GatewayRegistry(folder).enrol(
             name, "https://127.0.0.1:1", token, int(now.timestamp() * 1000), renew=False
         )
     words = ["serve", "--dir", str(folder.root), "--listen", "127.0.0.1:0", "--reserve", "0"]

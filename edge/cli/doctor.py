@@ -18,7 +18,7 @@ from edge.ops import doctor as admin
 from edge.ops.checks.finding import VERDICTS, WRONG, Finding
 from edge.ops.checks.shipping import Way
 from edge.ops.doctor import Asked
-from sync.segment import EnrolmentError, read_enrolment
+from sync.common.enrolment import EnrolmentError, read_enrolment
 
 
 @click.command()

@@ -22,18 +22,11 @@ from edge.ops import current_time
 from edge.ops import uplink as admin
 from edge.ops.uplink import Lane, Uplink
 from edge.text import duration, fault, plural
-from sync.segment import (
-    Enrolment,
-    EnrolmentError,
-    Identity,
-    SegmentError,
-    identity_path,
-    read_enrolment,
-    read_header,
-)
-from sync.uplink import Conflict, FolderTransport, Landed, Waiting
-from sync.uplink.folder import MARKER, check_marked, parse_folder
-from sync.uplink.renewal import life_of
+from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
+from sync.segment import Identity, SegmentError, identity_path, read_header
+from sync.uplink import Acknowledgement, Conflict, FolderTransport, WaitingSegment
+from sync.uplink.folder_transport import MARKER, check_marked, parse_folder
+from sync.uplink.renewal import validity_of
 
 PATIENCE: Final = 5.0
 """Seconds that a folder to ship into has to show itself."""
@@ -96,9 +89,9 @@ async def _export(folder: Path, target: Path, *, every: bool) -> tuple[int, int,
     written = there = others = 0
     for row in admin.rows(folder, every=every):
         identity = Identity(gateway, row.epoch, row.lane, row.first, row.last)
-        outcome = await transport.put(Waiting(identity, row.digest, row.data))
+        outcome = await transport.put(WaitingSegment(identity, row.digest, row.data))
         match outcome:
-            case Landed(new=new):
+            case Acknowledgement(new=new):
                 written += new
                 there += not new
             case Conflict():
@@ -171,7 +164,7 @@ def certificate_ends(enrolment: Enrolment) -> datetime.datetime | None:
     """Tell when the certificate of an enrolment ends, if it has one; raises `EnrolmentError`."""
     if not enrolment.certificate:
         return None
-    return datetime.datetime.fromtimestamp(life_of(enrolment.certificate).ends, datetime.UTC)
+    return datetime.datetime.fromtimestamp(validity_of(enrolment.certificate).ends, datetime.UTC)
 
 
 def _object(found: Uplink) -> dict[str, object]:

@@ -30,12 +30,12 @@ from sync.uplink import (
     BacklogUnavailable,
     Draft,
     GatewayState,
-    Head,
+    HighWatermark,
     LaneState,
     Notice,
-    Order,
-    Waiting,
-    header_of,
+    SendOrder,
+    WaitingSegment,
+    build_header,
 )
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ _GOOD: Final = frozenset({"shipping", "certificate-renewed"})
 class StoreBacklog:
     """The store, as `sync.uplink.Backlog` asks for it."""
 
-    def __init__(self, store: Store, config: Config, facts: uplink.Facts) -> None:
+    def __init__(self, store: Store, config: Config, facts: uplink.GatewayStateSource) -> None:
         self._store = store
         self._config = config
         self.facts = facts
@@ -91,14 +91,14 @@ class StoreBacklog:
 
         return await self._run(unit)
 
-    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
+    async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
         """Return the oldest segment that is to be sent, or the newest."""
-        newest = order is Order.NEWEST
+        newest = order is SendOrder.NEWEST
         found = await self._read(lambda tx: segments.next_waiting(tx, newest=newest))
         if found is None:
             return None
         identity = Identity(self._gateway, found.epoch, found.lane, found.first, found.last)
-        return Waiting(identity, found.digest, found.data)
+        return WaitingSegment(identity, found.digest, found.data)
 
     async def epoch(self) -> str:
         """Return the epoch that is counted in now."""
@@ -108,10 +108,10 @@ class StoreBacklog:
         """Return the digest of the segment that a number is sealed in, as far as it is known."""
         return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
-    async def heads(self) -> dict[str, Head]:
+    async def heads(self) -> dict[str, HighWatermark]:
         """Say how far each lane of the current epoch is sealed."""
         found = await self._read(segments.lane_heads)
-        return {head.lane: Head(head.sealed, head.digest) for head in found}
+        return {head.lane: HighWatermark(head.sealed, head.digest) for head in found}
 
     async def begin_epoch(self, reason: str) -> str:
         """Seal all events in the epoch that they were counted in, and count in a new one."""
@@ -198,7 +198,7 @@ def _seal_all(
     """
     uplink = config.uplink
     while draft := _draft(tx, lane, uplink.segment_events, uplink.segment_bytes):
-        header = header_of(config.gateway.domain, draft, state)
+        header = build_header(config.gateway.domain, draft, state)
         try:
             data = encode(header, draft.events)
         except ValueError:

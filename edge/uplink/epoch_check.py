@@ -19,7 +19,9 @@ from edge.uplink import backlog
 from sync import uplink
 
 
-async def settle(folder: Path, store: Store, config: Config, facts: uplink.Facts) -> None:
+async def settle(
+    folder: Path, store: Store, config: Config, facts: uplink.GatewayStateSource
+) -> None:
     """Begin a new epoch if this is a copy, or runs on another board or card; raises `StoreError`.
 
     One transaction: the epoch, and what is remembered.

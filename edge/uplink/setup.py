@@ -16,16 +16,16 @@ from edge.engine.events import NewEvent
 from edge.errors import ConfigError
 from edge.text import fault
 from edge.uplink.backlog import StoreBacklog
-from sync.segment import Enrolment, EnrolmentError, read_enrolment
+from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
 from sync.uplink import (
+    CertificateRenewal,
     FolderTransport,
     HttpsLimits,
     HttpsTransport,
-    Renewal,
     Sealer,
     Transport,
-    Turns,
     Uploader,
+    UploadScheduler,
     parse_folder,
 )
 
@@ -34,7 +34,7 @@ class Road(NamedTuple):
     """A transport, and who looks after its certificate, if it may have one."""
 
     transport: Transport
-    renewal: Renewal | None = None
+    renewal: CertificateRenewal | None = None
 
 
 def road(
@@ -54,12 +54,14 @@ def road(
         return None
     path = folder / uplink.enrolment
     enrolment, transport = _https(path, settings)
-    return Road(transport, Renewal(path, enrolment, transport, tell=backlog.tell, now=wall))
+    return Road(
+        transport, CertificateRenewal(path, enrolment, transport, tell=backlog.tell, now=wall)
+    )
 
 
 def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> Uploader:
     """Return the loop that ships."""
-    turns = Turns(settings.uplink.live_share)
+    turns = UploadScheduler(settings.uplink.live_share)
     return Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell, turns=turns)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sync.alerts.state import DAY_MS, Seen
+from sync.alerts.state import DAY_MS, FleetState
 from sync.alerts.tables_reader import read_events, read_segments
 from sync.tables.manifest import UPKEEP, Commits, Live, Manifest, live
 from sync.tables.storage import LocalStorage
@@ -21,14 +21,14 @@ HISTORY_DAYS: Final = 8
 """Days of the tables that are learnt from at first: today, and a week that says what is usual."""
 
 
-class Following:
+class BatchReader:
     """Takes what is in the tables into a `Seen`."""
 
     def __init__(self, tables: LocalStorage, commits: Commits) -> None:
         self._tables = tables
         self._commits = commits
 
-    def go_on(self, seen: Seen | None, now: int) -> tuple[Seen, bool]:
+    def go_on(self, seen: FleetState | None, now: int) -> tuple[FleetState, bool]:
         """Take all batches that are new; gives what is known now, and whether that changed.
 
         Raises OSError and FleetError when tables or manifests cannot be read.
@@ -40,10 +40,10 @@ class Following:
         except FileNotFoundError:
             return self.learn(now), True
 
-    def learn(self, now: int) -> Seen:
+    def learn(self, now: int) -> FleetState:
         """Learn anew from the last `HISTORY_DAYS`."""
         found, followed = self._commits.over(_all)
-        seen = Seen(followed=followed)
+        seen = FleetState(followed=followed)
         since = now - now % DAY_MS - (HISTORY_DAYS - 1) * DAY_MS
         first = datetime.fromtimestamp(since / 1000, UTC).date().isoformat()
         read_segments(seen, map(self._path, found.segments), since)
@@ -52,7 +52,7 @@ class Following:
                 read_events(seen, map(self._path, files))
         return seen
 
-    def _take_new(self, seen: Seen) -> bool:
+    def _take_new(self, seen: FleetState) -> bool:
         changed = False
         for manifest in self._commits.after(dict(seen.followed)):
             self._take(seen, manifest)
@@ -60,7 +60,7 @@ class Following:
             changed = True
         return changed
 
-    def _take(self, seen: Seen, manifest: Manifest) -> None:
+    def _take(self, seen: FleetState, manifest: Manifest) -> None:
         read_segments(seen, map(self._path, manifest.segments))
         for files in manifest.events.values():
             read_events(seen, map(self._path, files))

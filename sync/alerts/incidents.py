@@ -13,15 +13,15 @@ from typing import Final, Literal
 import msgspec
 
 from sync.alerts.state import DAY_MS
-from sync.alerts.verdict import Key, Kind, Right, Verdict, Wrong, iso
+from sync.alerts.verdict import AllClear, Kind, Problem, Subject, Verdict, format_iso
 
-AGAIN_MS: Final = 3_600_000
+REPEAT_MS: Final = 3_600_000
 """Ms from one alert of a subject to the next at least: doubled each time, up to `AGAIN_MOST_MS`."""
 
-AGAIN_MOST_MS: Final = DAY_MS
+MAX_REPEAT_MS: Final = DAY_MS
 """Ms after which a subject that flaps is told of again: once a day is enough to be mended."""
 
-CALM_MS: Final = 2 * AGAIN_MOST_MS
+CALM_MS: Final = 2 * MAX_REPEAT_MS
 """Ms without an alert after which a subject counts as one that never flapped."""
 
 HOLD_MS: Final = 3_600_000
@@ -34,10 +34,10 @@ FORGET_MS: Final = 30 * DAY_MS
 _ARRIVALS: Final[tuple[Kind, ...]] = ("silent", "ingest_behind")
 """Kinds whose stretches are timed by the centre's clock; of the others by the gateway's."""
 
-REASON: Final = "Nothing was heard of it for 30 days, and it is watched no longer."
+FORGOTTEN_TEXT: Final = "Nothing was heard of it for 30 days, and it is watched no longer."
 
 
-class Message(msgspec.Struct, frozen=True):
+class Alert(msgspec.Struct, frozen=True):
     """What is told. Times are ISO 8601 in UTC: `since` and `until` by the gateway's clock or that
     of arrivals, `at` is when it was noticed.
 
@@ -58,7 +58,7 @@ class Message(msgspec.Struct, frozen=True):
     held: int
 
 
-class Stretch(msgspec.Struct):
+class Incident(msgspec.Struct):
     """A subject that is wrong, or was: `since` (ms) while it is told as wrong.
 
     `noticed` is the day (ms) on which it was wrong last. `pending` is when it went wrong, while it
@@ -81,22 +81,22 @@ class Stretch(msgspec.Struct):
     named: str = ""
 
     @property
-    def key(self) -> Key:
+    def key(self) -> Subject:
         """What it is about."""
-        return Key(self.kind, self.gateway, self.subject)
+        return Subject(self.kind, self.gateway, self.subject)
 
 
-class Stretches:
+class IncidentTracker:
     """All stretches that are on, or were lately."""
 
-    def __init__(self, known: Iterable[Stretch] = ()) -> None:
+    def __init__(self, known: Iterable[Incident] = ()) -> None:
         self._known = {each.key: each for each in known}
 
-    def known(self) -> list[Stretch]:
+    def known(self) -> list[Incident]:
         """List them in the order of their keys."""
         return [each for _, each in sorted(self._known.items())]
 
-    def on(self) -> dict[Key, int]:
+    def on(self) -> dict[Subject, int]:
         """Map what is told as wrong to since when (ms since 1970 UTC)."""
         return {key: each.since for key, each in self._known.items() if each.since is not None}
 
@@ -115,23 +115,23 @@ class Stretches:
                     each.named = each.named or alert_id(each.key, each.since)
                     each.since = now
 
-    def take(self, verdicts: Iterable[Verdict], now: int) -> list[Message]:
+    def take(self, verdicts: Iterable[Verdict], now: int) -> list[Alert]:
         """Give what is to be told at `now` (ms since 1970 UTC), in the order of the verdicts."""
-        told: list[Message] = []
+        told: list[Alert] = []
         for verdict in verdicts:
-            if isinstance(verdict, Wrong):
-                stretch = self._known.setdefault(verdict.key, Stretch(*verdict.key))
+            if isinstance(verdict, Problem):
+                stretch = self._known.setdefault(verdict.key, Incident(*verdict.key))
                 told += _wrong(stretch, verdict, now)
             elif verdict.key in self._known:
                 told += _right(self._known[verdict.key], verdict, now)
         for stretch in self._known.values():
             if stretch.since is not None and now - stretch.noticed > FORGET_MS:
-                told += _right(stretch, Right(stretch.key, now, REASON), now)
+                told += _right(stretch, AllClear(stretch.key, now, FORGOTTEN_TEXT), now)
         self._known = {key: each for key, each in self._known.items() if not _over(each, now)}
         return told
 
 
-def _wrong(stretch: Stretch, verdict: Wrong, now: int) -> Iterator[Message]:
+def _wrong(stretch: Incident, verdict: Problem, now: int) -> Iterator[Alert]:
     stretch.noticed = now - now % DAY_MS
     if stretch.since is not None:
         return
@@ -143,16 +143,16 @@ def _wrong(stretch: Stretch, verdict: Wrong, now: int) -> Iterator[Message]:
     if stretch.damped:
         return
     calm = now - stretch.raised >= CALM_MS
-    stretch.pause = AGAIN_MS if calm else min(2 * stretch.pause, AGAIN_MOST_MS)
+    stretch.pause = REPEAT_MS if calm else min(2 * stretch.pause, MAX_REPEAT_MS)
     stretch.since = max(verdict.since, stretch.ended)
     stretch.raised, stretch.pending, stretch.damped, stretch.named = now, None, False, ""
-    yield Message(
+    yield Alert(
         id=alert_id(stretch.key, stretch.since),
         state="raised",
         **stretch.key._asdict(),
-        since=iso(stretch.since),
-        until=iso(verdict.until),
-        at=iso(now),
+        since=format_iso(stretch.since),
+        until=format_iso(verdict.until),
+        at=format_iso(now),
         text=verdict.text,
         remedy=verdict.remedy,
         held=stretch.held,
@@ -160,18 +160,18 @@ def _wrong(stretch: Stretch, verdict: Wrong, now: int) -> Iterator[Message]:
     stretch.held = 0
 
 
-def _right(stretch: Stretch, verdict: Right, now: int) -> Iterator[Message]:
+def _right(stretch: Incident, verdict: AllClear, now: int) -> Iterator[Alert]:
     stretch.held += stretch.damped
     stretch.pending, stretch.damped = None, False
     if stretch.since is None:
         return
-    yield Message(
+    yield Alert(
         id=stretch.named or alert_id(stretch.key, stretch.since),
         state="recovered",
         **stretch.key._asdict(),
-        since=iso(stretch.since),
-        until=iso(verdict.until),
-        at=iso(now),
+        since=format_iso(stretch.since),
+        until=format_iso(verdict.until),
+        at=format_iso(now),
         text=verdict.text,
         remedy="",
         held=stretch.held,
@@ -179,12 +179,12 @@ def _right(stretch: Stretch, verdict: Right, now: int) -> Iterator[Message]:
     stretch.since, stretch.ended = None, verdict.until
 
 
-def _over(stretch: Stretch, now: int) -> bool:
+def _over(stretch: Incident, now: int) -> bool:
     on = stretch.since is not None or stretch.pending is not None
     return not on and now - stretch.raised >= CALM_MS
 
 
-def alert_id(key: Key, since: int) -> str:
+def alert_id(key: Subject, since: int) -> str:
     """Name a stretch: 16 hexadecimal digits, the same wherever and whenever it is computed."""
     text = "\0".join((*key, str(since)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

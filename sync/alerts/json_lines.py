@@ -15,24 +15,24 @@ from typing import Final
 
 import msgspec
 
-from sync.alerts.incidents import Message
+from sync.alerts.incidents import Alert
 from sync.common.durable import PRIVATE_FILE, fsync_folder
 
-FILE_BYTES: Final = 16 * 1024 * 1024
+MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the file from which on a new one is begun: some 25,000 alerts."""
 
-FILES: Final = 4
+ROTATED_FILES: Final = 4
 """Older files that are kept, `FILE.1` the latest."""
 
 
-class Lines:
+class JsonLinesOutput:
     """Where alerts are written: standard output, and the file `out` if one is named."""
 
-    def __init__(self, out: Path | None = None, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, out: Path | None = None, file_bytes: int = MAX_FILE_BYTES) -> None:
         self._out = out
         self._file_bytes = file_bytes
 
-    def write(self, messages: Sequence[Message]) -> None:
+    def write(self, messages: Sequence[Alert]) -> None:
         """Write a line for each message. Raises OSError; then a part may be written."""
         data = b"".join(map(_line, messages))
         if not data:
@@ -58,7 +58,7 @@ class Lines:
             fsync_folder(out.parent)
 
 
-def _line(message: Message) -> bytes:
+def _line(message: Alert) -> bytes:
     """Write a message in a line; what cannot be printed is escaped, as JSON lets anything be."""
     text = msgspec.json.encode(message).decode()
     if not text.isprintable():
@@ -68,7 +68,7 @@ def _line(message: Message) -> bytes:
 
 def _rotate(out: Path) -> None:
     """Give each file the next number; the last one goes."""
-    for number in range(FILES, 0, -1):
+    for number in range(ROTATED_FILES, 0, -1):
         older = out.with_name(f"{out.name}.{number}")
         newer = out.with_name(f"{out.name}.{number - 1}") if number > 1 else out
         if newer.exists():

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from sync.alerts.incidents import Message, Stretch
-from sync.alerts.state import Seen
+from sync.alerts.incidents import Alert, Incident
+from sync.alerts.state import FleetState
 from sync.common.durable import PRIVATE_FILE, make_folders, write_whole
 from sync.common.errors import FleetError
 
@@ -26,19 +26,19 @@ VERSION: Final = 1
 FOLDER: Final = "alerts"
 """Where the files are, below the tables' folder."""
 
-QUEUE: Final = 1_000
+MAX_WEBHOOK_QUEUE: Final = 1_000
 """Messages that wait for the webhook; beyond, the oldest go, and are counted."""
 
-LINES: Final = 10_000
+MAX_OUTPUT_QUEUE: Final = 10_000
 """Messages that wait to be written: in one look there may be one of each gateway and more."""
 
 
 class _Seen(msgspec.Struct):
     version: int
-    seen: Seen
+    seen: FleetState
 
 
-class Told(msgspec.Struct):
+class AlertJournal(msgspec.Struct):
     """What was told: the stretches that are on or were lately, and what is still to be told.
 
     `lines` is for the output and `posts` for the webhook, the oldest first; `dropped` counts what
@@ -46,28 +46,28 @@ class Told(msgspec.Struct):
     """
 
     version: int = VERSION
-    stretches: list[Stretch] = []
-    lines: list[Message] = []
-    posts: list[Message] = []
+    stretches: list[Incident] = []
+    lines: list[Alert] = []
+    posts: list[Alert] = []
     dropped: int = 0
 
-    def queue(self, messages: list[Message], *, posts: bool) -> int:
+    def queue(self, messages: list[Alert], *, posts: bool) -> int:
         """Put messages where they wait to be told; gives how many went for want of room."""
-        dropped = _push(self.lines, messages, LINES)
+        dropped = _push(self.lines, messages, MAX_OUTPUT_QUEUE)
         if posts:
-            dropped += _push(self.posts, messages, QUEUE)
+            dropped += _push(self.posts, messages, MAX_WEBHOOK_QUEUE)
         self.dropped += dropped
         return dropped
 
 
-def _push(queue: list[Message], messages: list[Message], most: int) -> int:
+def _push(queue: list[Alert], messages: list[Alert], most: int) -> int:
     queue += messages
     beyond = max(0, len(queue) - most)
     del queue[:beyond]
     return beyond
 
 
-class Keeping:
+class StateStore:
     """The two files in `tables/alerts`. Raises OSError when the disk refuses."""
 
     def __init__(self, tables: Path) -> None:
@@ -91,7 +91,7 @@ class Keeping:
         finally:
             os.close(descriptor)
 
-    def seen(self) -> Seen | None:
+    def seen(self) -> FleetState | None:
         """Read what was seen; None when it has to be learnt anew."""
         try:
             kept = msgspec.json.decode(self._seen.read_bytes(), type=_Seen)
@@ -99,18 +99,18 @@ class Keeping:
             return None
         return kept.seen if kept.version == VERSION else None
 
-    def save_seen(self, seen: Seen) -> None:
+    def save_seen(self, seen: FleetState) -> None:
         """Replace what was seen, durably."""
         write_whole(self._seen, msgspec.json.encode(_Seen(VERSION, seen)))
 
-    def told(self) -> Told:
+    def told(self) -> AlertJournal:
         """Read what was told. Raises FleetError when that cannot be read."""
         try:
             data = self._told.read_bytes()
         except FileNotFoundError:
-            return Told()
+            return AlertJournal()
         try:
-            told = msgspec.json.decode(data, type=Told)
+            told = msgspec.json.decode(data, type=AlertJournal)
         except msgspec.DecodeError as error:
             reason = str(error)
         else:
@@ -123,6 +123,6 @@ class Keeping:
         )
         raise FleetError(msg)
 
-    def save_told(self, told: Told) -> None:
+    def save_told(self, told: AlertJournal) -> None:
         """Replace what was told, durably."""
         write_whole(self._told, msgspec.json.encode(told))

@@ -12,8 +12,24 @@ from statistics import median, median_low
 from typing import Final, NamedTuple
 
 from sync.alerts.silence import silent_after_ms
-from sync.alerts.state import HOUR_MS, Depth, Gateway, Rule, Seen, Segment, Sensor, Told
-from sync.alerts.verdict import Key, Right, Verdict, length, moment, wrong
+from sync.alerts.state import (
+    HOUR_MS,
+    EventPosition,
+    FleetState,
+    GatewayState,
+    QueueDepth,
+    RefusalCounts,
+    Segment,
+    Sensor,
+)
+from sync.alerts.verdict import (
+    AllClear,
+    Subject,
+    Verdict,
+    format_duration,
+    format_time,
+    problem,
+)
 from sync.reports.thresholds import (
     FLOOR_S,
     INTERVALS,
@@ -28,49 +44,53 @@ from sync.reports.thresholds import (
 LATE_MS: Final = round(1000 * LATE_S)
 
 
-def judge_events(seen: Seen, on: Mapping[Key, int]) -> Iterator[Verdict]:
+def judge_events(seen: FleetState, on: Mapping[Subject, int]) -> Iterator[Verdict]:
     """Say of each queue, rule and sensor how it is.
 
     `on` maps what is told as wrong to since when it is.
     """
     for name, gateway in sorted(seen.gateways.items()):
         for queue, told in sorted(gateway.queues.items()):
-            yield from judge_queue(Key("queue_stuck", name, queue), gateway, told)
+            yield from judge_queue(Subject("queue_stuck", name, queue), gateway, told)
         for rule, refusals in sorted(gateway.rules.items()):
-            yield from judge_refusals(Key("refusals", name, rule), gateway, refusals)
-        until = told_until(gateway)
+            yield from judge_refusals(Subject("refusals", name, rule), gateway, refusals)
+        until = known_until(gateway)
         resumed = _resumed(gateway)
         for subject, sensor in sorted(gateway.sensors.items()):
-            key = Key("sensor_silent", name, subject.strip())
+            key = Subject("sensor_silent", name, subject.strip())
             yield from judge_sensor(key, gateway, sensor, until, resumed, on.get(key))
 
 
-def judge_queue(key: Key, gateway: Gateway, told: Sequence[Depth]) -> Iterator[Verdict]:
+def judge_queue(
+    key: Subject, gateway: GatewayState, told: Sequence[QueueDepth]
+) -> Iterator[Verdict]:
     """Say whether a queue is stuck: items are due, and none was delivered for `STUCK_S`.
 
     Nothing is said while items wait for less than that.
     """
     last = told[-1]
     if not last.stalled:
-        yield Right(key, last.time, f"Items are delivered again, or none waits: {last.depth} left.")
+        yield AllClear(
+            key, last.time, f"Items are delivered again, or none waits: {last.depth} left."
+        )
         return
     stuck = _stuck(told)
     if stuck is not None:
         text = (
-            f"No delivery from {moment(stuck)} to {moment(last.time)}; items: {last.depth}, "
+            f"No delivery from {format_time(stuck)} to {format_time(last.time)}; items: {last.depth}, "
             f"members: {last.members}."
         )
-        yield wrong(key, stuck, last.time, text, late=_held_up(gateway.system, last))
+        yield problem(key, stuck, last.time, text, late=_held_up(gateway.system, last))
 
 
-def _stuck(told: Sequence[Depth]) -> int | None:
+def _stuck(told: Sequence[QueueDepth]) -> int | None:
     """Tell since when a queue is stuck, by what it told since its last delivery.
 
     Where events are too far apart nothing is known between them, and time is counted anew.
     """
     begin: int | None = None
     found: int | None = None
-    before: Depth | None = None
+    before: QueueDepth | None = None
     for each in told:
         if not each.stalled:
             begin = found = before = None
@@ -84,7 +104,7 @@ def _stuck(told: Sequence[Depth]) -> int | None:
     return found
 
 
-def judge_refusals(key: Key, gateway: Gateway, rule: Rule) -> Iterator[Verdict]:
+def judge_refusals(key: Subject, gateway: GatewayState, rule: RefusalCounts) -> Iterator[Verdict]:
     """Say whether far more is refused in this hour, or the last, than in the worst of usual days.
 
     Nothing is usual before a whole day is known: then nothing is wrong.
@@ -95,7 +115,7 @@ def judge_refusals(key: Key, gateway: Gateway, rule: Rule) -> Iterator[Verdict]:
     most = _most(gateway, rule, hour)
     latest = max(rule.hours.get(hour, 0), rule.hours.get(hour - 1, 0))
     if most is None or latest < SURGE_LEAST or latest <= SURGE * most:
-        yield Right(key, rule.last.time, f"{latest} an hour is not out of the ordinary.")
+        yield AllClear(key, rule.last.time, f"{latest} an hour is not out of the ordinary.")
         return
     since = hour if rule.hours.get(hour, 0) == latest else hour - 1
     while rule.hours.get(since - 1, 0) >= max(SURGE_LEAST, SURGE * most + 1):
@@ -103,13 +123,13 @@ def judge_refusals(key: Key, gateway: Gateway, rule: Rule) -> Iterator[Verdict]:
     text = (
         f"Refused by {key.subject}: {latest} in an hour, where {most} in the worst hour of a day "
         f"are usual; the last of {rule.source or 'a source that is not told'}, "
-        f"{moment(rule.last.time)}."
+        f"{format_time(rule.last.time)}."
     )
     late = _held_up(gateway.system, gateway.told)
-    yield wrong(key, since * HOUR_MS, rule.last.time, text, late=late)
+    yield problem(key, since * HOUR_MS, rule.last.time, text, late=late)
 
 
-def _most(gateway: Gateway, rule: Rule, hour: int) -> int | None:
+def _most(gateway: GatewayState, rule: RefusalCounts, hour: int) -> int | None:
     """Give the median, over the days before, of the worst hour of each; None without such a day."""
     days = [day for day in gateway.days if day < hour // 24]
     worst = dict.fromkeys(days, 0)
@@ -120,14 +140,14 @@ def _most(gateway: Gateway, rule: Rule, hour: int) -> int | None:
     return median_low(worst.values()) if worst else None
 
 
-class Until(NamedTuple):
+class KnownUntil(NamedTuple):
     """Up to when a gateway's readings are in; `late`: known from what was held up on its way."""
 
     time: int
     late: bool
 
 
-def told_until(gateway: Gateway) -> Until | None:
+def known_until(gateway: GatewayState) -> KnownUntil | None:
     """Tell up to when a gateway's readings are in.
 
     That is up to the last of them, or to what it told otherwise less the time in which it should
@@ -137,14 +157,14 @@ def told_until(gateway: Gateway) -> Until | None:
     behind = bool(gateway.late) and came - gateway.late <= 2 * LATE_MS
     known = []
     if gateway.read is not None:
-        known.append(Until(gateway.read.time, _held_up(gateway.readings, gateway.read)))
+        known.append(KnownUntil(gateway.read.time, _held_up(gateway.readings, gateway.read)))
     if gateway.told is not None and not behind:
         time = gateway.told.time - silent_after_ms(gateway)
-        known.append(Until(time, _held_up(gateway.system, gateway.told)))
+        known.append(KnownUntil(time, _held_up(gateway.system, gateway.told)))
     return max(known, default=None)
 
 
-def _resumed(gateway: Gateway) -> int:
+def _resumed(gateway: GatewayState) -> int:
     """Tell when readings began to come without a hole; 0 where none is known.
 
     That is as of its arrival, as events are, if a clock that is ahead sealed it.
@@ -159,7 +179,12 @@ def _resumed(gateway: Gateway) -> int:
 
 
 def judge_sensor(
-    key: Key, gateway: Gateway, sensor: Sensor, until: Until | None, resumed: int, on: int | None
+    key: Subject,
+    gateway: GatewayState,
+    sensor: Sensor,
+    until: KnownUntil | None,
+    resumed: int,
+    on: int | None,
 ) -> Iterator[Verdict]:
     """Say whether nothing came of a sensor for much longer than usual, up to `until`.
 
@@ -175,15 +200,15 @@ def judge_sensor(
     reset = gateway.reset.time if gateway.reset else 0
     if until.time - max(last, reset, resumed) > limit:
         text = (
-            f"Last reading {moment(last)}, nothing up to {moment(until.time)}; every "
-            f"{length(1000 * usual)} is usual."
+            f"Last reading {format_time(last)}, nothing up to {format_time(until.time)}; every "
+            f"{format_duration(1000 * usual)} is usual."
         )
-        yield wrong(key, last, until.time, text, late=until.late)
+        yield problem(key, last, until.time, text, late=until.late)
     elif until.time - last <= limit and on != last:
-        yield Right(key, last, f"It is heard again, last at {moment(last)}.")
+        yield AllClear(key, last, f"It is heard again, last at {format_time(last)}.")
 
 
-def _held_up(segments: Sequence[Segment], told: Told | Depth) -> bool:
+def _held_up(segments: Sequence[Segment], told: EventPosition | QueueDepth) -> bool:
     """Tell whether what was told came late: its segment was in a backlog, or is forgotten."""
     for each in reversed(segments):
         if each.epoch == told.epoch and each.first <= told.seq <= each.last:

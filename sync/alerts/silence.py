@@ -11,24 +11,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median, median_low
 from typing import Final, NamedTuple
 
-from sync.alerts.state import MINUTE_MS, Gateway, Seen
-from sync.alerts.verdict import Key, Right, Verdict, length, moment, wrong
+from sync.alerts.state import MINUTE_MS, FleetState, GatewayState
+from sync.alerts.verdict import (
+    AllClear,
+    Subject,
+    Verdict,
+    format_duration,
+    format_time,
+    problem,
+)
 from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
 
-BEHIND_S: Final = 900.0
+INGEST_BEHIND_S: Final = 900.0
 """Seconds that a file may wait in the landing: a continuous ingest takes it in about two minutes,
 and upkeep holds the tables for some."""
 
-YOUNG_S: Final = 3_600.0
+NEW_GATEWAY_TIMEOUT_S: Final = 3_600.0
 """Seconds without an arrival that a gateway has, at least, while too few of its segments are known
 to tell how often it seals: after half an hour at the usual cadence they are."""
 
-MOST_S: Final = 30 * 86_400.0
+MAX_TIMEOUT_S: Final = 30 * 86_400.0
 """Seconds without an arrival that a gateway has at most, whatever it tells of its segments: what
 nobody hears of for so long is watched no longer."""
 
-FLEET: Final = Key("silent", "", "fleet")
-INGEST: Final = Key("ingest_behind", "", "ingest")
+FLEET_SILENT: Final = Subject("silent", "", "fleet")
+INGEST_BEHIND: Final = Subject("ingest_behind", "", "ingest")
 
 _LOOK: Final = (
     "See whether `fieldpost-fleet serve` runs at the centre, whether its disk has room, and "
@@ -36,7 +43,7 @@ _LOOK: Final = (
 )
 
 
-class Waiting(NamedTuple):
+class LandingBacklog(NamedTuple):
     """What waits in the landing of a gateway: its first and last arrival in ms since 1970 UTC.
 
     `stopped`: the last of what it told there is a clean stop. `minutes` are those since 1970 in
@@ -49,7 +56,7 @@ class Waiting(NamedTuple):
     minutes: frozenset[int] = frozenset()
 
 
-def silent_after_ms(gateway: Gateway) -> int:
+def silent_after_ms(gateway: GatewayState) -> int:
     """Tell after how many ms without an arrival a gateway counts as silent.
 
     As in report 1, but that one that is new has more patience.
@@ -60,18 +67,18 @@ def silent_after_ms(gateway: Gateway) -> int:
     ]
     known = [each for each in between if each > 0]
     if len(known) < SEALINGS:
-        patience = max(YOUNG_S, PATIENCE * max(known, default=0.0))
+        patience = max(NEW_GATEWAY_TIMEOUT_S, PATIENCE * max(known, default=0.0))
     else:
         patience = max(SILENCE_S, PATIENCE * median(known))
-    return round(1000 * min(MOST_S, patience))
+    return round(1000 * min(MAX_TIMEOUT_S, patience))
 
 
 def judge_silence(
-    seen: Seen,
-    landing: Mapping[str, Waiting],
+    seen: FleetState,
+    landing: Mapping[str, LandingBacklog],
     now: int,
     revoked: Callable[[str], bool],
-    on: Mapping[Key, int],
+    on: Mapping[Subject, int],
 ) -> Iterator[Verdict]:
     """Say of each gateway, of the fleet and of the ingest how they are at `now`.
 
@@ -79,22 +86,24 @@ def judge_silence(
     what is told as wrong to since when it is: a gateway that is told as gone is so until it is
     heard.
     """
-    lives = {Key("silent", name, name): life for name, life in _lives(seen, landing, now, revoked)}
+    lives = {
+        Subject("silent", name, name): life for name, life in _lives(seen, landing, now, revoked)
+    }
     heard = max((life.arrived for life in lives.values()), default=now)
     told = {key for key, life in lives.items() if life.arrived <= on.get(key, -1)}
     since = _listening(seen, landing, [lives[key] for key in lives.keys() - told])
-    overdue: list[tuple[Key, int]] = []
-    present: list[tuple[Key, int]] = []
+    overdue: list[tuple[Subject, int]] = []
+    present: list[tuple[Subject, int]] = []
     for key, life in sorted(lives.items()):
         last = max(life.arrived, since)
         if life.stopped:
-            yield Right(key, now, "It stopped cleanly, or was revoked.")
+            yield AllClear(key, now, "It stopped cleanly, or was revoked.")
         elif key not in told and heard - last > life.patience:
             yield _gone(key, life.arrived, now)
         elif key not in told:
             (overdue if now - last > life.patience else present).append((key, life.arrived))
     for key, arrived in present:
-        yield Right(key, arrived, f"Segments arrive again, since {moment(arrived)}.")
+        yield AllClear(key, arrived, f"Segments arrive again, since {format_time(arrived)}.")
     yield from _fleet(overdue, len(present), heard, now)
     yield from _ingest(landing, now)
 
@@ -106,10 +115,13 @@ class _Life(NamedTuple):
 
 
 def _lives(
-    seen: Seen, landing: Mapping[str, Waiting], now: int, revoked: Callable[[str], bool]
+    seen: FleetState,
+    landing: Mapping[str, LandingBacklog],
+    now: int,
+    revoked: Callable[[str], bool],
 ) -> Iterator[tuple[str, _Life]]:
     for name in seen.gateways.keys() | landing.keys():
-        gateway = seen.gateways.get(name) or Gateway()
+        gateway = seen.gateways.get(name) or GatewayState()
         waiting = landing.get(name)
         arrived = max(gateway.arrived, waiting.last if waiting else 0)
         stopped = gateway.sign is not None and gateway.sign.name == "stop"
@@ -121,7 +133,9 @@ def _lives(
         yield name, _Life(arrived, patience, stopped)
 
 
-def _listening(seen: Seen, landing: Mapping[str, Waiting], expected: Sequence[_Life]) -> int:
+def _listening(
+    seen: FleetState, landing: Mapping[str, LandingBacklog], expected: Sequence[_Life]
+) -> int:
     """Tell since when something arrived again and again: before that, it was off.
 
     It was when nothing arrived for longer than half of those that are `expected` are silent for.
@@ -136,16 +150,16 @@ def _listening(seen: Seen, landing: Mapping[str, Waiting], expected: Sequence[_L
     return since * MINUTE_MS
 
 
-def _gone(key: Key, arrived: int, now: int) -> Verdict:
+def _gone(key: Subject, arrived: int, now: int) -> Verdict:
     text = (
-        f"Nothing arrived since {moment(arrived)}, for {length(now - arrived)}, and it did not say "
+        f"Nothing arrived since {format_time(arrived)}, for {format_duration(now - arrived)}, and it did not say "
         "that it would stop."
     )
-    return wrong(key, arrived, now, text)
+    return problem(key, arrived, now, text)
 
 
 def _fleet(
-    overdue: Sequence[tuple[Key, int]], present: int, heard: int, now: int
+    overdue: Sequence[tuple[Subject, int]], present: int, heard: int, now: int
 ) -> Iterator[Verdict]:
     """Judge those who are overdue, and after whose patience nobody at all was heard.
 
@@ -155,20 +169,20 @@ def _fleet(
     if len(overdue) > 1 and len(overdue) >= present:
         text = (
             f"Nothing arrived from any of {len(overdue) + present} gateways since "
-            f"{moment(heard)}, for {length(now - heard)}."
+            f"{format_time(heard)}, for {format_duration(now - heard)}."
         )
-        yield wrong(FLEET, heard, now, text)._replace(remedy=_LOOK)
+        yield problem(FLEET_SILENT, heard, now, text)._replace(remedy=_LOOK)
         return
-    yield Right(FLEET, heard, "Segments arrive.")
+    yield AllClear(FLEET_SILENT, heard, "Segments arrive.")
     if not present:
         for key, arrived in overdue:
             yield _gone(key, arrived, now)
 
 
-def _ingest(landing: Mapping[str, Waiting], now: int) -> Iterator[Verdict]:
+def _ingest(landing: Mapping[str, LandingBacklog], now: int) -> Iterator[Verdict]:
     first = min((each.first for each in landing.values()), default=now)
-    if now - first <= 1000 * BEHIND_S:
-        yield Right(INGEST, now, "The ingest keeps up.")
+    if now - first <= 1000 * INGEST_BEHIND_S:
+        yield AllClear(INGEST_BEHIND, now, "The ingest keeps up.")
         return
-    text = f"Segments have waited for the ingest since {moment(first)}, for {length(now - first)}."
-    yield wrong(INGEST, first, now, text)
+    text = f"Segments have waited for the ingest since {format_time(first)}, for {format_duration(now - first)}."
+    yield problem(INGEST_BEHIND, first, now, text)

@@ -14,34 +14,34 @@ import msgspec
 
 from sync.reports.thresholds import RESETS, SIGNS, STEP
 
-GATEWAYS: Final = 5_000
+MAX_GATEWAYS: Final = 5_000
 """Gateways that are watched: some 10 kB each are held in memory."""
 
-QUEUES: Final = 128
+MAX_QUEUES: Final = 128
 """Queues of a gateway that are watched: it tells of 65 at a time, and of others later."""
 
-RULES: Final = 64
+MAX_RULES: Final = 64
 """Rules of a gateway whose refusals are counted: it has some thirty."""
 
-SENSORS: Final = 1_024
+MAX_SENSORS: Final = 1_024
 """Sensors of a gateway that are watched: a device may make up names."""
 
-NAME: Final = 512
+MAX_NAME: Final = 512
 """Characters of a queue's, a rule's or a sensor's name: what is longer is not watched."""
 
-DEPTHS: Final = 64
+MAX_DEPTHS: Final = 64
 """Events of a queue that are kept: five hours of them, and half an hour makes it stuck."""
 
-SEGMENTS: Final = 32
+MAX_SEGMENTS: Final = 32
 """Segments of a lane that are kept: two hours and a half at the usual cadence."""
 
-SECONDS: Final = 16
+MAX_READINGS: Final = 16
 """Moments of a sensor's readings that are kept: their median interval is robust against seven."""
 
-DAYS: Final = 9
+MAX_DAYS: Final = 9
 """Days (UTC) that refusals are kept of: today, and what is usual by the eight before."""
 
-HEARD: Final = 1_440
+MAX_ARRIVAL_MINUTES: Final = 1_440
 """Minutes in which something arrived of the fleet that are kept: a day of them."""
 
 MINUTE_MS: Final = 60_000
@@ -77,7 +77,7 @@ class Segment(NamedTuple):
     arrived: int
 
 
-class Told(NamedTuple):
+class EventPosition(NamedTuple):
     """An event's place in its lane, and when it was."""
 
     epoch: str
@@ -85,7 +85,7 @@ class Told(NamedTuple):
     time: int
 
 
-class Sign(NamedTuple):
+class Heartbeat(NamedTuple):
     """A sign of life."""
 
     epoch: str
@@ -93,7 +93,7 @@ class Sign(NamedTuple):
     name: str
 
 
-class Depth(NamedTuple):
+class QueueDepth(NamedTuple):
     """What a queue told. `stalled`: items are due, and none was delivered since it told before."""
 
     epoch: str
@@ -104,22 +104,22 @@ class Depth(NamedTuple):
     members: int
 
 
-class Rule(msgspec.Struct):
+class RefusalCounts(msgspec.Struct):
     """Refusals by a rule, by the hour since 1970; the last one, and whom it was told of."""
 
     hours: dict[int, int]
-    last: Told
+    last: EventPosition
     source: str
 
 
 class Sensor(msgspec.Struct):
     """The last reading of a sensor, and the seconds since 1970 of some before, in their order."""
 
-    last: Told
+    last: EventPosition
     seconds: list[int]
 
 
-class Gateway(msgspec.Struct):
+class GatewayState(msgspec.Struct):
     """What is known of a gateway; `arrived` is its last arrival that is in the tables.
 
     `told` is its last event in the system lane, `read` the one in the lane of readings, `reset` the
@@ -128,36 +128,36 @@ class Gateway(msgspec.Struct):
     """
 
     arrived: int = 0
-    sign: Sign | None = None
-    told: Told | None = None
-    read: Told | None = None
-    reset: Told | None = None
+    sign: Heartbeat | None = None
+    told: EventPosition | None = None
+    read: EventPosition | None = None
+    reset: EventPosition | None = None
     late: int = 0
     system: list[Segment] = []
     readings: list[Segment] = []
     days: list[int] = []
-    queues: dict[str, list[Depth]] = {}
-    rules: dict[str, Rule] = {}
+    queues: dict[str, list[QueueDepth]] = {}
+    rules: dict[str, RefusalCounts] = {}
     sensors: dict[str, Sensor] = {}
     beyond: int = 0
 
 
-class Seen(msgspec.Struct):
+class FleetState(msgspec.Struct):
     """What is known of the fleet. `heard` are minutes since 1970 in which something arrived.
 
     `followed` is the last batch of each query of the ingest that is in here.
     """
 
-    gateways: dict[str, Gateway] = {}
+    gateways: dict[str, GatewayState] = {}
     heard: list[int] = []
     followed: dict[str, int] = {}
     beyond: int = 0
 
 
-_Item = TypeVar("_Item", int, Segment, Depth)
+_Item = TypeVar("_Item", int, Segment, QueueDepth)
 
 
-def keep(items: list[_Item], item: _Item, most: int) -> None:
+def insert_bounded(items: list[_Item], item: _Item, most: int) -> None:
     """Put an item into a list that is in order, once; the `most` greatest stay."""
     if not items or item > items[-1]:
         items.append(item)
@@ -170,35 +170,35 @@ def keep(items: list[_Item], item: _Item, most: int) -> None:
         del items[0]
 
 
-def take_arrival(seen: Seen, gateway: str, arrived: int) -> Gateway | None:
+def add_arrival(seen: FleetState, gateway: str, arrived: int) -> GatewayState | None:
     """Note that a file of a gateway arrived; gives the gateway, None beyond `GATEWAYS`."""
-    keep(seen.heard, arrived // MINUTE_MS, HEARD)
+    insert_bounded(seen.heard, arrived // MINUTE_MS, MAX_ARRIVAL_MINUTES)
     known = seen.gateways.get(gateway)
     if known is None:
-        if len(seen.gateways) >= GATEWAYS:
+        if len(seen.gateways) >= MAX_GATEWAYS:
             seen.beyond += 1
             return None
-        known = seen.gateways[gateway] = Gateway()
+        known = seen.gateways[gateway] = GatewayState()
     known.arrived = max(known.arrived, arrived)
     return known
 
 
-def take_segment(gateway: Gateway, lane: str, segment: Segment, late_ms: float) -> None:
+def add_segment(gateway: GatewayState, lane: str, segment: Segment, late_ms: float) -> None:
     """Note an accepted segment; one that arrived `late_ms` after it was sealed was held up."""
     if lane == "system":
-        keep(gateway.system, segment, SEGMENTS)
+        insert_bounded(gateway.system, segment, MAX_SEGMENTS)
     elif lane == "readings":
-        keep(gateway.readings, segment, SEGMENTS)
+        insert_bounded(gateway.readings, segment, MAX_SEGMENTS)
         if segment.arrived - segment.sealed > late_ms:
             gateway.late = max(gateway.late, segment.arrived)
 
 
-def take_event(gateway: Gateway, event: Event) -> None:
+def add_event(gateway: GatewayState, event: Event) -> None:
     """Note an event of the lanes `system` and `readings`.
 
     What is dated after its arrival was when it arrived: a clock that is ahead hides nothing.
     """
-    told = Told(event.epoch, event.seq, min(event.time, event.arrived))
+    told = EventPosition(event.epoch, event.seq, min(event.time, event.arrived))
     if event.lane == "readings":
         gateway.read = _later(gateway.read, told)
         if event.kind == "reading":
@@ -209,7 +209,7 @@ def take_event(gateway: Gateway, event: Event) -> None:
     name = event.name or ""
     if event.kind == "system":
         if name in SIGNS or name == STEP:
-            sign = Sign(event.epoch, event.seq, name)
+            sign = Heartbeat(event.epoch, event.seq, name)
             gateway.sign = sign if gateway.sign is None else max(gateway.sign, sign)
         if name in RESETS:
             gateway.reset = _later(gateway.reset, told)
@@ -219,27 +219,27 @@ def take_event(gateway: Gateway, event: Event) -> None:
         _take_depth(gateway, event, told)
 
 
-def _later(before: Told | None, told: Told) -> Told:
+def _later(before: EventPosition | None, told: EventPosition) -> EventPosition:
     return told if before is None or told > before else before
 
 
-def _take_day(gateway: Gateway, day: int) -> None:
+def _take_day(gateway: GatewayState, day: int) -> None:
     """Note a day of which events are known; what was refused on one that goes, goes."""
     if day in gateway.days:
         return
-    keep(gateway.days, day, DAYS)
+    insert_bounded(gateway.days, day, MAX_DAYS)
     first = gateway.days[0] * 24
     for rule in gateway.rules.values():
         rule.hours = {hour: times for hour, times in rule.hours.items() if hour >= first}
 
 
-def _take_refusal(gateway: Gateway, name: str, event: Event, told: Told) -> None:
+def _take_refusal(gateway: GatewayState, name: str, event: Event, told: EventPosition) -> None:
     times = int(event.value or 1)
     rule = gateway.rules.get(name)
     if rule is None:
-        if not _has_room(gateway, gateway.rules, name, RULES):
+        if not _has_room(gateway, gateway.rules, name, MAX_RULES):
             return
-        rule = gateway.rules[name] = Rule({}, told, event.source or "")
+        rule = gateway.rules[name] = RefusalCounts({}, told, event.source or "")
     if told >= rule.last:
         rule.last, rule.source = told, event.source or ""
     hour = told.time // HOUR_MS
@@ -247,36 +247,36 @@ def _take_refusal(gateway: Gateway, name: str, event: Event, told: Told) -> None
         rule.hours[hour] = rule.hours.get(hour, 0) + times
 
 
-def _take_depth(gateway: Gateway, event: Event, told: Told) -> None:
+def _take_depth(gateway: GatewayState, event: Event, told: EventPosition) -> None:
     queue = event.topic or ""
     if queue not in gateway.queues:
-        if not _has_room(gateway, gateway.queues, queue, QUEUES):
+        if not _has_room(gateway, gateway.queues, queue, MAX_QUEUES):
             return
         gateway.queues[queue] = []
     depth = int(event.value or 0)
     due = depth - _number(event.tags, "delayed")
     stalled = due > 0 and _number(event.tags, "delivered") == 0
-    row = Depth(*told, stalled, depth, _number(event.tags, "members"))
-    keep(gateway.queues[queue], row, DEPTHS)
+    row = QueueDepth(*told, stalled, depth, _number(event.tags, "members"))
+    insert_bounded(gateway.queues[queue], row, MAX_DEPTHS)
 
 
-def _take_reading(gateway: Gateway, event: Event, told: Told) -> None:
+def _take_reading(gateway: GatewayState, event: Event, told: EventPosition) -> None:
     """Note a reading of what report 7 calls a sensor."""
     source = (event.source or "").partition("/")[0]
     parts = (event.topic, event.tags.get("node"), event.name)
     name = f"{source} {' '.join(part for part in parts if part is not None)}"
     sensor = gateway.sensors.get(name)
     if sensor is None:
-        if not _has_room(gateway, gateway.sensors, name, SENSORS):
+        if not _has_room(gateway, gateway.sensors, name, MAX_SENSORS):
             return
         sensor = gateway.sensors[name] = Sensor(told, [])
     sensor.last = max(sensor.last, told)
-    keep(sensor.seconds, told.time // 1_000, SECONDS)
+    insert_bounded(sensor.seconds, told.time // 1_000, MAX_READINGS)
 
 
-def _has_room(gateway: Gateway, known: Mapping[str, object], name: str, most: int) -> bool:
+def _has_room(gateway: GatewayState, known: Mapping[str, object], name: str, most: int) -> bool:
     """Tell whether one more can be watched; what cannot be is counted."""
-    fits = len(known) < most and len(name) <= NAME
+    fits = len(known) < most and len(name) <= MAX_NAME
     gateway.beyond += not fits
     return fits
 
@@ -287,19 +287,19 @@ def _number(tags: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
-def is_ahead(seen: Seen, now: int) -> bool:
+def is_ahead_of(seen: FleetState, now: int) -> bool:
     """Tell whether something arrived well after `now`: the centre's clock was set back."""
     return bool(seen.heard) and seen.heard[-1] * MINUTE_MS > now + HOUR_MS
 
 
-def set_back(seen: Seen, now: int) -> None:
+def cap_times(seen: FleetState, now: int) -> None:
     """Have nothing arrive after `now`: it would count as heard until the clock is there again."""
     seen.heard = sorted({min(minute, now // MINUTE_MS) for minute in seen.heard})
     for each in seen.gateways.values():
         each.arrived, each.late = min(each.arrived, now), min(each.late, now)
 
 
-def forget(seen: Seen, now: int, after: int) -> None:
+def forget(seen: FleetState, now: int, after: int) -> None:
     """Drop gateways of which nothing came for `after` ms, and of the others what fell silent.
 
     There the gateway's own time counts: of one that is away nothing is forgotten.

@@ -14,7 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sync.alerts.rules import LATE_MS
-from sync.alerts.state import Event, Seen, Segment, take_arrival, take_event, take_segment
+from sync.alerts.state import (
+    Event,
+    FleetState,
+    Segment,
+    add_arrival,
+    add_event,
+    add_segment,
+)
 
 ROWS: Final = 16_384
 """Rows that are turned into objects at once."""
@@ -31,7 +38,7 @@ _EVENT: Final = (
 )
 
 
-def read_segments(seen: Seen, files: Iterable[Path], since: int = 0) -> None:
+def read_segments(seen: FleetState, files: Iterable[Path], since: int = 0) -> None:
     """Take rows of the table `segments` of what arrived from `since` on (ms since 1970 UTC).
 
     Raises OSError when a file is missing or spoiled, as `read_events` does.
@@ -40,19 +47,19 @@ def read_segments(seen: Seen, files: Iterable[Path], since: int = 0) -> None:
         gateway, epoch, lane, first, last, sealed, service, arrived, fate = row
         if gateway is None or arrived < since:
             continue
-        known = take_arrival(seen, gateway, arrived)
+        known = add_arrival(seen, gateway, arrived)
         if known is not None and fate == "accepted":
             segment = Segment(epoch, first, last, sealed, service, arrived)
-            take_segment(known, lane, segment, LATE_MS)
+            add_segment(known, lane, segment, LATE_MS)
 
 
-def read_events(seen: Seen, files: Iterable[Path]) -> None:
+def read_events(seen: FleetState, files: Iterable[Path]) -> None:
     """Take rows of the table `events`. The gateways' segments have to be taken before."""
     for row in _rows(files, _EVENT, _matters):
         event = Event(*row)
         known = seen.gateways.get(event.gateway)
         if known is not None:
-            take_event(known, event._replace(tags=dict(event.tags or ())))
+            add_event(known, event._replace(tags=dict(event.tags or ())))
 
 
 def _matters(batch: pa.RecordBatch) -> pa.RecordBatch:

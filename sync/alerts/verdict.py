@@ -20,7 +20,7 @@ REMEDIES: Final[dict[Kind, str]] = {
 """What to do about each kind. That nothing arrives from anybody has a remedy of its own."""
 
 
-class Key(NamedTuple):
+class Subject(NamedTuple):
     """What an alert is about: `gateway` is "" where it is of the centre."""
 
     kind: Kind
@@ -28,13 +28,13 @@ class Key(NamedTuple):
     subject: str
 
 
-class Wrong(NamedTuple):
+class Problem(NamedTuple):
     """Something is wrong `since` then, as is known up to `until` (ms since 1970 UTC).
 
     `late` says that this is known from what was held up on its way, and may be over long ago.
     """
 
-    key: Key
+    key: Subject
     since: int
     until: int
     late: bool
@@ -42,36 +42,36 @@ class Wrong(NamedTuple):
     remedy: str
 
 
-class Right(NamedTuple):
+class AllClear(NamedTuple):
     """A subject is as it should be, as was known `until` then."""
 
-    key: Key
+    key: Subject
     until: int
     text: str
 
 
-Verdict = Wrong | Right
+Verdict = Problem | AllClear
 """A subject of which nothing is said is not known: what was told of it stays so."""
 
 
-def wrong(key: Key, since: int, until: int, text: str, *, late: bool = False) -> Wrong:
+def problem(key: Subject, since: int, until: int, text: str, *, late: bool = False) -> Problem:
     """Say what is wrong, with the remedy of its kind."""
-    return Wrong(key, since, until, late, text, REMEDIES[key.kind])
+    return Problem(key, since, until, late, text, REMEDIES[key.kind])
 
 
-def moment(ms: int) -> str:
+def format_time(ms: int) -> str:
     """Write a time for people, to the second, with the word UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def iso(ms: int) -> str:
+def format_iso(ms: int) -> str:
     """Write a time for programs: ISO 8601, UTC, to the millisecond."""
     return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + (
         f".{ms % 1000:03d}+00:00"
     )
 
 
-def length(ms: float) -> str:
+def format_duration(ms: float) -> str:
     """Write a length of time in whole seconds, minutes or hours, rounded down."""
     for unit, size in (("h", 3_600_000), ("min", 60_000)):
         if ms >= 2 * size:

@@ -17,20 +17,20 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from sync.alerts.incidents import Message
+from sync.alerts.incidents import Alert
 from sync.common.errors import FleetError
-from sync.common.json_log import tell
+from sync.common.json_log import log_event
 from sync.uplink.backoff import Backoff
 from sync.uplink.proxies import ProxyError, is_this_machine, proxy_for
-from sync.uplink.responses import parse_retry_after, quoted
+from sync.uplink.responses import one_line, parse_retry_after
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one try from the beginning to the answer."""
 
-TURN_S: Final = 30.0
+MAX_ROUND_S: Final = 30.0
 """Seconds after which no further message is sent in a turn: the rules are looked at meanwhile."""
 
-TRIES: Final = 5
+MAX_REJECTIONS: Final = 5
 """Answers by which a message is refused for what it is, until it is given up: one that nobody takes
 must not hold up all others."""
 
@@ -77,7 +77,7 @@ class Webhook:
     due: float = 0.0
 
     async def deliver(
-        self, posts: list[Message], stopping: Callable[[], bool] = lambda: False
+        self, posts: list[Alert], stopping: Callable[[], bool] = lambda: False
     ) -> int:
         """Send what waits, and take from `posts` what was sent or given up; gives how many.
 
@@ -91,14 +91,14 @@ class Webhook:
         timeout = aiohttp.ClientTimeout(total=self.timeout_s)
         jar = aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=jar) as session:
-            while posts and self.clock() - began < TURN_S and not stopping():
+            while posts and self.clock() - began < MAX_ROUND_S and not stopping():
                 if not await self._send(session, posts[0]):
                     break
                 del posts[0]
                 done += 1
         return done
 
-    async def _send(self, session: aiohttp.ClientSession, message: Message) -> bool:
+    async def _send(self, session: aiohttp.ClientSession, message: Alert) -> bool:
         """Send one message; tells whether it is done with."""
         try:
             status, after = await self._post(session, message)
@@ -109,14 +109,14 @@ class Webhook:
             return True
         if status in _REFUSED:
             self.refusals += 1
-            if self.refusals >= TRIES:
-                tell(ERROR, "webhook refused an alert", status=status, id=message.id)
+            if self.refusals >= MAX_REJECTIONS:
+                log_event(ERROR, "webhook refused an alert", status=status, id=message.id)
                 self.failures = self.refusals = 0
                 return True
         return self._failed(f"status {status}", after)
 
     async def _post(
-        self, session: aiohttp.ClientSession, message: Message
+        self, session: aiohttp.ClientSession, message: Alert
     ) -> tuple[int, float | None]:
         proxy = proxy_for(self.url)
         headers = {"Content-Type": "application/json"}
@@ -141,7 +141,7 @@ class Webhook:
         else:
             wait = self.backoff.delay_told(after, self.failures, self.chance())
         self.due = self.clock() + wait
-        tell(WARNING, "webhook does not take alerts", why=why, retry_s=round(wait, 1))
+        log_event(WARNING, "webhook does not take alerts", why=why, retry_s=round(wait, 1))
         return False
 
 
@@ -149,5 +149,5 @@ def _why(error: Exception) -> str:
     """Say what went wrong, but not the URL, which some errors repeat."""
     name = type(error).__name__
     if isinstance(error, aiohttp.ClientResponseError):
-        return quoted(f"{name}: {error.status} {error.message}")
-    return name if isinstance(error, aiohttp.InvalidURL) else quoted(f"{name}: {error}")
+        return one_line(f"{name}: {error.status} {error.message}")
+    return name if isinstance(error, aiohttp.InvalidURL) else one_line(f"{name}: {error}")

@@ -30,12 +30,12 @@ class _Line(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def tell(level: int, event: str, **facts: object) -> None:
+def log_event(level: int, event: str, **facts: object) -> None:
     """Write one line: what happened, and its facts by name."""
     LOGGER.log(level, event, extra={"facts": facts})
 
 
-def to_stderr() -> None:
+def log_to_stderr() -> None:
     """Send this log, and the warnings of the libraries, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())

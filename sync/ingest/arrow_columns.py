@@ -20,7 +20,7 @@ from sync.segment import SegmentError, SegmentHeader, decode_columns
 from sync.segment.decode import READERS
 from sync.segment.limits import MAX_DECIMALS, MAX_TAG_COLUMNS, MAX_TAGS, MAX_TIME, MIN_TIME
 from sync.segment.text_columns import read_entries
-from sync.segment.typed import FLOATS, INTEGERS, UNSIGNED
+from sync.segment.typed_arrays import FLOATS, INTEGERS, UNSIGNED
 
 TIME: Final = pa.timestamp("us", tz="UTC")
 """Of all units the one that Spark takes from Arrow."""

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from sync.common.text import printable
 from sync.segment import Identity, SegmentError, decode_columns, read_header
+from sync.segment.cbor_guard import load_map
 from sync.segment.frame import MAGIC
-from sync.segment.scan import load_map
 
 READ: Final = 17 * 1024 * 1024
 """Bytes of a file that are looked at: more than a segment may have, so that `size` shows."""

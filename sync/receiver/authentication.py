@@ -9,15 +9,15 @@ import datetime as dt
 
 from aiohttp import web
 
-from sync.receiver.client_certificates import shown
-from sync.receiver.connections import Connections
-from sync.receiver.gateways import Gateways
-from sync.receiver.http_errors import Refusal
-from sync.receiver.proxy import Proxy
-from sync.receiver.threads import Threads
+from sync.receiver.client_certificates import verify
+from sync.receiver.gateways import GatewayRegistry
+from sync.receiver.http_errors import HttpError
+from sync.receiver.listener import ConnectionRegistry
+from sync.receiver.proxy import ReverseProxy
+from sync.receiver.threads import ThreadRunner
 
 
-class Callers:
+class Authenticator:
     """Knows gateways by `gateways`; `authority` is the certificate, PEM, of the fleet's own.
 
     With a `proxy`, what it says of its clients is believed, as far as it can be.
@@ -25,11 +25,11 @@ class Callers:
 
     def __init__(
         self,
-        gateways: Gateways,
+        gateways: GatewayRegistry,
         authority: bytes,
-        connections: Connections,
-        in_thread: Threads,
-        proxy: Proxy | None = None,
+        connections: ConnectionRegistry,
+        in_thread: ThreadRunner,
+        proxy: ReverseProxy | None = None,
     ) -> None:
         self._gateways = gateways
         self._proxy = proxy
@@ -50,7 +50,7 @@ class Callers:
         elif not scheme:
             found = await self._by_certificate(self._certificate(request))
         if found is None:
-            raise Refusal(401, "token", "no enrolled gateway has this token or certificate")
+            raise HttpError(401, "token", "no enrolled gateway has this token or certificate")
         self._connections.logged_in(request.transport, found)
         return found
 
@@ -81,7 +81,7 @@ class Callers:
         return await self._in_thread(self._certified, certificate)
 
     def _certified(self, certificate: bytes) -> str | None:
-        whose = shown(certificate, self._authority, dt.datetime.now(dt.UTC))
+        whose = verify(certificate, self._authority, dt.datetime.now(dt.UTC))
         if whose is None or not self._gateways.accepts(*whose):
             return None
         return whose.gateway

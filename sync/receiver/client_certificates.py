@@ -16,17 +16,17 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.gateways import Gateways, issue_time
+from sync.receiver.gateways import GatewayRegistry, next_issue_time
 from sync.receiver.pki import SKEW, Authority, ClientKey
 
 CLIENT_DAYS: Final = 365
 """Days a gateway's certificate is valid: it is renewed by itself, and one that was off for most of
 a year comes back without a visit."""
 
-MOST_DAYS: Final = 3_650
+MAX_CLIENT_DAYS: Final = 3_650
 """The most days that one may be given: what is forgotten shall end some day."""
 
-REQUEST_BYTES: Final = 8 * 1024
+MAX_REQUEST_BYTES: Final = 8 * 1024
 """Bytes of a request for a certificate: one for the largest key has some 2,000."""
 
 _UNREADABLE: Final = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
@@ -36,37 +36,39 @@ _RSA_BITS: Final = range(2_048, 4_097)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
 
-class Made(NamedTuple):
+class IssuedCertificate(NamedTuple):
     """A certificate, PEM, and when it ends in milliseconds since 1970 UTC."""
 
     pem: bytes
     ends_ms: int
 
 
-class Shown(NamedTuple):
+class PresentedCertificate(NamedTuple):
     """Whose certificate was shown, and when it was issued in milliseconds since 1970 UTC."""
 
     gateway: str
     issued_ms: int
 
 
-class RequestError(Exception):
+class SigningRequestError(Exception):
     """A request for a certificate is none; the text says why."""
 
 
-def make(
+def issue(
     authority: Authority, gateway: str, public: ClientKey, issued_ms: int, days: int = CLIENT_DAYS
-) -> Made:
+) -> IssuedCertificate:
     """Make a certificate that is issued at `issued_ms`, which is a whole second.
 
     Raises FleetError when the authority cannot be read.
     """
     issued = dt.datetime.fromtimestamp(issued_ms // 1_000, dt.UTC)
     pem = authority.issue_client(gateway, public, issued, days)
-    return Made(pem, issued_ms + days * 24 * 3_600_000)
+    return IssuedCertificate(pem, issued_ms + days * 24 * 3_600_000)
 
 
-def make_pair(authority: Authority, gateway: str, issued_ms: int, days: int) -> tuple[Made, bytes]:
+def issue_with_key(
+    authority: Authority, gateway: str, issued_ms: int, days: int
+) -> tuple[IssuedCertificate, bytes]:
     """Make a certificate and its new key, PEM. Raises FleetError."""
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(
@@ -74,10 +76,10 @@ def make_pair(authority: Authority, gateway: str, issued_ms: int, days: int) -> 
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return make(authority, gateway, key.public_key(), issued_ms, days), pem
+    return issue(authority, gateway, key.public_key(), issued_ms, days), pem
 
 
-def renew(folder: FleetFolder, gateways: Gateways, gateway: str, request: bytes) -> bytes:
+def renew(folder: FleetFolder, gateways: GatewayRegistry, gateway: str, request: bytes) -> bytes:
     """Make a certificate for the key of a request (PKCS #10, PEM) and note when it ends.
 
     Nothing but the key is taken of the request; the name is the one of the gateway that asks.
@@ -88,12 +90,12 @@ def renew(folder: FleetFolder, gateways: Gateways, gateway: str, request: bytes)
         record = gateways.get(gateway)
         since = 0 if record is None else record.certificates_since
         now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1_000)
-        made = make(Authority(folder.pki), gateway, public, max(issue_time(now_ms), since))
+        made = issue(Authority(folder.pki), gateway, public, max(next_issue_time(now_ms), since))
         gateways.note_certificate(gateway, made.ends_ms)
     return made.pem
 
 
-def shown(certificate: bytes, authority: bytes, now: dt.datetime) -> Shown | None:
+def verify(certificate: bytes, authority: bytes, now: dt.datetime) -> PresentedCertificate | None:
     """Read a certificate (DER or PEM); None unless `authority` (PEM) made it and it is valid."""
     try:
         there = _load(certificate)
@@ -108,7 +110,7 @@ def shown(certificate: bytes, authority: bytes, now: dt.datetime) -> Shown | Non
     if not valid or len(gateways) != 1 or list(uses) != [ExtendedKeyUsageOID.CLIENT_AUTH]:
         return None
     issued = there.not_valid_before_utc + SKEW
-    return Shown(gateways[0], int(issued.timestamp()) * 1_000)
+    return PresentedCertificate(gateways[0], int(issued.timestamp()) * 1_000)
 
 
 def _load(certificate: bytes) -> x509.Certificate:
@@ -122,9 +124,9 @@ def _requested_key(request: bytes) -> ClientKey:
         asked = x509.load_pem_x509_csr(request)
         proven, public = asked.is_signature_valid, asked.public_key()
     except _UNREADABLE:
-        raise RequestError("the body is no request for a certificate in PEM") from None
+        raise SigningRequestError("the body is no request for a certificate in PEM") from None
     if not proven:
-        raise RequestError("the request is not signed by its own key")
+        raise SigningRequestError("the request is not signed by its own key")
     strong = isinstance(public, ed25519.Ed25519PublicKey)
     if isinstance(public, rsa.RSAPublicKey):
         strong = public.key_size in _RSA_BITS
@@ -133,5 +135,7 @@ def _requested_key(request: bytes) -> ClientKey:
     if not strong or not isinstance(
         public, (ed25519.Ed25519PublicKey, rsa.RSAPublicKey, ec.EllipticCurvePublicKey)
     ):
-        raise RequestError("the key is none that is used here: EC, Ed25519, RSA from 2048 bits")
+        raise SigningRequestError(
+            "the key is none that is used here: EC, Ed25519, RSA from 2048 bits"
+        )
     return public

@@ -12,7 +12,7 @@ import threading
 from sync.common.fleet_folder import FleetFolder
 
 
-class Room:
+class DiskQuota:
     """The room in a fleet folder.
 
     `reserve` bytes of its file system stay free, and the landing has at most `most` bytes, if that

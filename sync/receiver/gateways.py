@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sync.common.durable import create_whole, write_whole
+from sync.common.enrolment import token_digest
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
-from sync.segment import token_digest
 
 TOKEN_CHARACTERS: Final = 128
 """Characters of a token that are looked at: ours have 43."""
@@ -30,7 +30,7 @@ SETTLED_NS: Final = 2_000_000_000
 """Nanoseconds after which a folder's time tells every later change: file systems count coarsely."""
 
 
-class Enrolled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GatewayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A gateway's record. All moments are milliseconds since 1970 UTC.
 
     `token_sha256` is empty where there is no token. Certificates that were issued before
@@ -50,11 +50,11 @@ class Enrolled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Survey(NamedTuple):
     """All that is enrolled: records by name, revoked ones too, and what is wrong with others."""
 
-    records: list[Enrolled]
+    records: list[GatewayRecord]
     faults: list[str]
 
 
-class Gateways:
+class GatewayRegistry:
     """The enrolments in a fleet folder. Changes are made under the folder's lock by the caller."""
 
     def __init__(self, folder: FleetFolder) -> None:
@@ -63,7 +63,7 @@ class Gateways:
         self._owners: dict[str, str] = {}
         self._seen_ns = -1
 
-    def get(self, gateway: str) -> Enrolled | None:
+    def get(self, gateway: str) -> GatewayRecord | None:
         """The record of `gateway`, None when it never was enrolled. Raises FleetError."""
         return _read(self._path(gateway))
 
@@ -96,7 +96,7 @@ class Gateways:
         be enrolled or, without `renew`, was enrolled before.
         """
         path = self._path(gateway)
-        enrolled = Enrolled(
+        enrolled = GatewayRecord(
             gateway,
             url,
             token_digest(token) if token else "",
@@ -136,9 +136,9 @@ class Gateways:
         with contextlib.suppress(FleetError):
             record = self.get(gateway)
             if record is None:
-                return issue_time(now_ms)
+                return next_issue_time(now_ms)
             before = record.certificates_since
-        return max(issue_time(now_ms), before) + 1_000
+        return max(next_issue_time(now_ms), before) + 1_000
 
     def note_certificate(self, gateway: str, ends_ms: int) -> None:
         """Note when the newest certificate of an enrolled gateway ends. Raises FleetError."""
@@ -191,19 +191,19 @@ class Gateways:
         return self._records / f"{gateway}.json"
 
 
-def issue_time(now_ms: int) -> int:
+def next_issue_time(now_ms: int) -> int:
     """The next whole second, in ms: a certificate knows no smaller time."""
     return (now_ms // 1_000 + 1) * 1_000
 
 
-def _read(path: Path) -> Enrolled | None:
+def _read(path: Path) -> GatewayRecord | None:
     try:
         with path.open("rb") as file:
             data = file.read(RECORD_BYTES + 1)
     except FileNotFoundError:
         return None
     try:
-        record = msgspec.json.decode(data, type=Enrolled)
+        record = msgspec.json.decode(data, type=GatewayRecord)
     except msgspec.DecodeError as error:
         msg = f"{path} is damaged: {error}"
         raise FleetError(msg) from None

@@ -26,14 +26,16 @@ from sync.segment import (
 _NAME: Final = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII)
 
 
-class Head(NamedTuple):
+class HighWatermark(NamedTuple):
     """The last sequence number that is there of a lane, and the digest (32 bytes) that ends it."""
 
     last: int
     digest: bytes
 
 
-def heads(folder: FleetFolder, landing: Landing, gateway: str, epoch: str) -> dict[str, Head]:
+def high_watermarks(
+    folder: FleetFolder, landing: Landing, gateway: str, epoch: str
+) -> dict[str, HighWatermark]:
     """The head of each lane that has a segment in landing or archive; durable when it is told.
 
     Of two segments that end with the same number, a fork, the longer one is told. Raises
@@ -46,7 +48,7 @@ def heads(folder: FleetFolder, landing: Landing, gateway: str, epoch: str) -> di
         newest = _newest(folder, gateway, epoch, lane)
         there = None if newest is None else landing.find(newest)
         if newest is not None and there is not None:
-            found[lane] = Head(newest.last_seq, there.digest)
+            found[lane] = HighWatermark(newest.last_seq, there.digest)
     return found
 
 

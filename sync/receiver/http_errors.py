@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from aiohttp import web
 
 
-class Refusal(Exception):
+class HttpError(Exception):
     """A request that is answered with an error: `reason` for programs, `text` for people.
 
     `retry_after` is in seconds; `more` are further headers of the answer.

@@ -7,18 +7,18 @@ from typing import Any
 
 from aiohttp.http import HttpProcessingError
 
-from sync.receiver.log_throttle import Seldom
+from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import Metrics
 
 
-class HttpLog(logging.LoggerAdapter[logging.Logger]):
+class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
     """Passes on to the library's logger what is no caller's fault.
 
     What is no HTTP is a refusal as any other: it is counted and told in one line, and not with a
     trace for each, with which any stranger could fill a disk.
     """
 
-    def __init__(self, seldom: Seldom, metrics: Metrics) -> None:
+    def __init__(self, seldom: LogThrottle, metrics: Metrics) -> None:
         super().__init__(logging.getLogger("aiohttp.server"), {})
         self._seldom = seldom
         self._metrics = metrics

@@ -21,11 +21,11 @@ from typing import Final, NamedTuple
 
 from sync.common.durable import PRIVATE_FILE, fsync_chain, make_folders
 from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
-from sync.receiver.incoming import PART, Incoming, remove_left
+from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
 from sync.segment import Identity, digest_of, read_header
 
 DIGEST_BYTES: Final = 32
-REMEMBERED: Final = 1_024
+MAX_SYNCED: Final = 1_024
 """Segments that a `Landing` knows to be durable without another fsync, less than 1 KiB each: a
 gateway asks for the last of each of its three lanes, and so this is for 300 of them."""
 
@@ -41,7 +41,7 @@ class Outcome(Enum):
     OTHER = "other"
 
 
-class Landed(NamedTuple):
+class LandingResult(NamedTuple):
     """`outcome` for the segment `identity`, whose offered bytes have `digest` (32 bytes).
 
     `aside` is where contradicting bytes are kept, None when they are not (the bound is reached).
@@ -53,14 +53,14 @@ class Landed(NamedTuple):
     aside: Path | None = None
 
 
-class Found(NamedTuple):
+class StoredSegment(NamedTuple):
     """What is there of a segment: its digest (32 bytes) and its size in bytes."""
 
     digest: bytes
     size: int
 
 
-class Verified(NamedTuple):
+class VerifiedSegment(NamedTuple):
     """What a body says it is, its checksum and header having been checked."""
 
     identity: Identity
@@ -68,7 +68,7 @@ class Verified(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AsideBound:
+class AsideLimits:
     """How much of a gateway's contradicting bodies is kept: `files`, and `size` in bytes."""
 
     files: int
@@ -81,22 +81,22 @@ class Landing:
     Raises OSError from every method when the disk refuses; then nothing half-written is left.
     """
 
-    def __init__(self, folder: FleetFolder, kind: str, bound: AsideBound) -> None:
+    def __init__(self, folder: FleetFolder, kind: str, bound: AsideLimits) -> None:
         self._folder = folder
         self._temporaries = folder.incoming / kind
         self._bound = bound
-        self._sync_once = functools.lru_cache(REMEMBERED)(_sync)
+        self._sync_once = functools.lru_cache(MAX_SYNCED)(_sync)
 
     def clean(self) -> int:
         """Make the folder of temporaries, empty it of what dead processes left, and count that."""
         make_folders(self._folder.root, self._temporaries)
-        return sum(map(remove_left, self._temporaries.glob(f"*{PART}")))
+        return sum(map(remove_abandoned, self._temporaries.glob(f"*{PART_SUFFIX}")))
 
-    def receive(self) -> Incoming:
+    def receive(self) -> IncomingFile:
         """Open a temporary for a body."""
-        return Incoming(self._new_name())
+        return IncomingFile(self._new_name())
 
-    def adopt(self, incoming: Incoming) -> None:
+    def adopt(self, incoming: IncomingFile) -> None:
         """Make a body that lies elsewhere a temporary of this kind, which is never gone on with.
 
         What was linked into the landing must not be reached by the name that it was sent under.
@@ -106,18 +106,18 @@ class Landing:
             incoming.rename(self._new_name())
 
     def _new_name(self) -> Path:
-        return self._temporaries / f"{secrets.token_hex(16)}{PART}"
+        return self._temporaries / f"{secrets.token_hex(16)}{PART_SUFFIX}"
 
-    def verify(self, incoming: Incoming) -> Verified:
+    def verify(self, incoming: IncomingFile) -> VerifiedSegment:
         """Check magic, checksum and header of a body. Raises SegmentError that says what is wrong.
 
         The columns are not decoded here: the checksum proves that they are what was sealed, and
         the ingest quarantines a segment whose columns it cannot read.
         """
         data = incoming.read()
-        return Verified(read_header(data).identity, digest_of(data))
+        return VerifiedSegment(read_header(data).identity, digest_of(data))
 
-    def land(self, verified: Verified, incoming: Incoming) -> Landed:
+    def land(self, verified: VerifiedSegment, incoming: IncomingFile) -> LandingResult:
         """Give `incoming` its final name, unless a segment of that name is here or in the archive.
 
         When this returns, the segment that is there is durable, whoever landed it.
@@ -127,13 +127,13 @@ class Landing:
         for _ in range(_MOVES):
             found = self._link(relative.as_posix(), incoming)
             if found is Outcome.OTHER:
-                return Landed(found, *verified, self._keep_aside(verified, incoming))
+                return LandingResult(found, *verified, self._keep_aside(verified, incoming))
             if found is not None:
-                return Landed(found, *verified)
+                return LandingResult(found, *verified)
         msg = f"{relative} keeps moving between landing and archive"
         raise OSError(msg)
 
-    def find(self, identity: Identity) -> Found | None:
+    def find(self, identity: Identity) -> StoredSegment | None:
         """A segment in landing or archive, made durable, once for all who ask; None if absent.
 
         Raises SegmentError when `identity` is none.
@@ -144,10 +144,10 @@ class Landing:
             with contextlib.suppress(FileNotFoundError):
                 digest, status = _last_bytes(path), path.stat()
                 self._sync_once(root, path, (status.st_ino, status.st_ctime_ns))
-                return Found(digest, status.st_size)
+                return StoredSegment(digest, status.st_size)
         return None
 
-    def _link(self, relative: str, incoming: Incoming) -> Outcome | None:
+    def _link(self, relative: str, incoming: IncomingFile) -> Outcome | None:
         """One attempt; None when what was there moved to the archive in between.
 
         The archive is looked at after the link was tried: what an ingest moved away before the
@@ -174,7 +174,7 @@ class Landing:
             return None
         return found
 
-    def _keep_aside(self, verified: Verified, incoming: Incoming) -> Path | None:
+    def _keep_aside(self, verified: VerifiedSegment, incoming: IncomingFile) -> Path | None:
         """Keep a contradicting body, once, within the gateway's bound; None when it is not kept."""
         relative = segment_path(verified.identity)
         name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
@@ -223,7 +223,7 @@ def _try_link(source: Path, path: Path) -> bool:
     return True
 
 
-def _compare(path: Path, incoming: Incoming) -> Outcome:
+def _compare(path: Path, incoming: IncomingFile) -> Outcome:
     """Compare whole files, not digests: a file that the disk spoiled is another one."""
     if path.stat().st_size != incoming.size:
         return Outcome.OTHER

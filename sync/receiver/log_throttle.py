@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from sync.common.json_log import tell
-from sync.receiver.rate_limit import Rate
+from sync.common.json_log import log_event as tell
+from sync.receiver.rate_limit import RateLimiter
 
 _KINDS: Final = 1_024
 """Kinds of which is remembered how many lines were left out; of more it is not."""
 
 
-class Seldom:
+class LogThrottle:
     """Tells `lines_per_s` lines of a kind in the long run, and those of `window_s` at once."""
 
     def __init__(self, lines_per_s: float, window_s: float) -> None:
-        self._rate = Rate(lines_per_s, window_s)
+        self._rate = RateLimiter(lines_per_s, window_s)
         self._left_out: Counter[tuple[str, ...]] = Counter()
 
     def tell(self, level: int, kind: tuple[str, ...], event: str, **facts: object) -> None:

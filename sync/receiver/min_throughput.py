@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class Floor:
+class MinThroughput:
     """At least `rate` bytes a second of each stretch of `window_s` seconds or a little more.
 
     A stretch ends with what comes after its time: that nothing comes at all is not seen here.

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from sync.receiver.connections import Connections
-from sync.receiver.disk_quota import Room
-from sync.receiver.gateways import Gateways
+from sync.receiver.disk_quota import DiskQuota
+from sync.receiver.gateways import GatewayRegistry
+from sync.receiver.listener import ConnectionRegistry
 from sync.receiver.metrics import Family, Metrics, exposition, labels, single
-from sync.receiver.partial_uploads import Partials
+from sync.receiver.partial_uploads import PartialUploads
 from sync.receiver.pki import ends_at
-from sync.receiver.threads import Threads
-from sync.receiver.uploads import Bodies
+from sync.receiver.threads import ThreadRunner
+from sync.receiver.uploads import Uploads
 from sync.segment import MAX_FILE
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Monitor:
+class MonitoringPages:
     """What is looked at when somebody asks. `certificate` is the one that is shown, if any is."""
 
     metrics: Metrics
-    bodies: Bodies
-    connections: Connections
-    partials: Partials
-    room: Room
-    gateways: Gateways
+    bodies: Uploads
+    connections: ConnectionRegistry
+    partials: PartialUploads
+    room: DiskQuota
+    gateways: GatewayRegistry
     certificate: Path | None
-    in_thread: Threads
+    in_thread: ThreadRunner
 
     def application(self) -> web.Application:
         """The two pages."""
@@ -91,7 +91,9 @@ class Monitor:
 
 
 @contextlib.asynccontextmanager
-async def monitored(monitor: Monitor, listener: socket.socket) -> AsyncIterator[None]:
+async def serve_monitoring(
+    monitor: MonitoringPages, listener: socket.socket
+) -> AsyncIterator[None]:
     """Answer at `listener` while the context lasts, and close it."""
     runner = web.AppRunner(monitor.application(), access_log=None)
     await runner.setup()

@@ -13,17 +13,23 @@ from pathlib import Path
 
 from sync.common.durable import PRIVATE_FOLDER
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.incoming import PART, Incoming, OffsetError, Sums, remove_left
+from sync.receiver.incoming_files import (
+    PART_SUFFIX,
+    HashCache,
+    IncomingFile,
+    OffsetError,
+    remove_abandoned,
+)
 
-KIND = "partial"
+PARTIAL_FOLDER = "partial"
 
 
-class HeldError(Exception):
+class UploadInProgressError(Exception):
     """The beginning is another request's just now, here or in another receiver."""
 
 
 @dataclass(frozen=True, slots=True)
-class PartialBound:
+class PartialUploadLimits:
     """How many beginnings of a gateway are kept, and for how many seconds after the last byte.
 
     Their bytes are bounded by their number: each is smaller than the largest body. Of the `sums`
@@ -35,13 +41,13 @@ class PartialBound:
     sums: int
 
 
-class Partials:
+class PartialUploads:
     """The beginnings below `incoming/partial/GATEWAY/`."""
 
-    def __init__(self, folder: FleetFolder, bound: PartialBound) -> None:
-        self._root = folder.incoming / KIND
+    def __init__(self, folder: FleetFolder, bound: PartialUploadLimits) -> None:
+        self._root = folder.incoming / PARTIAL_FOLDER
         self._bound = bound
-        self._sums = Sums(bound.sums)
+        self._sums = HashCache(bound.sums)
 
     def remembers(self, gateway: str, body_sum: bytes, size: int) -> bool:
         """Tell, from memory, whether to go on behind so many bytes reads none of them."""
@@ -54,7 +60,7 @@ class Partials:
         except FileNotFoundError:
             return 0
 
-    def open(self, gateway: str, body_sum: bytes, start: int) -> Incoming:
+    def open(self, gateway: str, body_sum: bytes, start: int) -> IncomingFile:
         """Go on with a body at byte `start`; at 0 it begins anew, whatever was there.
 
         What is written to it stays when it is closed, until `Landing.adopt` takes it. Raises
@@ -65,35 +71,37 @@ class Partials:
             raise OffsetError(0)
         self._make_room(path)
         try:
-            return Incoming(path, kept=True, start=start, sums=self._sums)
+            return IncomingFile(path, kept=True, start=start, sums=self._sums)
         except BlockingIOError:
-            raise HeldError from None
+            raise UploadInProgressError from None
 
     def clean(self) -> int:
         """Remove what is older than the bound allows, and count it."""
         self._root.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         before = time.time() - self._bound.age_s
-        return sum(remove_left(path, before) for path in self._root.glob(f"*/*{PART}"))
+        return sum(remove_abandoned(path, before) for path in self._root.glob(f"*/*{PART_SUFFIX}"))
 
     def sizes(self) -> list[int]:
         """The bytes of each beginning that is there; those that grow just now count too."""
-        return [size for path in self._root.glob(f"*/*{PART}") for _, size in [_age_of(path)]]
+        return [
+            size for path in self._root.glob(f"*/*{PART_SUFFIX}") for _, size in [_age_of(path)]
+        ]
 
     def _make_room(self, path: Path) -> None:
         """Remove the oldest beginnings of a gateway that would be one too many with `path`."""
         path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        others = [each for each in path.parent.glob(f"*{PART}") if each != path]
+        others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
         excess = len(others) + 1 - self._bound.files
         if excess <= 0:
             return
         for old in sorted(others, key=_age_of):
-            excess -= remove_left(old)
+            excess -= remove_abandoned(old)
             if excess <= 0:
                 return
-        raise HeldError
+        raise UploadInProgressError
 
     def _path(self, gateway: str, body_sum: bytes) -> Path:
-        return self._root / gateway / f"{body_sum.hex()}{PART}"
+        return self._root / gateway / f"{body_sum.hex()}{PART_SUFFIX}"
 
 
 def _age_of(path: Path) -> tuple[float, int]:

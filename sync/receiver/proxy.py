@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-FORWARDED: Final = "X-Forwarded-For"
+FORWARDED_HEADER: Final = "X-Forwarded-For"
 
-LOOPBACK: Final = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+LOOPBACK_NETWORKS: Final = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 """Whom a receiver trusts that is told of no other proxy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Proxy:
+class ReverseProxy:
     """A proxy at one of `addresses`, which says in `certificate_header` what its client showed.
 
     The header holds a certificate in PEM, escaped as in a URL (nginx's
     `$ssl_client_escaped_cert`), or is absent or empty.
     """
 
-    addresses: tuple[Network, ...] = LOOPBACK
+    addresses: tuple[Network, ...] = LOOPBACK_NETWORKS
     certificate_header: str | None = None
 
     def admits(self, peer: str) -> bool:
@@ -40,7 +40,7 @@ class Proxy:
 
     def peer(self, request: web.Request) -> str | None:
         """Who called the proxy: what it added itself, which is the last of the list."""
-        told = ",".join(request.headers.getall(FORWARDED, ())).rpartition(",")[2].strip()
+        told = ",".join(request.headers.getall(FORWARDED_HEADER, ())).rpartition(",")[2].strip()
         try:
             return str(ipaddress.ip_address(told))
         except ValueError:

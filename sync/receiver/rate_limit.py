@@ -22,7 +22,7 @@ class _Allowance:
     at: float
 
 
-class Rate:
+class RateLimiter:
     """At most `rate` units a second for each gateway, over `window_s` seconds: a token bucket.
 
     What costs more than a whole window passes when the bucket is full, and is owed.

@@ -8,11 +8,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from sync.common.errors import FleetError
-from sync.common.json_log import tell
+from sync.common.json_log import log_event
 
 
 @contextlib.asynccontextmanager
-async def repeated(job: Callable[[], object], every_s: float, event: str) -> AsyncIterator[None]:
+async def repeat_in_background(
+    job: Callable[[], object], every_s: float, event: str
+) -> AsyncIterator[None]:
     """Call `job` in a thread now, and every `every_s` seconds while the context lasts.
 
     What fails the first time is raised; later it is told as `event`, and tried again.
@@ -32,4 +34,4 @@ async def _repeat(job: Callable[[], object], every_s: float, event: str) -> None
         try:
             await asyncio.to_thread(job)
         except (FleetError, OSError) as error:
-            tell(logging.ERROR, event, text=str(error))
+            log_event(logging.ERROR, event, text=str(error))

@@ -15,18 +15,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.receiver.landing import Landed, Landing, Outcome
+from sync.receiver.landing import Landing, LandingResult, Outcome
 from sync.segment import MAX_FILE, SegmentError
 
-KIND: Final = "import"
+TEMPORARIES: Final = "import"
 
-MOST_DEPTH: Final = 32
+MAX_DEPTH: Final = 32
 """Folders below each other that are looked into: an export has four."""
 
 _SUFFIX: Final = ".seg"
 
 
-class Fate(Enum):
+class ImportOutcome(Enum):
     """What became of a file that was offered."""
 
     NEW = "new"
@@ -35,11 +35,11 @@ class Fate(Enum):
     BAD = "bad"
 
 
-class Taken(NamedTuple):
+class ImportResult(NamedTuple):
     """A file and its fate; `text` says of a bad one why, of another one what became of it."""
 
     path: Path
-    fate: Fate
+    fate: ImportOutcome
     reason: str = ""
     text: str = ""
 
@@ -52,7 +52,7 @@ def segments_below(path: Path) -> Iterator[Path]:
     is too deep, is given itself: what is in it is not taken, and that is told.
     """
     if path.is_dir():
-        yield from _below(path, MOST_DEPTH)
+        yield from _below(path, MAX_DEPTH)
     else:
         yield path
 
@@ -93,32 +93,36 @@ class Importer:
         self._welcome = welcome
         self._require_room = require_room
 
-    def take(self, path: Path) -> Taken:
+    def take(self, path: Path) -> ImportResult:
         """Land one file. Raises OSError when the landing cannot be written."""
         try:
             data = _read(path)
         except SegmentError as error:
-            return Taken(path, Fate.BAD, error.reason, error.text)
+            return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
         except OSError as error:
-            return Taken(path, Fate.BAD, "read", error.strerror or str(error))
+            return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
         self._require_room(len(data))
         with self._landing.receive() as incoming:
             incoming.write(data)
             try:
                 verified = self._landing.verify(incoming)
             except SegmentError as error:
-                return Taken(path, Fate.BAD, error.reason, error.text)
+                return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
             gateway = verified.identity.gateway
             if not self._welcome(gateway):
-                return Taken(path, Fate.BAD, "gateway", f"{gateway} is not enrolled")
+                return ImportResult(
+                    path, ImportOutcome.BAD, "gateway", f"{gateway} is not enrolled"
+                )
             return _told(path, self._landing.land(verified, incoming))
 
 
-def _told(path: Path, landed: Landed) -> Taken:
+def _told(path: Path, landed: LandingResult) -> ImportResult:
     if landed.outcome is not Outcome.OTHER:
-        return Taken(path, Fate(landed.outcome.value))
+        return ImportResult(path, ImportOutcome(landed.outcome.value))
     text = "not kept: too many are" if landed.aside is None else f"kept as {landed.aside}"
-    return Taken(path, Fate.OTHER, "conflict", f"other bytes have that name; these are {text}")
+    return ImportResult(
+        path, ImportOutcome.OTHER, "conflict", f"other bytes have that name; these are {text}"
+    )
 
 
 def _read(path: Path) -> bytes:

@@ -1,6 +1,6 @@
 """The receiver's process: its parts, the listening sockets, signals and a clean stop.
 
-Puts the parts together; what a request means is `sync.receiver.receiver`'s.
+Puts the parts together; what a request means is `sync.receiver.http_api`'s.
 """
 
 from __future__ import annotations
@@ -20,33 +20,37 @@ from aiohttp import web
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.common.json_log import tell
+from sync.common.json_log import log_event
 from sync.receiver import systemd
-from sync.receiver.authentication import Callers
-from sync.receiver.connections import Connections
-from sync.receiver.disk_quota import Room
-from sync.receiver.gateways import Gateways
-from sync.receiver.http_log import HttpLog
-from sync.receiver.landing import AsideBound, Landing
+from sync.receiver.authentication import Authenticator
+from sync.receiver.disk_quota import DiskQuota
+from sync.receiver.gateways import GatewayRegistry
+from sync.receiver.http_api import HttpApi
+from sync.receiver.http_log import HttpErrorLog
+from sync.receiver.landing import AsideLimits, Landing
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.listener import open_door
-from sync.receiver.log_throttle import Seldom
+from sync.receiver.listener import ConnectionRegistry, open_listener
+from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import Metrics
-from sync.receiver.monitor import Monitor, monitored
-from sync.receiver.partial_uploads import PartialBound, Partials
+from sync.receiver.monitor import MonitoringPages, serve_monitoring
+from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads
 from sync.receiver.pki import Authority
-from sync.receiver.proxy import Proxy
-from sync.receiver.receiver import Receiver
-from sync.receiver.repeating import repeated
-from sync.receiver.threads import Threads
-from sync.receiver.tls import Certificate, Chain, own_chain, own_files
-from sync.receiver.uploads import Bodies
+from sync.receiver.proxy import ReverseProxy
+from sync.receiver.repeating import repeat_in_background
+from sync.receiver.threads import ThreadRunner
+from sync.receiver.tls import (
+    CertificateFiles,
+    ReloadingCertificate,
+    ensure_own_certificate,
+    own_certificate_files,
+)
+from sync.receiver.uploads import Uploads
 
-KIND = "serve"
+TEMPORARIES = "serve"
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """Where to listen: port 0 takes a free one."""
 
     host: str
@@ -54,10 +58,10 @@ class Listen:
 
 
 @contextlib.asynccontextmanager
-async def listening(
+async def running_receiver(
     folder: FleetFolder,
-    listen: Listen,
-    road: Chain | Proxy,
+    listen: ListenAddress,
+    road: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
     metrics: socket.socket | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
@@ -68,71 +72,78 @@ async def listening(
     progress have `limits.grace_s`, and all is closed. Raises FleetError.
     """
     authority = Authority(folder.pki).ca
-    way = road if isinstance(road, Proxy) else Certificate(road, authority).context
-    for fault in Gateways(folder).survey().faults:
-        tell(logging.ERROR, "damaged", text=fault)
+    way = road if isinstance(road, ReverseProxy) else ReloadingCertificate(road, authority).context
+    for fault in GatewayRegistry(folder).survey().faults:
+        log_event(logging.ERROR, "damaged", text=fault)
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
-        parts = _assemble(folder, road, limits, Threads(pool))
+        parts = _assemble(folder, road, limits, ThreadRunner(pool))
         async with contextlib.AsyncExitStack() as stack:
             for job in parts.jobs:
                 await stack.enter_async_context(job)
             if metrics is not None:
-                await stack.enter_async_context(monitored(parts.monitor, metrics))
+                await stack.enter_async_context(serve_monitoring(parts.monitor, metrics))
             yield await stack.enter_async_context(_served(parts, listen, way, limits))
 
 
 class _Parts(NamedTuple):
     """What a running receiver is made of."""
 
-    receiver: Receiver
-    bodies: Bodies
-    connections: Connections
-    seldom: Seldom
-    http_log: HttpLog
-    monitor: Monitor
+    receiver: HttpApi
+    bodies: Uploads
+    connections: ConnectionRegistry
+    seldom: LogThrottle
+    http_log: HttpErrorLog
+    monitor: MonitoringPages
     jobs: tuple[contextlib.AbstractAsyncContextManager[None], ...]
 
 
 def _assemble(
-    folder: FleetFolder, road: Chain | Proxy, limits: ReceiverLimits, in_thread: Threads
+    folder: FleetFolder,
+    road: CertificateFiles | ReverseProxy,
+    limits: ReceiverLimits,
+    in_thread: ThreadRunner,
 ) -> _Parts:
-    landing = Landing(folder, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
-    bound = PartialBound(limits.partials_per_gateway, limits.partial_age_s, limits.sums)
-    partials = Partials(folder, bound)
-    room = Room(folder, limits.reserve_bytes, limits.landing_bytes)
-    gateways, metrics = Gateways(folder), Metrics()
-    proxy, certificate = (road, None) if isinstance(road, Proxy) else (None, road.certificate)
-    connections = Connections(limits, metrics, behind=proxy is not None)
-    seldom = Seldom(limits.log_lines_per_s, limits.rate_window_s)
+    landing = Landing(folder, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
+    bound = PartialUploadLimits(limits.partials_per_gateway, limits.partial_age_s, limits.sums)
+    partials = PartialUploads(folder, bound)
+    room = DiskQuota(folder, limits.reserve_bytes, limits.landing_bytes)
+    gateways, metrics = GatewayRegistry(folder), Metrics()
+    proxy, certificate = (
+        (road, None) if isinstance(road, ReverseProxy) else (None, road.certificate)
+    )
+    connections = ConnectionRegistry(limits, metrics, behind=proxy is not None)
+    seldom = LogThrottle(limits.log_lines_per_s, limits.rate_window_s)
     authority = Authority(folder.pki).ca.read_bytes()
-    callers = Callers(gateways, authority, connections, in_thread, proxy)
-    bodies = Bodies(landing, partials, metrics, limits, in_thread)
+    callers = Authenticator(gateways, authority, connections, in_thread, proxy)
+    bodies = Uploads(landing, partials, metrics, limits, in_thread)
     return _Parts(
-        Receiver(folder, callers, landing, bodies, room, metrics, limits, in_thread, seldom),
+        HttpApi(folder, callers, landing, bodies, room, metrics, limits, in_thread, seldom),
         bodies,
         connections,
         seldom,
-        HttpLog(seldom, metrics),
-        Monitor(metrics, bodies, connections, partials, room, gateways, certificate, in_thread),
+        HttpErrorLog(seldom, metrics),
+        MonitoringPages(
+            metrics, bodies, connections, partials, room, gateways, certificate, in_thread
+        ),
         (
-            repeated(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
-            repeated(room.measure, limits.measure_every_s, "measure"),
+            repeat_in_background(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
+            repeat_in_background(room.measure, limits.measure_every_s, "measure"),
         ),
     )
 
 
-def _clean(landing: Landing, partials: Partials) -> None:
+def _clean(landing: Landing, partials: PartialUploads) -> None:
     """Remove what dead receivers left, and beginnings that are too old."""
     left = landing.clean() + partials.clean()
     if left:
-        tell(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
+        log_event(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
 
 
 @contextlib.asynccontextmanager
 async def _served(
-    parts: _Parts, listen: Listen, way: ssl.SSLContext | Proxy, limits: ReceiverLimits
+    parts: _Parts, listen: ListenAddress, way: ssl.SSLContext | ReverseProxy, limits: ReceiverLimits
 ) -> AsyncIterator[tuple[str, int]]:
-    behind = isinstance(way, Proxy)
+    behind = isinstance(way, ReverseProxy)
     line = limits.proxied_line_bytes if behind else limits.head_line_bytes
     runner = web.AppRunner(
         parts.receiver.application(),
@@ -148,13 +159,13 @@ async def _served(
     )
     await runner.setup()
     try:
-        listener = bind(listen)
+        listener = bind_socket(listen)
         address = listener.getsockname()[:2]
         server = runner.server
         assert server is not None  # noqa: S101
         try:
             counted = parts.connections, parts.seldom
-            async with open_door(listener, server, way, limits, *counted):
+            async with open_listener(listener, server, way, limits, *counted):
                 yield address
         finally:
             await parts.bodies.drain()
@@ -162,7 +173,7 @@ async def _served(
         await runner.cleanup()
 
 
-def bind(listen: Listen) -> socket.socket:
+def bind_socket(listen: ListenAddress) -> socket.socket:
     """Open a listening socket. Raises FleetError that says why it cannot be."""
     try:
         found = socket.getaddrinfo(
@@ -177,11 +188,11 @@ def bind(listen: Listen) -> socket.socket:
 
 async def serve(
     folder: FleetFolder,
-    listen: Listen,
-    road: Chain | Proxy,
+    listen: ListenAddress,
+    road: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
     ready: Callable[[dict[str, tuple[str, int]]], None],
-    metrics: Listen | None = None,
+    metrics: ListenAddress | None = None,
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
@@ -194,12 +205,14 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        if road == own_files(folder):
-            renewal = repeated(lambda: own_chain(folder), limits.renew_every_s, "certificate")
+        if road == own_certificate_files(folder):
+            renewal = repeat_in_background(
+                lambda: ensure_own_certificate(folder), limits.renew_every_s, "certificate"
+            )
             await stack.enter_async_context(renewal)
-        told = None if metrics is None else stack.enter_context(bind(metrics))
-        receiving = listening(folder, listen, road, limits, told)
-        name = "http" if isinstance(road, Proxy) else "https"
+        told = None if metrics is None else stack.enter_context(bind_socket(metrics))
+        receiving = running_receiver(folder, listen, road, limits, told)
+        name = "http" if isinstance(road, ReverseProxy) else "https"
         addresses = {name: await stack.enter_async_context(receiving)}
         if told is not None:
             addresses["metrics"] = told.getsockname()[:2]

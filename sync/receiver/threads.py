@@ -11,7 +11,7 @@ Ts = TypeVarTuple("Ts")
 T = TypeVar("T")
 
 
-class Threads:
+class ThreadRunner:
     """Calls what blocks in the threads of `pool`."""
 
     def __init__(self, pool: Executor) -> None:

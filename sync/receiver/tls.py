@@ -13,25 +13,25 @@ from pathlib import Path
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
-from sync.common.json_log import tell
+from sync.common.json_log import log_event
 from sync.receiver.pki import Authority
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class CertificateFiles:
     """The certificate that is shown to gateways, with those that vouch for it, and its key: PEM."""
 
     certificate: Path
     key: Path
 
 
-class Certificate:
+class ReloadingCertificate:
     """A TLS context that follows its files: a new certificate is shown by the next handshake.
 
     Clients may show one of the authority in the file `clients`, and need not.
     """
 
-    def __init__(self, chain: Chain, clients: Path) -> None:
+    def __init__(self, chain: CertificateFiles, clients: Path) -> None:
         self._chain = chain
         self._clients = clients
         self._seen = self._stamp()
@@ -67,21 +67,21 @@ class Certificate:
             if stamp != self._seen:
                 self._seen = stamp
                 self._current = self._load()
-                tell(logging.INFO, "certificate", text="a new certificate is in use")
+                log_event(logging.INFO, "certificate", text="a new certificate is in use")
         except (OSError, FleetError) as error:
-            tell(logging.ERROR, "certificate", text=str(error))
+            log_event(logging.ERROR, "certificate", text=str(error))
         connection.context = self._current
         return None
 
 
-def own_chain(folder: FleetFolder) -> Chain:
+def ensure_own_certificate(folder: FleetFolder) -> CertificateFiles:
     """The certificate of the centre's own authority, made anew first if it ends soon."""
     with folder.changing():
         Authority(folder.pki).ensure((), dt.datetime.now(dt.UTC))
-    return own_files(folder)
+    return own_certificate_files(folder)
 
 
-def own_files(folder: FleetFolder) -> Chain:
+def own_certificate_files(folder: FleetFolder) -> CertificateFiles:
     """Where the certificate of the centre's own authority lies, whether it is there or not."""
     authority = Authority(folder.pki)
-    return Chain(authority.server, authority.server_key)
+    return CertificateFiles(authority.server, authority.server_key)

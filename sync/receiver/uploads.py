@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from sync.receiver.http_errors import Refusal
-from sync.receiver.incoming import Incoming, OffsetError
+from sync.receiver.http_errors import HttpError
+from sync.receiver.incoming_files import IncomingFile, OffsetError
 from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.metrics import Metrics
-from sync.receiver.min_throughput import Floor
-from sync.receiver.partial_uploads import HeldError, Partials
-from sync.receiver.threads import Threads
-from sync.receiver.upload_headers import OFFSET_HEADER, Announced
+from sync.receiver.min_throughput import MinThroughput
+from sync.receiver.partial_uploads import PartialUploads, UploadInProgressError
+from sync.receiver.threads import ThreadRunner
+from sync.receiver.upload_headers import OFFSET_HEADER, UploadHeaders
 
 
 class _Holder(NamedTuple):
@@ -31,16 +31,16 @@ class _Holder(NamedTuple):
     done: asyncio.Event
 
 
-class Bodies:
+class Uploads:
     """The bodies that are on their way. Files are touched in threads alone."""
 
     def __init__(
         self,
         landing: Landing,
-        partials: Partials,
+        partials: PartialUploads,
         metrics: Metrics,
         limits: ReceiverLimits,
-        in_thread: Threads,
+        in_thread: ThreadRunner,
     ) -> None:
         self._metrics = metrics
         self._landing = landing
@@ -77,7 +77,7 @@ class Bodies:
             raise self.busy("stopping", "the receiver is about to stop")
         if self._places[gateway] >= self._limits.bodies_per_gateway:
             text = "this gateway has too many bodies on the way"
-            raise Refusal(429, "busy", text, self._limits.retry_after_s)
+            raise HttpError(429, "busy", text, self._limits.retry_after_s)
         if self._places.total() >= self._limits.bodies:
             raise self.busy("busy", "too many bodies are on the way")
         self._places[gateway] += 1
@@ -90,11 +90,11 @@ class Bodies:
             if self._stopping.is_set() and not self._places:
                 self._none_left.set()
 
-    def busy(self, reason: str, text: str) -> Refusal:
+    def busy(self, reason: str, text: str) -> HttpError:
         """The refusal of a request that may come again soon."""
-        return Refusal(503, reason, text, self._limits.retry_after_s)
+        return HttpError(503, reason, text, self._limits.retry_after_s)
 
-    def cost(self, gateway: str, body: Announced) -> int:
+    def cost(self, gateway: str, body: UploadHeaders) -> int:
         """Bytes that a body costs: what comes, and what has to be read again to go on with it."""
         known = self._partials.remembers(gateway, body.body_sum, body.start)
         return body.length + (0 if known else body.start)
@@ -106,8 +106,8 @@ class Bodies:
 
     @contextlib.asynccontextmanager
     async def receiving(
-        self, request: web.Request, gateway: str, body: Announced
-    ) -> AsyncIterator[Incoming]:
+        self, request: web.Request, gateway: str, body: UploadHeaders
+    ) -> AsyncIterator[IncomingFile]:
         """Take a body in, and give it whole; what the caller does not adopt and is cut, stays.
 
         Raises Refusal.
@@ -123,7 +123,7 @@ class Bodies:
 
     @contextlib.contextmanager
     def _held(
-        self, request: web.Request, key: tuple[str, bytes], incoming: Incoming
+        self, request: web.Request, key: tuple[str, bytes], incoming: IncomingFile
     ) -> Iterator[None]:
         """Note who has the beginning of a body, so that its sender can take it back."""
         if not incoming.kept:
@@ -137,7 +137,7 @@ class Bodies:
             if self._holders.get(key) is holder:
                 del self._holders[key]
 
-    async def _begin(self, gateway: str, body: Announced) -> Incoming:
+    async def _begin(self, gateway: str, body: UploadHeaders) -> IncomingFile:
         """Open the file of a body; one that another request has is only received, and not kept."""
         if body.start:
             await self._end_older(gateway, body.body_sum)
@@ -145,8 +145,8 @@ class Bodies:
             return await self._in_thread(self._partials.open, gateway, body.body_sum, body.start)
         except OffsetError as error:
             text = f"of this body {error.there} bytes are there"
-            raise Refusal(416, "offset", text, more={OFFSET_HEADER: str(error.there)}) from None
-        except HeldError:
+            raise HttpError(416, "offset", text, more={OFFSET_HEADER: str(error.there)}) from None
+        except UploadInProgressError:
             if body.start:
                 raise self.busy("held", "another request sends this body") from None
         return await self._in_thread(self._landing.receive)
@@ -170,24 +170,24 @@ class Bodies:
             async with asyncio.timeout(self._limits.stall_s):
                 return await request.read()
         except TimeoutError:
-            raise Refusal(408, "slow", "the body came too slowly") from None
+            raise HttpError(408, "slow", "the body came too slowly") from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Refusal(400, "cut", "the body ended early") from None
+            raise HttpError(400, "cut", "the body ended early") from None
 
-    async def _receive(self, request: web.Request, incoming: Incoming) -> None:
+    async def _receive(self, request: web.Request, incoming: IncomingFile) -> None:
         """Write the body to its file; its length was announced, and HTTP keeps to it."""
         try:
             async with asyncio.timeout(self._limits.body_s):
                 await self._copy(request, incoming)
         except TimeoutError:
-            raise Refusal(408, "slow", "the body came too slowly") from None
+            raise HttpError(408, "slow", "the body came too slowly") from None
         except (web.RequestPayloadError, ConnectionError):
-            raise Refusal(400, "cut", "the body ended early") from None
+            raise HttpError(400, "cut", "the body ended early") from None
 
-    async def _copy(self, request: web.Request, incoming: Incoming) -> None:
+    async def _copy(self, request: web.Request, incoming: IncomingFile) -> None:
         """Write what comes, and at the end what is gathered, however it ends."""
         gathered = bytearray()
-        floor = Floor(self._limits.body_bytes_per_s, self._limits.body_pace_s)
+        floor = MinThroughput(self._limits.body_bytes_per_s, self._limits.body_pace_s)
         try:
             while data := await self._next(request):
                 gathered += data

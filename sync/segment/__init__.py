@@ -3,17 +3,6 @@
 Imports cbor2 and the standard library alone, so that anything can read a segment.
 """
 
-from sync.common.enrolment import (
-    Enrolment,
-    EnrolmentError,
-    format_enrolment,
-    is_centre_url,
-    new_token,
-    parse_enrolment,
-    read_enrolment,
-    token_digest,
-    write_enrolment,
-)
 from sync.segment.decode import decode, decode_columns, digest_of, read_header
 from sync.segment.encode import encode
 from sync.segment.errors import REASONS, SegmentError
@@ -45,8 +34,6 @@ __all__ = [
     "NO_TAGS",
     "REASONS",
     "Dropped",
-    "Enrolment",
-    "EnrolmentError",
     "Event",
     "Identity",
     "Segment",
@@ -57,16 +44,9 @@ __all__ = [
     "decode_columns",
     "digest_of",
     "encode",
-    "format_enrolment",
     "identity_path",
-    "is_centre_url",
     "is_epoch",
     "is_gateway",
-    "new_token",
-    "parse_enrolment",
     "parse_identity",
-    "read_enrolment",
     "read_header",
-    "token_digest",
-    "write_enrolment",
 ]

@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Any, TypeVar, cast
 
 from sync.segment.errors import SegmentError
-from sync.segment.typed import pack_bits, unpack_bits
+from sync.segment.typed_arrays import pack_bits, unpack_bits
 
 Value = TypeVar("Value", str, int, float)
 

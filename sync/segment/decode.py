@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from sync.segment.cbor_guard import load_map
+from sync.segment.columns import unpack_numbers, unpack_times, unpack_values
 from sync.segment.errors import SegmentError
 from sync.segment.frame import inflate, unpack_frame
 from sync.segment.header import DIGEST_SIZE, unpack_header
 from sync.segment.limits import MAX_SEQ
-from sync.segment.number_columns import unpack_numbers, unpack_times, unpack_values
 from sync.segment.records import Event, Segment, SegmentHeader
-from sync.segment.scan import load_map
 from sync.segment.tag_columns import unpack_tags
 from sync.segment.text_columns import unpack_texts
-from sync.segment.typed import unpack_bits
+from sync.segment.typed_arrays import unpack_bits
 
 if TYPE_CHECKING:
     Reader = Callable[[Any, int], Sequence[Any]]

@@ -10,13 +10,13 @@ from typing import Any
 
 import cbor2
 
+from sync.segment.columns import pack_numbers, pack_times, pack_values
 from sync.segment.frame import pack_frame
 from sync.segment.header import pack_header
-from sync.segment.number_columns import pack_numbers, pack_times, pack_values
 from sync.segment.records import Event, SegmentHeader
 from sync.segment.tag_columns import pack_tags
 from sync.segment.text_columns import pack_texts
-from sync.segment.typed import pack_bits
+from sync.segment.typed_arrays import pack_bits
 
 
 def encode(header: SegmentHeader, events: Sequence[Event]) -> bytes:

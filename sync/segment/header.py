@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import cbor2
 
+from sync.segment.cbor_guard import load_map
 from sync.segment.errors import SegmentError
 from sync.segment.identity import check_identity
 from sync.segment.limits import (
@@ -24,7 +25,6 @@ from sync.segment.limits import (
     MIN_TIME,
 )
 from sync.segment.records import Dropped, Identity, SegmentHeader
-from sync.segment.scan import load_map
 
 VERSION: Final = (1, 0)
 """Major and minor. A new minor adds keys and columns, which older readers pass over."""

@@ -14,7 +14,7 @@ from sync.segment.absent import fields
 from sync.segment.errors import SegmentError
 from sync.segment.limits import MAX_TAG_COLUMNS, MAX_TAGS
 from sync.segment.text_columns import pack_strings, pack_texts, unpack_texts
-from sync.segment.typed import UNSIGNED, pack_integers, pack_places, unpack_array
+from sync.segment.typed_arrays import UNSIGNED, pack_integers, pack_places, unpack_array
 
 _KEYS: Final = ("columns", "rows", "keys", "values")
 

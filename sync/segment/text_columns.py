@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sync.segment.absent import fields, presence, split, spread
 from sync.segment.errors import SegmentError
-from sync.segment.typed import UNSIGNED, pack_array, pack_integers, smallest, unpack_array
+from sync.segment.typed_arrays import UNSIGNED, pack_array, pack_integers, smallest, unpack_array
 
 _KEYS: Final = ("text", "width", "lengths", "index")
 

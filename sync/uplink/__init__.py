@@ -5,62 +5,69 @@ What it needs of the store it declares as Protocols (`ports`); it knows no SQL a
 
 from sync.uplink.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
-from sync.uplink.client import HttpsLimits
-from sync.uplink.folder import FolderTransport, parse_folder
-from sync.uplink.https import HttpsTransport
+from sync.uplink.folder_transport import FolderTransport, parse_folder
+from sync.uplink.http_client import HttpsLimits
+from sync.uplink.https_transport import HttpsTransport
 from sync.uplink.interfaces import (
     Backlog,
     BacklogUnavailable,
     Draft,
-    Facts,
     GatewayState,
-    Head,
+    GatewayStateSource,
+    HighWatermark,
     LaneState,
     Notice,
-    Order,
-    Tell,
+    SendNotice,
+    SendOrder,
     Transport,
-    Waiting,
+    WaitingSegment,
 )
-from sync.uplink.renewal import Renewal
-from sync.uplink.responses import Conflict, Denied, Landed, Later, Outcome, Refused
-from sync.uplink.scheduler import Turns
-from sync.uplink.sealer import Sealer, header_of
+from sync.uplink.renewal import CertificateRenewal
+from sync.uplink.responses import (
+    AccessDenial,
+    Acknowledgement,
+    Conflict,
+    Outcome,
+    Rejection,
+    TemporaryFailure,
+)
+from sync.uplink.scheduler import UploadScheduler
+from sync.uplink.sealer import Sealer, build_header
 from sync.uplink.uploader import Uploader
-from sync.uplink.wakeup import Bell
+from sync.uplink.wakeup import Wakeup
 
 __all__ = [
+    "AccessDenial",
+    "Acknowledgement",
     "Backlog",
     "BacklogUnavailable",
     "Backoff",
     "BatchLimits",
-    "Bell",
+    "CertificateRenewal",
     "Conflict",
-    "Denied",
     "Draft",
-    "Facts",
     "FolderTransport",
     "GatewayState",
-    "Head",
+    "GatewayStateSource",
+    "HighWatermark",
     "HttpsLimits",
     "HttpsTransport",
-    "Landed",
     "LaneState",
-    "Later",
     "Notice",
-    "Order",
     "Outcome",
-    "Refused",
-    "Renewal",
+    "Rejection",
     "Seal",
     "Sealer",
-    "Tell",
+    "SendNotice",
+    "SendOrder",
+    "TemporaryFailure",
     "Transport",
-    "Turns",
+    "UploadScheduler",
     "Uploader",
     "WaitUntil",
-    "Waiting",
+    "WaitingSegment",
+    "Wakeup",
+    "build_header",
     "decide",
-    "header_of",
     "parse_folder",
 ]

@@ -14,7 +14,7 @@ _SMALLEST: Final = 512  # bytes of a piece: below, headers would be most of it
 _PIECES: Final = 4  # a second: a link that others share is free again after a quarter of one
 
 
-class Pace:
+class BandwidthLimiter:
     """Allows `rate` bytes a second, 0 for any number. A piece's time is used up or lost."""
 
     def __init__(self, rate: int = 0) -> None:
@@ -40,9 +40,9 @@ class Pace:
         return begin - now
 
 
-async def paced(
+async def throttled_pieces(
     data: memoryview,
-    pace: Pace,
+    pace: BandwidthLimiter,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
 ) -> AsyncIterator[bytes]:

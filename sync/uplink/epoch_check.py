@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from sync.segment.limits import MAX_SEQ
 from sync.segment.records import LANES
-from sync.uplink.interfaces import Head
+from sync.uplink.interfaces import HighWatermark
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-class Verdict(Enum):
+class EpochVerdict(Enum):
     """How the centre's ends stand to ours; the value is the reason of a new epoch."""
 
     SAME = "same"
@@ -26,12 +26,12 @@ class Verdict(Enum):
     DIFFERS = "centre-differs"
 
 
-def judge(
-    ours: Mapping[str, Head],
-    theirs: Mapping[str, Head],
+def compare_epochs(
+    ours: Mapping[str, HighWatermark],
+    theirs: Mapping[str, HighWatermark],
     known: Mapping[str, bytes | None],
     contradicted: Collection[str] = (),
-) -> Verdict:
+) -> EpochVerdict:
     """Compare the ends of an epoch's lanes.
 
     `known` has the digest (32 bytes) of our segment that holds the number with which the centre's
@@ -41,16 +41,16 @@ def judge(
     """
     for lane, head in theirs.items():
         if lane not in ours or head.last > ours[lane].last:
-            return Verdict.AHEAD
+            return EpochVerdict.AHEAD
         digest = ours[lane].digest if head.last == ours[lane].last else known.get(lane)
         if digest is None and lane in contradicted:
-            return Verdict.DIFFERS
+            return EpochVerdict.DIFFERS
         if digest is not None and digest != head.digest:
-            return Verdict.DIFFERS
-    return Verdict.SAME
+            return EpochVerdict.DIFFERS
+    return EpochVerdict.SAME
 
 
-def parse_heads(told: Mapping[str, Any]) -> dict[str, Head] | None:
+def parse_high_watermarks(told: Mapping[str, Any]) -> dict[str, HighWatermark] | None:
     """Read the centre's answer, `{"lanes": {LANE: {"last": N, "digest": HEX}}}`.
 
     None if it is no such answer; a lane that this software does not know is passed over.
@@ -58,7 +58,7 @@ def parse_heads(told: Mapping[str, Any]) -> dict[str, Head] | None:
     lanes = told.get("lanes")
     if not isinstance(lanes, dict):
         return None
-    heads: dict[str, Head] = {}
+    heads: dict[str, HighWatermark] = {}
     for lane in LANES:
         if lane in lanes:
             head = _head(lanes[lane])
@@ -68,7 +68,7 @@ def parse_heads(told: Mapping[str, Any]) -> dict[str, Head] | None:
     return heads
 
 
-def _head(told: Any) -> Head | None:
+def _head(told: Any) -> HighWatermark | None:
     if not isinstance(told, dict):
         return None
     last, digest = told.get("last"), told.get("digest")
@@ -76,4 +76,4 @@ def _head(told: Any) -> Head | None:
         return None
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
         return None
-    return Head(last, bytes.fromhex(digest))
+    return HighWatermark(last, bytes.fromhex(digest))

@@ -41,7 +41,7 @@ class Draft(NamedTuple):
     dropped: tuple[Dropped, ...]
 
 
-class Waiting(NamedTuple):
+class WaitingSegment(NamedTuple):
     """A sealed segment that the centre has not acknowledged."""
 
     identity: Identity
@@ -49,14 +49,14 @@ class Waiting(NamedTuple):
     data: bytes
 
 
-class Head(NamedTuple):
+class HighWatermark(NamedTuple):
     """How far a lane of an epoch has come: the last number that is sealed, and its digest."""
 
     last: int
     digest: bytes
 
 
-class Order(Enum):
+class SendOrder(Enum):
     """Which of the waiting segments is meant."""
 
     OLDEST = "oldest"
@@ -88,7 +88,7 @@ class Backlog(Protocol):
         """
         ...
 
-    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
+    async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
         """Return the oldest segment that is to be sent, or the newest."""
         ...
 
@@ -103,7 +103,7 @@ class Backlog(Protocol):
         """
         ...
 
-    async def heads(self) -> Mapping[str, Head]:
+    async def heads(self) -> Mapping[str, HighWatermark]:
         """Say how far each lane of the current epoch is sealed; lanes without a segment too."""
         ...
 
@@ -136,7 +136,7 @@ class GatewayState(NamedTuple):
     disk_used: int
 
 
-class Facts(Protocol):
+class GatewayStateSource(Protocol):
     """Who can tell the gateway's state."""
 
     async def state(self) -> GatewayState:
@@ -147,11 +147,11 @@ class Facts(Protocol):
 class Transport(Protocol):
     """A way to the centre."""
 
-    async def put(self, waiting: Waiting) -> Outcome:
+    async def put(self, waiting: WaitingSegment) -> Outcome:
         """Offer a segment once, within a bounded time; what goes wrong is an outcome too."""
         ...
 
-    async def heads(self, gateway: str, epoch: str) -> Mapping[str, Head] | Outcome:
+    async def heads(self, gateway: str, epoch: str) -> Mapping[str, HighWatermark] | Outcome:
         """Ask how far the lanes of an epoch are there, within a bounded time.
 
         An outcome where that cannot be known just now, or ever (`Refused`).
@@ -170,5 +170,5 @@ class Notice(NamedTuple):
     text: str
 
 
-Tell: TypeAlias = Callable[[Notice], Awaitable[None]]
+SendNotice: TypeAlias = Callable[[Notice], Awaitable[None]]
 """Tells people. It may raise `BacklogUnavailable`: the notice is told again later."""

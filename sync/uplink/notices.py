@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from sync.uplink.interfaces import BacklogUnavailable, Notice, Tell
+from sync.uplink.interfaces import BacklogUnavailable, Notice, SendNotice
 
 _LATE: Final = 16  # notices that wait: while the store cannot, a loop finds out little else
 
 
-class Teller:
+class NoticeQueue:
     """Tells notices in order, each once."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: SendNotice) -> None:
         self._tell = tell
         self._late: deque[Notice] = deque(maxlen=_LATE)
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 
-class Proxy(NamedTuple):
+class HttpProxy(NamedTuple):
     """Where a proxy is, `http://HOST:PORT`, and what it asks for; its `repr` has no password."""
 
     url: str
@@ -36,7 +36,7 @@ class ProxyError(Exception):
     """The environment names a proxy that cannot be used. The text repeats no password."""
 
 
-def proxy_for(url: str) -> Proxy | None:
+def proxy_for(url: str) -> HttpProxy | None:
     """Return the proxy on the way to `url`, None if there is none.
 
     Raises `ProxyError` where a proxy is named that does not speak plain HTTP: a centre behind it
@@ -49,7 +49,7 @@ def proxy_for(url: str) -> Proxy | None:
     return parse_proxy(named)
 
 
-def parse_proxy(text: str) -> Proxy:
+def parse_proxy(text: str) -> HttpProxy:
     """Read `http://[USER:PASSWORD@]HOST[:PORT]`; raises `ProxyError`."""
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
@@ -60,7 +60,7 @@ def parse_proxy(text: str) -> Proxy:
         raise ProxyError("https_proxy is not http://HOST:PORT, and no other proxy can be used")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    return Proxy(f"http://{host}:{port}", user, password)
+    return HttpProxy(f"http://{host}:{port}", user, password)
 
 
 def is_this_machine(host: str) -> bool:

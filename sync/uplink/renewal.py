@@ -14,30 +14,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from sync.segment import Enrolment, EnrolmentError, read_enrolment, write_enrolment
-from sync.uplink.client import client_context
-from sync.uplink.interfaces import Tell
-from sync.uplink.notices import Teller
+from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment, write_enrolment
+from sync.uplink.http_client import client_tls_context
+from sync.uplink.interfaces import SendNotice
+from sync.uplink.notices import NoticeQueue
 from sync.uplink.responses import Outcome
 
-DAY: Final = 86_400.0
+CHECK_INTERVAL_S: Final = 86_400.0
 """Seconds between two looks: a third of a certificate's life has many of them."""
 
-LEFT: Final = 1 / 3
+RENEWAL_FRACTION: Final = 1 / 3
 """The part of its life that a certificate has left when it is made anew: time for a link that is
 down, and for a person to mend what is wrong."""
 
 
-class Life(NamedTuple):
+class ValidityPeriod(NamedTuple):
     """From when to when a certificate is good, in seconds since 1970 UTC."""
 
     begins: float
     ends: float
 
 
-def is_due(life: Life, now: float) -> bool:
+def is_due(life: ValidityPeriod, now: float) -> bool:
     """Tell whether a certificate has less than its third left."""
-    return life.ends - now < (life.ends - life.begins) * LEFT
+    return life.ends - now < (life.ends - life.begins) * RENEWAL_FRACTION
 
 
 class Certifier(Protocol):
@@ -52,11 +52,11 @@ class Certifier(Protocol):
         ...
 
 
-class Failure(Exception):
+class RenewalError(Exception):
     """No new certificate this time; the text goes into a notice."""
 
 
-class Renewal:
+class CertificateRenewal:
     """Keeps the certificate of the enrolment in the file `path` good.
 
     `now` tells seconds since 1970; `tell` gets a notice `certificate-renewed`, or
@@ -69,14 +69,14 @@ class Renewal:
         enrolment: Enrolment,
         certifier: Certifier,
         *,
-        tell: Tell,
+        tell: SendNotice,
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._path = path
         self._enrolment = enrolment
         self._certifier = certifier
-        self._teller = Teller(tell)
+        self._teller = NoticeQueue(tell)
         self._now = now
         self._sleep = sleep
 
@@ -86,12 +86,12 @@ class Renewal:
             await self._teller.catch_up()
             try:
                 await self._look()
-            except (Failure, EnrolmentError, OSError) as error:
+            except (RenewalError, EnrolmentError, OSError) as error:
                 await self._teller.say("certificate-failed", str(error))
-            await self._sleep(DAY)
+            await self._sleep(CHECK_INTERVAL_S)
 
     async def _look(self) -> None:
-        life = await asyncio.to_thread(life_of, self._enrolment.certificate)
+        life = await asyncio.to_thread(validity_of, self._enrolment.certificate)
         now = self._now()
         if not is_due(life, now):
             return
@@ -100,7 +100,7 @@ class Renewal:
         key, request = await asyncio.to_thread(make_request, self._enrolment.gateway)
         answer = await self._certifier.certify(request)
         if not isinstance(answer, bytes):
-            raise Failure(getattr(answer, "text", "the centre gave no certificate"))
+            raise RenewalError(getattr(answer, "text", "the centre gave no certificate"))
         renewed = await asyncio.to_thread(self._take, answer, key)
         self._certifier.use(renewed)
         self._enrolment = renewed
@@ -109,18 +109,20 @@ class Renewal:
     def _take(self, answer: bytes, key: str) -> Enrolment:
         """Check what the centre made, and write the file."""
         if read_enrolment(self._path) != self._enrolment:
-            raise Failure("the enrolment file is another by now: it is used from the next start on")
+            raise RenewalError(
+                "the enrolment file is another by now: it is used from the next start on"
+            )
         try:
             certificate = answer.decode("ascii")
             renewed = replace(self._enrolment, certificate=certificate, key=key)
-            fits(renewed, self._now())
+            check_renewed(renewed, self._now())
             write_enrolment(self._path, renewed)
         except (ValueError, EnrolmentError, ssl.SSLError) as error:
-            raise Failure(f"the centre's answer is no certificate for us: {error}") from None
+            raise RenewalError(f"the centre's answer is no certificate for us: {error}") from None
         return renewed
 
 
-def life_of(certificate: str) -> Life:
+def validity_of(certificate: str) -> ValidityPeriod:
     """Return the life of a certificate (PEM). Raises `EnrolmentError`."""
     from cryptography import x509
 
@@ -128,7 +130,9 @@ def life_of(certificate: str) -> Life:
         read = x509.load_pem_x509_certificate(certificate.encode())
     except ValueError:
         raise EnrolmentError("`certificate` cannot be read") from None
-    return Life(read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp())
+    return ValidityPeriod(
+        read.not_valid_before_utc.timestamp(), read.not_valid_after_utc.timestamp()
+    )
 
 
 def make_request(gateway: str) -> tuple[str, bytes]:
@@ -152,14 +156,14 @@ def make_request(gateway: str) -> tuple[str, bytes]:
     return text.decode(), request.public_bytes(serialization.Encoding.PEM)
 
 
-def fits(enrolment: Enrolment, now: float) -> None:
+def check_renewed(enrolment: Enrolment, now: float) -> None:
     """Check that a certificate is for its key and its gateway, and that none is due again at once.
 
     Raises `ValueError` or `EnrolmentError`.
     """
     from cryptography import x509
 
-    client_context(enrolment)
+    client_tls_context(enrolment)
     try:
         read = x509.load_pem_x509_certificate(enrolment.certificate.encode())
         names = read.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -172,5 +176,5 @@ def fits(enrolment: Enrolment, now: float) -> None:
         raise ValueError(str(error)) from None
     if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
         raise ValueError("it names another gateway")
-    if is_due(life_of(enrolment.certificate), now):
+    if is_due(validity_of(enrolment.certificate), now):
         raise ValueError("it ends too soon")

@@ -21,7 +21,7 @@ _ON_THE_WAY: Final = ("cut", "range", "request", "sha256")
 """The centre's reasons that tell of the journey, not of the segment: it may do better next time."""
 
 
-class Landed(NamedTuple):
+class Acknowledgement(NamedTuple):
     """The centre holds a segment of this digest; `new` if it did not before."""
 
     digest: bytes
@@ -34,30 +34,30 @@ class Conflict(NamedTuple):
     text: str
 
 
-class Refused(NamedTuple):
+class Rejection(NamedTuple):
     """The centre will never take this segment: `reason` is its word for why."""
 
     reason: str
     text: str
 
 
-class Denied(NamedTuple):
+class AccessDenial(NamedTuple):
     """The centre does not accept our token, or not for this segment."""
 
     text: str
 
 
-class Later(NamedTuple):
+class TemporaryFailure(NamedTuple):
     """It did not work this time; `after` is the seconds that the centre asked us to wait."""
 
     text: str
     after: float | None = None
 
 
-Outcome = Landed | Conflict | Refused | Denied | Later
+Outcome = Acknowledgement | Conflict | Rejection | AccessDenial | TemporaryFailure
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """An HTTP answer, as far as it matters; `body` is its beginning.
 
     `digest` and `offset` are the headers X-Fieldpost-Digest and X-Fieldpost-Offset.
@@ -71,43 +71,43 @@ class Answer(NamedTuple):
     offset: str | None = None
 
 
-def judge(answer: Answer) -> Outcome:
+def put_outcome(answer: Response) -> Outcome:
     """Say what an answer means for the segment.
 
     A segment is given up on the centre's own word alone, a JSON object with its reason: a proxy's
     error page may say 400 to everything, and takes no segment away.
     """
     status = answer.status
-    told = said(answer.body)
+    told = parse_json_object(answer.body)
     if status in (200, 201):
         return _landed(told, new=status == 201)
     reason = told.get("reason")
     if status in (400, 409, 413) and isinstance(reason, str) and _WORD.fullmatch(reason):
-        text = f"{status} {reason}: {quoted(told.get('error'))}"
+        text = f"{status} {reason}: {one_line(told.get('error'))}"
         if status == 409:
             return Conflict(text)
         if reason not in _ON_THE_WAY:
-            return Refused(reason, text)
-        return Later(text)
-    return judge_other(answer)
+            return Rejection(reason, text)
+        return TemporaryFailure(text)
+    return failure_outcome(answer)
 
 
-def judge_other(answer: Answer) -> Denied | Later:
+def failure_outcome(answer: Response) -> AccessDenial | TemporaryFailure:
     """Say what an answer means that is about us, or about this moment, and about no segment."""
-    text = f"{answer.status}: {quoted(said(answer.body).get('error'))}"
+    text = f"{answer.status}: {one_line(parse_json_object(answer.body).get('error'))}"
     if answer.status in (401, 403):
-        return Denied(text)
-    return Later(text, parse_retry_after(answer.retry_after, answer.date))
+        return AccessDenial(text)
+    return TemporaryFailure(text, parse_retry_after(answer.retry_after, answer.date))
 
 
 def _landed(told: dict[str, Any], new: bool) -> Outcome:
     digest = told.get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-        return Later("the centre acknowledged without saying which digest")
-    return Landed(bytes.fromhex(digest), new)
+        return TemporaryFailure("the centre acknowledged without saying which digest")
+    return Acknowledgement(bytes.fromhex(digest), new)
 
 
-def said(body: bytes) -> dict[str, Any]:
+def parse_json_object(body: bytes) -> dict[str, Any]:
     """Read a JSON object; anything else is an empty one."""
     try:
         told = json.loads(body)
@@ -116,7 +116,7 @@ def said(body: bytes) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def quoted(text: Any) -> str:
+def one_line(text: Any) -> str:
     """Make a stranger's words fit for one line of a notice."""
     if not isinstance(text, str):
         return "no reason given"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Final
 
 from sync.segment.records import LANES
-from sync.uplink.interfaces import Order
+from sync.uplink.interfaces import SendOrder
 
 _PRESENT: Final = len(LANES)
 """Segments that are the present when the centre is met again: the newest of each lane."""
 
 
-class Turns:
+class UploadScheduler:
     """Shares the link by `share`, the present's part of it, above 0 and below 1."""
 
     def __init__(self, share: float = 0.5) -> None:
@@ -40,18 +40,18 @@ class Turns:
         self._fresh = 0
         self._ahead = 0.0
 
-    def next(self) -> Order:
+    def next(self) -> SendOrder:
         """Say which of the waiting segments is to be offered."""
-        return Order.NEWEST if self._fresh and self._ahead <= 0 else Order.OLDEST
+        return SendOrder.NEWEST if self._fresh and self._ahead <= 0 else SendOrder.OLDEST
 
-    def sent(self, order: Order, size: int) -> None:
+    def sent(self, order: SendOrder, size: int) -> None:
         """Note that a segment of `size` bytes went out, in answer to `next`.
 
         Only what went out while both sides waited counts: what one could not use, it is not owed.
         `_ahead` is by how many bytes the present has had more than its share; it stays within the
         size of a segment.
         """
-        if order is Order.NEWEST:
+        if order is SendOrder.NEWEST:
             self._ahead += size * (1 - self._share)
             self._fresh -= 1
         elif self._fresh:

@@ -16,20 +16,20 @@ from sync.uplink.interfaces import (
     Backlog,
     BacklogUnavailable,
     Draft,
-    Facts,
     GatewayState,
+    GatewayStateSource,
     LaneState,
-    Tell,
+    SendNotice,
 )
-from sync.uplink.notices import Teller
-from sync.uplink.wakeup import Bell
+from sync.uplink.notices import NoticeQueue
+from sync.uplink.wakeup import Wakeup
 
 _SPACING: Final = 0.25  # seconds between two looks: a burst of events is looked at once
 _RETRY: Final = 5.0  # seconds before the store is asked again after it could not
 _MOST: Final = 1_000  # segments of one lane made without a pause: two million events
 
 
-def header_of(gateway: str, draft: Draft, state: GatewayState) -> SegmentHeader:
+def build_header(gateway: str, draft: Draft, state: GatewayState) -> SegmentHeader:
     """Return the header of a draft that is sealed in this state of the gateway."""
     return SegmentHeader(
         gateway=gateway,
@@ -60,13 +60,13 @@ class Sealer:
         self,
         gateway: str,
         backlog: Backlog,
-        facts: Facts,
+        facts: GatewayStateSource,
         limits: BatchLimits,
         *,
         clock: Callable[[], float],
         sealed: Callable[[], None],
-        tell: Tell,
-        bell: Bell | None = None,
+        tell: SendNotice,
+        bell: Wakeup | None = None,
     ) -> None:
         self._gateway = gateway
         self._backlog = backlog
@@ -74,8 +74,8 @@ class Sealer:
         self._limits = limits
         self._clock = clock
         self._sealed = sealed
-        self._teller = Teller(tell)
-        self._bell = bell or Bell()
+        self._teller = NoticeQueue(tell)
+        self._bell = bell or Wakeup()
         self._stuck: dict[str, float] = {}  # lanes that cannot be sealed, and until when
         self._unavailable = False
 
@@ -157,7 +157,7 @@ class Sealer:
         draft = await self._backlog.draft(lane, limits.events, limits.bytes)
         if draft is None:
             return 0
-        header = header_of(self._gateway, draft, await self._facts.state())
+        header = build_header(self._gateway, draft, await self._facts.state())
         try:
             data = await asyncio.to_thread(encode, header, draft.events)
         except ValueError as error:

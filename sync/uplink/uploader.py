@@ -14,12 +14,26 @@ from typing import Final
 
 from sync.segment import identity_path
 from sync.uplink.backoff import Backoff
-from sync.uplink.epoch_check import Verdict, judge
-from sync.uplink.interfaces import Backlog, BacklogUnavailable, Head, Tell, Transport, Waiting
-from sync.uplink.notices import Teller
-from sync.uplink.responses import Conflict, Denied, Landed, Later, Outcome, Refused
-from sync.uplink.scheduler import Turns
-from sync.uplink.wakeup import Bell
+from sync.uplink.epoch_check import EpochVerdict, compare_epochs
+from sync.uplink.interfaces import (
+    Backlog,
+    BacklogUnavailable,
+    HighWatermark,
+    SendNotice,
+    Transport,
+    WaitingSegment,
+)
+from sync.uplink.notices import NoticeQueue
+from sync.uplink.responses import (
+    AccessDenial,
+    Acknowledgement,
+    Conflict,
+    Outcome,
+    Rejection,
+    TemporaryFailure,
+)
+from sync.uplink.scheduler import UploadScheduler
+from sync.uplink.wakeup import Wakeup
 
 _IDLE: Final = 300.0  # seconds before an empty backlog is looked at again without a ring
 
@@ -28,8 +42,8 @@ EPOCH_SPACING: Final = 3600.0
 remember of an epoch, and a centre that contradicts again and again gains nothing by more."""
 
 _NEW_EPOCH: Final = {
-    Verdict.AHEAD: "the centre has more of this epoch than this gateway: a new one begins",
-    Verdict.DIFFERS: "the centre has another's segments of this epoch: a new one begins",
+    EpochVerdict.AHEAD: "the centre has more of this epoch than this gateway: a new one begins",
+    EpochVerdict.DIFFERS: "the centre has another's segments of this epoch: a new one begins",
 }
 
 
@@ -48,21 +62,21 @@ class Uploader:
         backlog: Backlog,
         transport: Transport,
         *,
-        tell: Tell,
+        tell: SendNotice,
         backoff: Backoff | None = None,
-        turns: Turns | None = None,
+        turns: UploadScheduler | None = None,
         chance: Callable[[], float] = random.random,
-        bell: Bell | None = None,
+        bell: Wakeup | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
         self._backlog = backlog
         self._transport = transport
-        self._teller = Teller(tell)
+        self._teller = NoticeQueue(tell)
         self._backoff = backoff or Backoff()
-        self._turns = turns or Turns()
+        self._turns = turns or UploadScheduler()
         self._chance = chance
-        self._bell = bell or Bell()
+        self._bell = bell or Wakeup()
         self._clock = clock
         self._may_begin: float | None = None
         self._failures = 0
@@ -97,7 +111,7 @@ class Uploader:
                 self._failures = 0
                 return None
             outcome = await self._transport.put(waiting)
-            if isinstance(outcome, Landed | Conflict | Refused):
+            if isinstance(outcome, Acknowledgement | Conflict | Rejection):
                 self._turns.sent(order, len(waiting.data))
             return await self._settle(waiting, outcome)
         except BacklogUnavailable as error:
@@ -107,17 +121,17 @@ class Uploader:
         """Ask how far the centre is, and begin a new epoch if this one is another's as well."""
         epoch = await self._backlog.epoch()
         theirs = await self._transport.heads(self._gateway, epoch)
-        if isinstance(theirs, Denied | Later):
+        if isinstance(theirs, AccessDenial | TemporaryFailure):
             return await self._put_off(theirs)
         if isinstance(theirs, Mapping):  # else the centre is older than this question
             verdict = await self._judge(epoch, theirs)
-            if verdict is not Verdict.SAME:
+            if verdict is not EpochVerdict.SAME:
                 await self._begin_epoch(verdict)
         self._compared = True
         self._contradicted.clear()
         return 0.0
 
-    async def _begin_epoch(self, verdict: Verdict) -> None:
+    async def _begin_epoch(self, verdict: EpochVerdict) -> None:
         """Count in a new epoch, if the last that began here is long enough ago.
 
         Else this one goes on: what the centre contradicts is set aside, and that is told.
@@ -128,36 +142,36 @@ class Uploader:
         self._may_begin = self._clock() + EPOCH_SPACING
         await self._teller.say(verdict.value, _NEW_EPOCH[verdict])
 
-    async def _judge(self, epoch: str, theirs: Mapping[str, Head]) -> Verdict:
+    async def _judge(self, epoch: str, theirs: Mapping[str, HighWatermark]) -> EpochVerdict:
         ours = await self._backlog.heads()
         known = {
             lane: await self._backlog.sealed_at(epoch, lane, head.last)
             for lane, head in theirs.items()
         }
-        return judge(ours, theirs, known, self._contradicted)
+        return compare_epochs(ours, theirs, known, self._contradicted)
 
-    async def _settle(self, waiting: Waiting, outcome: Outcome) -> float:
+    async def _settle(self, waiting: WaitingSegment, outcome: Outcome) -> float:
         """Do what the outcome asks for, and return seconds to wait."""
         match outcome:
-            case Landed(digest=digest) if digest == waiting.digest:
+            case Acknowledgement(digest=digest) if digest == waiting.digest:
                 await self._backlog.acknowledge(digest)
                 self._failures = 0
                 await self._change("shipping", "the centre takes segments again")
-            case Landed():
+            case Acknowledgement():
                 return await self._failed("wrong-digest", "the centre acknowledged other bytes")
             case Conflict(text=text):
                 await self._give_up(waiting, "conflict", "conflict", text)
                 await self._doubt(waiting)
-            case Refused(reason=reason, text=text):
+            case Rejection(reason=reason, text=text):
                 await self._give_up(waiting, "refused", reason, text)
-            case Denied() | Later():
+            case AccessDenial() | TemporaryFailure():
                 return await self._put_off(outcome)
         return 0.0
 
-    async def _put_off(self, outcome: Denied | Later) -> float:
+    async def _put_off(self, outcome: AccessDenial | TemporaryFailure) -> float:
         """Count a failure that another try may mend, and return seconds to wait."""
         self._turns.lost()
-        if isinstance(outcome, Denied):
+        if isinstance(outcome, AccessDenial):
             await self._failed("denied", outcome.text)
             return self._backoff.delay_denied(self._failures, self._chance())
         delay = await self._failed("unreachable", outcome.text)
@@ -165,13 +179,13 @@ class Uploader:
             return delay
         return self._backoff.delay_told(outcome.after, self._failures, self._chance())
 
-    async def _give_up(self, waiting: Waiting, name: str, reason: str, text: str) -> None:
+    async def _give_up(self, waiting: WaitingSegment, name: str, reason: str, text: str) -> None:
         """Never offer this segment again, and go on with the next."""
         await self._backlog.set_aside(waiting.digest, reason)
         self._failures = 0
         await self._teller.say(name, f"{identity_path(waiting.identity)}: {text}")
 
-    async def _doubt(self, waiting: Waiting) -> None:
+    async def _doubt(self, waiting: WaitingSegment) -> None:
         """Ask once more how far the centre is, if the epoch that goes on is contradicted.
 
         A segment of an epoch that is over says nothing new: that is why it is over.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     Sleep = Callable[[float], Awaitable[None]]
 
 
-class Bell:
+class Wakeup:
     """One waits, another rings. A ring that nobody waits for ends the next wait at once."""
 
     def __init__(self, sleep: Sleep = asyncio.sleep) -> None:

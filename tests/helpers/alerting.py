@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sync.alerts.rules import LATE_MS
-from sync.alerts.state import Event, Seen, Segment, take_arrival, take_event, take_segment
+from sync.alerts.state import (
+    Event,
+    FleetState,
+    Segment,
+    add_arrival,
+    add_event,
+    add_segment,
+)
 
 GATEWAY = "gw.example"
 EPOCH = "01JD0000000000000000000000"
@@ -61,13 +68,13 @@ class Teller:
         return Segment(self.epoch, first, last, sealed, rows[-1][0] / 1000, arrived), told
 
 
-def take(seen: Seen, segment: Segment, events: list[Event]) -> None:
+def take(seen: FleetState, segment: Segment, events: list[Event]) -> None:
     """Take a segment and its events, as a batch of the tables brings them."""
-    known = take_arrival(seen, events[0].gateway, segment.arrived)
+    known = add_arrival(seen, events[0].gateway, segment.arrived)
     assert known is not None
-    take_segment(known, events[0].lane, segment, LATE_MS)
+    add_segment(known, events[0].lane, segment, LATE_MS)
     for event in events:
-        take_event(known, event)
+        add_event(known, event)
 
 
 def heartbeat() -> dict[str, Any]:

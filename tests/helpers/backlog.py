@@ -11,16 +11,16 @@ import sqlite3
 from collections.abc import Sequence
 
 from sync.segment import LANES, Dropped, Event, Identity, digest_of, encode
-from sync.uplink import header_of
+from sync.uplink import build_header
 from sync.uplink.interfaces import (
     BacklogUnavailable,
     Draft,
     GatewayState,
-    Head,
+    HighWatermark,
     LaneState,
     Notice,
-    Order,
-    Waiting,
+    SendOrder,
+    WaitingSegment,
 )
 from tests.helpers.segments import EPOCH, START, header
 
@@ -141,18 +141,18 @@ class SqliteBacklog:
         self._changed.set()
         return True
 
-    async def next_waiting(self, order: Order = Order.OLDEST) -> Waiting | None:
+    async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
         """See `Backlog`."""
         self._check()
         row = self._rows.execute(
             "SELECT epoch, lane, first, last, digest, data FROM segments"
             " WHERE state = 'waiting' ORDER BY id * ? LIMIT 1",
-            (-1 if order is Order.NEWEST else 1,),
+            (-1 if order is SendOrder.NEWEST else 1,),
         ).fetchone()
         if row is None:
             return None
         *name, digest, data = row
-        return Waiting(Identity(self.gateway, *name), digest, data)
+        return WaitingSegment(Identity(self.gateway, *name), digest, data)
 
     async def epoch(self) -> str:
         """See `Backlog`."""
@@ -168,11 +168,11 @@ class SqliteBacklog:
         ).fetchone()
         return None if row is None else row[0]
 
-    async def heads(self) -> dict[str, Head]:
+    async def heads(self) -> dict[str, HighWatermark]:
         """See `Backlog`."""
         self._check()
         rows = self._rows.execute("SELECT lane, sealed, previous FROM chain")
-        return {lane: Head(last, digest) for lane, last, digest in rows}
+        return {lane: HighWatermark(last, digest) for lane, last, digest in rows}
 
     async def begin_epoch(self, reason: str) -> str:
         """See `Backlog`; one draft of each lane is sealed, and the new epoch has no first event."""
@@ -181,7 +181,7 @@ class SqliteBacklog:
         for lane in LANES:
             draft = await self.draft(lane, 65_536, 2**30)
             if draft is not None:
-                data = encode(header_of(self.gateway, draft, state), draft.events)
+                data = encode(build_header(self.gateway, draft, state), draft.events)
                 await self.seal(draft, data, digest_of(data))
         self._rows.execute("UPDATE chain SET previous = zeroblob(32), sealed = 0")
         self.reasons_begun.append(reason)

@@ -16,20 +16,14 @@ from typing import Any
 
 import aiohttp
 
+from sync.common.enrolment import new_token
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.gateways import Gateways
+from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
-from sync.receiver.server import Listen, listening
-from sync.receiver.tls import own_chain
-from sync.segment import (
-    Event,
-    Identity,
-    SegmentHeader,
-    encode,
-    identity_path,
-    new_token,
-)
+from sync.receiver.server import ListenAddress, running_receiver
+from sync.receiver.tls import ensure_own_certificate
+from sync.segment import Event, Identity, SegmentHeader, encode, identity_path
 
 GATEWAY = "gw.example"
 OTHER = "other.example"
@@ -75,7 +69,7 @@ def make_fleet(root: Path, gateways: tuple[str, ...] = (GATEWAY, OTHER)) -> dict
     Authority(folder.pki).ensure((HOST,), dt.datetime.now(dt.UTC))
     tokens = {gateway: new_token() for gateway in gateways}
     for gateway, token in tokens.items():
-        Gateways(folder).enrol(gateway, f"https://{HOST}:1", token, 0, renew=False)
+        GatewayRegistry(folder).enrol(gateway, f"https://{HOST}:1", token, 0, renew=False)
     return tokens
 
 
@@ -167,10 +161,10 @@ async def running_centre(root: Path, limits: ReceiverLimits | None = None) -> As
     """A receiver in this process on a free port, with two enrolled gateways."""
     tokens = make_fleet(root)
     folder = FleetFolder(root)
-    chain = own_chain(folder)
+    chain = ensure_own_certificate(folder)
     bounds = limits or ReceiverLimits()
     async with (
-        listening(folder, Listen(HOST, 0), chain, bounds) as address,
+        running_receiver(folder, ListenAddress(HOST, 0), chain, bounds) as address,
         client(address, tokens, folder.pki / "ca.pem") as connected,
     ):
         yield Centre(folder, connected)

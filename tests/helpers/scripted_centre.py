@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiohttp import web
 
-from sync.segment import Enrolment, digest_of, new_token
+from sync.common.enrolment import Enrolment, new_token
+from sync.segment import digest_of
 from tests.helpers.pki import LoopbackPki
 
 if TYPE_CHECKING:

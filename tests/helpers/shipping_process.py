@@ -18,8 +18,15 @@ from edge.engine.database import Transaction
 from edge.engine.events import READINGS, NewEvent
 from edge.engine.group_commit import Store
 from edge.uplink.backlog import StoreBacklog
-from sync.segment import read_enrolment
-from sync.uplink import BatchLimits, Bell, HttpsLimits, HttpsTransport, Sealer, Uploader
+from sync.common.enrolment import read_enrolment
+from sync.uplink import (
+    BatchLimits,
+    HttpsLimits,
+    HttpsTransport,
+    Sealer,
+    Uploader,
+    Wakeup,
+)
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, opened
 
@@ -63,7 +70,7 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
     settings = load.parse(annotated_file.render(DOMAIN).encode())
     backlog = StoreBacklog(store, settings, FixedFacts())
     transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
-    bell = Bell(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
+    bell = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
     uploader = Uploader(DOMAIN, backlog, transport, tell=backlog.tell, bell=bell)
     sealer = Sealer(
         DOMAIN,

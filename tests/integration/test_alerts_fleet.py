@@ -15,10 +15,10 @@ from firmware_sim.fleet.plan import make_plans
 from firmware_sim.fleet.settings import FleetSettings
 from firmware_sim.fleet.shipping import Delivery
 from firmware_sim.fleet.simulate import Fleet
-from sync.alerts.incidents import Message
-from sync.alerts.json_lines import Lines
-from sync.alerts.monitor import Watch
-from sync.alerts.persistence import Keeping
+from sync.alerts.incidents import Alert
+from sync.alerts.json_lines import JsonLinesOutput
+from sync.alerts.monitor import AlertMonitor
+from sync.alerts.persistence import StateStore
 from sync.common.fleet_folder import FleetFolder
 from tests.helpers.fleet_tables import fleet_folder, put
 from tests.helpers.small_ingest import SmallIngest
@@ -52,12 +52,14 @@ AFTER_S: Final = 4 * SETTINGS.seal
 """Seconds after a link came back, or a fault began, within which all is told of it."""
 
 
-def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Message]:
+def watched(folder: FleetFolder, deliveries: list[Delivery]) -> list[Alert]:
     """Have all arrive in its time, ingest and look every `STEP_MS`."""
     now = SETTINGS.start
-    watch = Watch(folder, Keeping(folder.tables), Lines(), clock=lambda: now / 1000)
+    watch = AlertMonitor(
+        folder, StateStore(folder.tables), JsonLinesOutput(), clock=lambda: now / 1000
+    )
     ingest = SmallIngest(folder)
-    told: list[Message] = []
+    told: list[Alert] = []
     at = 0
     while now < SETTINGS.end:
         now += STEP_MS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edge.ops import pki
-from sync.segment import Enrolment, new_token, write_enrolment
+from sync.common.enrolment import Enrolment, new_token, write_enrolment
 from tests.helpers.gateway import DOMAIN, Gateway
 
 

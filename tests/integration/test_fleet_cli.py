@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sync.segment import read_enrolment
+from sync.common.enrolment import read_enrolment
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, client, identity, make_fleet, segment
 from tests.helpers.fleet_command import fleet_command
 from tests.helpers.processes import start
@@ -179,7 +179,7 @@ def test_help_names_every_command(
 ) -> None:
     done = fleet("--help")
     assert done.returncode == 0
-    folder = Path(__file__).parents[2] / "sync" / "central" / "commands"
+    folder = Path(__file__).parents[2] / "sync" / "cli" / "commands"
     for name in (path.stem for path in folder.glob("[a-z]*.py")):
         assert f"\n  {name} " in done.stdout
 

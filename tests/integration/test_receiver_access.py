@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sync.receiver.gateways import Gateways
-from sync.segment import identity_path, new_token
+from sync.common.enrolment import new_token
+from sync.receiver.gateways import GatewayRegistry
+from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     HOST,
@@ -68,7 +69,7 @@ async def test_the_token_of_another_gateway_is_403(centre: Centre) -> None:
 
 
 async def test_a_revocation_holds_at_once_and_so_does_a_renewal(centre: Centre) -> None:
-    gateways = Gateways(centre.folder)
+    gateways = GatewayRegistry(centre.folder)
     assert (await centre.client.put(segment())).status == 201
     gateways.revoke(GATEWAY, 1)
     assert (await centre.client.put(segment())).status == 401
@@ -84,7 +85,7 @@ async def test_a_gateway_that_is_enrolled_meanwhile_is_known(centre: Centre) -> 
     centre.client.tokens[name.gateway] = new_token()
     assert (await centre.client.put(segment(name), name)).status == 401
     token = centre.client.tokens[name.gateway]
-    Gateways(centre.folder).enrol(name.gateway, "https://h:1", token, 1, renew=False)
+    GatewayRegistry(centre.folder).enrol(name.gateway, "https://h:1", token, 1, renew=False)
     assert (await centre.client.put(segment(name), name)).status == 201
 
 

@@ -16,12 +16,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+from sync.common.enrolment import new_token
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.client_certificates import REQUEST_BYTES, make_pair
-from sync.receiver.gateways import Gateways
+from sync.receiver.client_certificates import MAX_REQUEST_BYTES, issue_with_key
+from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
-from sync.segment import identity_path, new_token
+from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
     OTHER,
@@ -53,7 +54,7 @@ def pair(
 ) -> Path:
     """Write a certificate and its key, issued now, to one file."""
     issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
-    made, key = make_pair(Authority(folder.pki), gateway, issued, days)
+    made, key = issue_with_key(Authority(folder.pki), gateway, issued, days)
     out.write_bytes(made.pem + key)
     return out
 
@@ -84,7 +85,7 @@ async def test_a_certificate_does_in_place_of_a_token(centre: Centre, tmp_path: 
 
 
 async def test_revoking_and_renewing_end_it_at_once(centre: Centre, tmp_path: Path) -> None:
-    gateways = Gateways(centre.folder)
+    gateways = GatewayRegistry(centre.folder)
     async with showing(centre, pair(centre.folder, tmp_path / "pair.pem")) as connected:
         assert (await put(connected)).status == 201
         gateways.revoke(GATEWAY, 1)
@@ -156,7 +157,7 @@ async def test_a_certificate_is_made_for_the_gateway_that_asks(
     certificate = x509.load_pem_x509_certificate(made)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [GATEWAY], "whatever the request names"
-    record = Gateways(centre.folder).get(GATEWAY)
+    record = GatewayRegistry(centre.folder).get(GATEWAY)
     assert record is not None
     assert record.certificate_ends == certificate.not_valid_after_utc.timestamp() * 1_000
     private = key.private_bytes(
@@ -194,7 +195,7 @@ async def test_what_is_no_request_is_refused(centre: Centre) -> None:
     of_another_version = as_pem(good.replace(b"\x02\x01\x00", b"\x02\x01\x07", 1))
     for body in (b"", b"x", forged, of_another_version):
         assert (await ask(centre.client, body))[0] == 400
-    assert (await ask(centre.client, bytes(REQUEST_BYTES + 1)))[0] == 413
+    assert (await ask(centre.client, bytes(MAX_REQUEST_BYTES + 1)))[0] == 413
     assert (await ask(centre.client, b"x", token=False))[0] == 401
 
 

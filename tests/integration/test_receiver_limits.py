@@ -17,8 +17,8 @@ import pytest
 
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.server import Listen, bind, listening
-from sync.receiver.tls import own_chain
+from sync.receiver.server import ListenAddress, bind_socket, running_receiver
+from sync.receiver.tls import ensure_own_certificate
 from sync.segment import identity_path
 from tests.helpers.fleet import (
     GATEWAY,
@@ -188,9 +188,11 @@ async def refused_at_stop(connected: Client) -> Answer:
 async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
-    told = bind(Listen(HOST, 0))
+    told = bind_socket(ListenAddress(HOST, 0))
     health = "http://{}:{}/health".format(*told.getsockname())
-    running = listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits(), told)
+    running = running_receiver(
+        folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits(), told
+    )
     address = await running.__aenter__()
     data = segment()
     begun, proceed = asyncio.Event(), asyncio.Event()
@@ -244,7 +246,9 @@ async def test_a_start_cleans_up_and_tells_what_is_damaged(
     left = folder.incoming / "serve" / "0.part"
     left.parent.mkdir()
     left.write_bytes(b"half")
-    async with listening(folder, Listen(HOST, 0), own_chain(folder), ReceiverLimits()):
+    async with running_receiver(
+        folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), ReceiverLimits()
+    ):
         assert not left.exists()
     assert [record.getMessage() for record in caplog.records] == ["damaged", "cleaned"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.partial_uploads import PartialBound, Partials
+from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import close, open_bodies, put_head, raw_request, until_open
 
@@ -196,7 +196,7 @@ async def test_a_body_that_is_on_its_way_already_is_received_and_not_kept(
 
 async def test_a_part_that_another_receiver_writes_comes_later(centre: Centre) -> None:
     await cut(centre, DATA[:5_000])
-    elsewhere = Partials(centre.folder, PartialBound(4, 60.0, 4))
+    elsewhere = PartialUploads(centre.folder, PartialUploadLimits(4, 60.0, 4))
     with elsewhere.open(GATEWAY, hashlib.sha256(DATA).digest(), 5_000):
         answer = await rest(centre, 5_000)
         assert (answer.status, answer.body["reason"]) == (503, "held")

@@ -17,17 +17,17 @@ import pytest
 from multidict import CIMultiDict
 
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.client_certificates import make_pair
+from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
-from sync.receiver.proxy import Proxy, is_loopback
-from sync.receiver.server import Listen, listening
+from sync.receiver.proxy import ReverseProxy, is_loopback
+from sync.receiver.server import ListenAddress, running_receiver
 from sync.segment import identity_path
 from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
 from tests.helpers.processes import start
 from tests.helpers.tls_proxy import HEADER, tls_proxy
 
-PROXY = Proxy(certificate_header=HEADER)
+PROXY = ReverseProxy(certificate_header=HEADER)
 
 
 class Behind(NamedTuple):
@@ -46,7 +46,7 @@ class Behind(NamedTuple):
 
     def pair(self, out: Path, gateway: str = GATEWAY, issued_ms: int | None = None) -> Path:
         issued = time.time_ns() // 10**9 * 1_000 if issued_ms is None else issued_ms
-        made, key = make_pair(Authority(self.folder.pki), gateway, issued, 9)
+        made, key = issue_with_key(Authority(self.folder.pki), gateway, issued, 9)
         out.write_bytes(made.pem + key)
         return out
 
@@ -56,7 +56,7 @@ async def behind(tmp_path: Path) -> AsyncIterator[Behind]:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
     async with (
-        listening(folder, Listen(HOST, 0), PROXY, ReceiverLimits()) as receiver,
+        running_receiver(folder, ListenAddress(HOST, 0), PROXY, ReceiverLimits()) as receiver,
         tls_proxy(folder.pki, receiver) as proxy,
     ):
         yield Behind(folder, proxy, receiver, tokens)
@@ -138,9 +138,9 @@ async def test_who_is_not_the_proxy_is_not_let_in(
 ) -> None:
     make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
-    proxy = Proxy((ipaddress.ip_network("192.0.2.0/24"),))
+    proxy = ReverseProxy((ipaddress.ip_network("192.0.2.0/24"),))
     async with (
-        listening(folder, Listen(HOST, 0), proxy, ReceiverLimits()) as address,
+        running_receiver(folder, ListenAddress(HOST, 0), proxy, ReceiverLimits()) as address,
         aiohttp.ClientSession() as session,
     ):
         with pytest.raises(aiohttp.ClientError):
@@ -154,7 +154,9 @@ async def test_who_is_not_the_proxy_is_not_let_in(
 async def test_without_a_header_that_is_named_none_is_looked_at(tmp_path: Path) -> None:
     tokens = make_fleet(tmp_path / "fleet")
     folder = FleetFolder(tmp_path / "fleet")
-    async with listening(folder, Listen(HOST, 0), Proxy(), ReceiverLimits()) as address:
+    async with running_receiver(
+        folder, ListenAddress(HOST, 0), ReverseProxy(), ReceiverLimits()
+    ) as address:
         behind = Behind(folder, address, address, tokens)
         good = quote(behind.pair(tmp_path / "good.pem").read_text())
         url = "http://{}:{}/v1/segments/{}".format(*address, identity_path(identity()))
@@ -181,4 +183,4 @@ async def test_the_command_says_http(tmp_path: Path) -> None:
 def test_loopback_is_told_from_the_rest() -> None:
     hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "192.0.2.1", "::", "gw.example"]
     assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 3
-    assert Proxy().admits("::1%lo")
+    assert ReverseProxy().admits("::1%lo")

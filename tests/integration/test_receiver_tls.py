@@ -14,8 +14,8 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.receiver.pki import Authority
-from sync.receiver.repeating import repeated
-from sync.receiver.tls import Certificate, own_chain
+from sync.receiver.repeating import repeat_in_background
+from sync.receiver.tls import ReloadingCertificate, ensure_own_certificate
 from tests.helpers.fleet import (
     HOST,
     Centre,
@@ -63,7 +63,7 @@ async def test_old_tls_is_refused(centre: Centre) -> None:
 async def test_no_handshake_follows_the_first(centre: Centre) -> None:
     """A client of TLS 1.2 could else ask for one after another on a connection."""
     folder = centre.folder
-    shown = Certificate(own_chain(folder), folder.pki / "ca.pem").context
+    shown = ReloadingCertificate(ensure_own_certificate(folder), folder.pki / "ca.pem").context
     assert shown.options & ssl.OP_NO_RENEGOTIATION
 
 
@@ -95,7 +95,7 @@ async def test_the_certificate_is_looked_after_while_it_runs(
         if len(looks) == 4:
             loop.call_soon_threadsafe(enough.set)
 
-    async with asyncio.timeout(10), repeated(renew, 0.01, "certificate"):
+    async with asyncio.timeout(10), repeat_in_background(renew, 0.01, "certificate"):
         assert len(looks) == 1, "it is looked at before anything else"
         await enough.wait()
     assert [record.getMessage() for record in caplog.records] == ["certificate"]
@@ -106,4 +106,4 @@ async def test_a_certificate_that_cannot_be_looked_after_at_the_start_is_an_erro
         raise FleetError("spoiled")
 
     with pytest.raises(FleetError):
-        await repeated(renew, 1.0, "certificate").__aenter__()
+        await repeat_in_background(renew, 1.0, "certificate").__aenter__()

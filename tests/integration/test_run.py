@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sync.segment import decode, new_token
-from sync.uplink.folder import MARKER
+from sync.common.enrolment import new_token
+from sync.segment import decode
+from sync.uplink.folder_transport import MARKER
 from tests.helpers.gateway import DOMAIN, Gateway, port_of
 from tests.helpers.processes import Process, start
 

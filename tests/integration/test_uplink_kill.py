@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from sync.common.enrolment import Enrolment, write_enrolment
 from sync.common.fleet_folder import FleetFolder
-from sync.segment import Enrolment, decode, write_enrolment
+from sync.segment import decode
 from tests.helpers.fleet import GATEWAY, Centre, running_centre
 from tests.helpers.ingested import ingested
 from tests.helpers.shipping_process import text_of

@@ -12,33 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from sync.receiver.client_certificates import make_pair
+from sync.common.enrolment import Enrolment, new_token, read_enrolment, write_enrolment
+from sync.receiver.client_certificates import issue_with_key
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.pki import Authority
-from sync.segment import (
-    Enrolment,
-    Identity,
-    new_token,
-    read_enrolment,
-    write_enrolment,
-)
+from sync.segment import Identity
 from sync.uplink import (
+    AccessDenial,
+    Acknowledgement,
     BatchLimits,
-    Bell,
+    CertificateRenewal,
     Conflict,
-    Denied,
-    Head,
+    HighWatermark,
     HttpsLimits,
     HttpsTransport,
-    Landed,
-    Later,
-    Refused,
-    Renewal,
+    Rejection,
     Sealer,
+    TemporaryFailure,
     Uploader,
-    Waiting,
+    WaitingSegment,
+    Wakeup,
 )
-from sync.uplink.renewal import life_of
+from sync.uplink.renewal import validity_of
 from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
 from tests.helpers.fleet import EPOCH, GATEWAY, OTHER, Centre, identity, running_centre, segment
 from tests.helpers.manual_time import ManualTime
@@ -60,7 +55,7 @@ def enrolment(centre: Centre, token: str | None = None) -> Enrolment:
 async def put(centre: Centre, data: bytes, name: Identity, token: str | None = None) -> object:
     transport = HttpsTransport(enrolment(centre, token))
     try:
-        return await transport.put(Waiting(name, data[-32:], data))
+        return await transport.put(WaitingSegment(name, data[-32:], data))
     finally:
         await transport.close()
 
@@ -72,7 +67,7 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
     notices = Notices(backlog)
     naps = ManualTime()
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Bell(naps.sleep))
+    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Wakeup(naps.sleep))
     sealer = Sealer(
         GATEWAY,
         backlog,
@@ -99,15 +94,15 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
 
 async def test_each_answer_is_understood(centre: Centre) -> None:
     data = segment()
-    assert await put(centre, data, identity()) == Landed(data[-32:], True)
-    assert await put(centre, data, identity()) == Landed(data[-32:], False)
+    assert await put(centre, data, identity()) == Acknowledgement(data[-32:], True)
+    assert await put(centre, data, identity()) == Acknowledgement(data[-32:], False)
     assert isinstance(await put(centre, segment(text="other"), identity()), Conflict)
     damaged = data[:-1] + bytes([data[-1] ^ 1])
     outcome = await put(centre, damaged, identity())
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejection)
     assert outcome.reason == "checksum"
     outcome = await put(centre, data, identity(4, 6))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, Rejection)
     assert outcome.reason == "name"
 
 
@@ -121,7 +116,7 @@ async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
     tmp_path: Path,
 ) -> None:
     data = segment(text=random.Random(1).randbytes(90_000).hex())
-    waiting = Waiting(identity(), data[-32:], data)
+    waiting = WaitingSegment(identity(), data[-32:], data)
     limits, pieces = HttpsLimits(bandwidth=65_536), list[float]()
 
     async def cut(seconds: float) -> None:
@@ -135,8 +130,8 @@ async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
     bounds = ReceiverLimits(buffer_bytes=1_024)
     async with running_centre(tmp_path / "fleet", bounds) as fleet:
         transport = HttpsTransport(enrolment(fleet), limits, clock=lambda: 0.0, sleep=cut)
-        assert isinstance(await transport.put(waiting), Later)
-        assert await transport.put(waiting) == Landed(data[-32:], True)
+        assert isinstance(await transport.put(waiting), TemporaryFailure)
+        assert await transport.put(waiting) == Acknowledgement(data[-32:], True)
         await transport.close()
         assert len(pieces) - 4 <= (len(data) - 40_000) / 16_384 + 1  # and not the whole again
         assert [(fleet.folder.root / name).read_bytes() for name in fleet.files()] == [data]
@@ -147,9 +142,9 @@ async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
     transport = HttpsTransport(enrolment(centre))
     assert await transport.heads(GATEWAY, EPOCH) == {}
     data = segment()
-    await transport.put(Waiting(identity(), data[-32:], data))
-    assert await transport.heads(GATEWAY, EPOCH) == {"logs": Head(3, data[-32:])}
-    assert isinstance(await transport.heads(OTHER, EPOCH), Denied)
+    await transport.put(WaitingSegment(identity(), data[-32:], data))
+    assert await transport.heads(GATEWAY, EPOCH) == {"logs": HighWatermark(3, data[-32:])}
+    assert isinstance(await transport.heads(OTHER, EPOCH), AccessDenial)
     await transport.close()
 
 
@@ -161,7 +156,7 @@ async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre
         told = Notices(backlog)
         backlog.write("logs", [event._replace(text=text) for event in logs(count)])
         transport = HttpsTransport(enrolment(centre))
-        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Bell(naps.sleep))
+        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Wakeup(naps.sleep))
         sealer = Sealer(
             GATEWAY,
             backlog,
@@ -190,36 +185,42 @@ async def test_a_certificate_stands_for_the_token_and_is_made_anew(
 ) -> None:
     """Of a year's certificate 65 days are left; the receiver makes the next one, and knows it."""
     begin = int(time.time()) - 300 * 86_400
-    made, key = make_pair(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
+    made, key = issue_with_key(Authority(centre.folder.pki), GATEWAY, begin * 1_000, 365)
     first = replace(enrolment(centre), token="", certificate=made.pem.decode(), key=key.decode())
     path, backlog, naps = tmp_path / "gw.json", SqliteBacklog(GATEWAY), ManualTime()
     write_enrolment(path, first)
     told = Notices(backlog)
     transport = HttpsTransport(first)
     data, more = segment(), segment(identity(4, 6))
-    assert await transport.put(Waiting(identity(), data[-32:], data)) == Landed(data[-32:], True)
-    renewal = Renewal(path, first, transport, tell=told.tell, now=time.time, sleep=naps.sleep)
+    assert await transport.put(WaitingSegment(identity(), data[-32:], data)) == Acknowledgement(
+        data[-32:], True
+    )
+    renewal = CertificateRenewal(
+        path, first, transport, tell=told.tell, now=time.time, sleep=naps.sleep
+    )
     task = asyncio.create_task(renewal.run())
     await naps.nap()
     task.cancel()
     await asyncio.wait([task])
     assert told.names() == ["certificate-renewed"]
     renewed = read_enrolment(path)
-    assert life_of(renewed.certificate).begins > begin + 299 * 86_400
-    outcome = await transport.put(Waiting(identity(4, 6), more[-32:], more))
-    assert outcome == Landed(more[-32:], True)
+    assert validity_of(renewed.certificate).begins > begin + 299 * 86_400
+    outcome = await transport.put(WaitingSegment(identity(4, 6), more[-32:], more))
+    assert outcome == Acknowledgement(more[-32:], True)
     await transport.close()
     backlog.close()
     other = replace(renewed, gateway=OTHER)
     transport = HttpsTransport(other)
     name = identity(gateway=OTHER)
     theirs = segment(name)
-    assert isinstance(await transport.put(Waiting(name, theirs[-32:], theirs)), Denied)
+    assert isinstance(await transport.put(WaitingSegment(name, theirs[-32:], theirs)), AccessDenial)
     await transport.close()
 
 
 async def test_a_token_that_is_not_ours_is_denied(centre: Centre) -> None:
     data = segment()
-    assert isinstance(await put(centre, data, identity(), new_token()), Denied)
-    assert isinstance(await put(centre, data, identity(), centre.client.tokens[OTHER]), Denied)
+    assert isinstance(await put(centre, data, identity(), new_token()), AccessDenial)
+    assert isinstance(
+        await put(centre, data, identity(), centre.client.tokens[OTHER]), AccessDenial
+    )
     assert centre.files() == []

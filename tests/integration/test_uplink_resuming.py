@@ -8,10 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from sync.segment import digest_of
-from sync.uplink import Denied, HttpsTransport, Landed, Later, Outcome, Waiting
+from sync.uplink import (
+    AccessDenial,
+    Acknowledgement,
+    HttpsTransport,
+    Outcome,
+    TemporaryFailure,
+    WaitingSegment,
+)
 from tests.helpers.backlog import SqliteBacklog
+from tests.helpers.lossy_network import road, seal
 from tests.helpers.pki import LoopbackPki, make_pki
-from tests.helpers.road import road, seal
 from tests.helpers.scripted_centre import (
     Centre,
     Partly,
@@ -45,7 +52,7 @@ async def put(
 ) -> tuple[list[Outcome], Centre]:
     """Offer one large segment so often, without an uploader."""
     data = await seal(backlog, padding=LARGE)
-    waiting = Waiting(header(1, 5).identity, digest_of(data), data)
+    waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
     async with running(pki, backlog.gateway, *scripts) as centre:
         transport = HttpsTransport(centre.enrolment)
         outcomes = [await transport.put(waiting) for _ in range(tries)]
@@ -127,7 +134,7 @@ async def test_a_centre_that_has_another_part_says_so_and_a_riddle_ends_whole(
     outcomes, centre = await put(pki, other, *riddle)
     other.close()
     assert [start for _, start in asked(centre)] == ["", "70000", "1", "2", ""]
-    assert isinstance(outcomes[0], Landed)
+    assert isinstance(outcomes[0], Acknowledgement)
     assert outcomes[0].new
 
 
@@ -152,9 +159,9 @@ async def test_what_else_the_question_may_bring(pki: LoopbackPki, backlog: Sqlit
         says(409, {"reason": "conflict", "error": "other bytes"}),
         tries=4,
     )
-    assert outcomes[0] == Later("503: no reason given", 9.0)
-    assert isinstance(outcomes[1], Denied)
-    assert [type(outcome) for outcome in outcomes[2:]] == [Later, type(outcomes[3])]
+    assert outcomes[0] == TemporaryFailure("503: no reason given", 9.0)
+    assert isinstance(outcomes[1], AccessDenial)
+    assert [type(outcome) for outcome in outcomes[2:]] == [TemporaryFailure, type(outcomes[3])]
     assert [method for method, _ in asked(centre)] == ["HEAD", "HEAD", "HEAD", "PUT", "HEAD", "PUT"]
 
 
@@ -174,7 +181,9 @@ async def test_who_refuses_a_body_before_its_end_is_heard(
 ) -> None:
     busy = Partly(there, says(503, {"error": "busy"}, Retry_After="7"))
     (outcome,), _ = await put(pki, backlog, land, busy)
-    assert isinstance(outcome, Later)  # or the cut is seen first, and the wait is our own
+    assert isinstance(
+        outcome, TemporaryFailure
+    )  # or the cut is seen first, and the wait is our own
     assert outcome.after in (7.0, None)
 
 

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sync.segment import Enrolment, EnrolmentError, encode, identity_path, new_token
-from sync.uplink import HttpsLimits, HttpsTransport, Landed, Later, Waiting
+from sync.common.enrolment import Enrolment, EnrolmentError, new_token
+from sync.segment import encode, identity_path
+from sync.uplink import (
+    Acknowledgement,
+    HttpsLimits,
+    HttpsTransport,
+    TemporaryFailure,
+    WaitingSegment,
+)
 from tests.helpers.backlog import SqliteBacklog
+from tests.helpers.lossy_network import road, seal
 from tests.helpers.pki import LoopbackPki, make_pki
-from tests.helpers.road import road, seal
 from tests.helpers.scripted_centre import (
     Centre,
     Script,
@@ -273,7 +280,7 @@ async def test_a_large_segment_and_a_second_uploader(
     ]
     data = encode(header(1, 1_000, lane="logs"), events)
     assert len(data) > 1024 * 1024
-    waiting = Waiting(header(1, 1_000, lane="logs").identity, data[-32:], data)
+    waiting = WaitingSegment(header(1, 1_000, lane="logs").identity, data[-32:], data)
     async with running(pki, backlog.gateway) as centre:
         transport = HttpsTransport(centre.enrolment)
         outcomes = [await transport.put(waiting) for _ in range(2)]
@@ -282,7 +289,11 @@ async def test_a_large_segment_and_a_second_uploader(
         outcomes.append(await transport.put(waiting))
         await transport.close()
     digest = data[-32:]
-    assert outcomes == [Landed(digest, True), Landed(digest, False), Landed(digest, False)]
+    assert outcomes == [
+        Acknowledgement(digest, True),
+        Acknowledgement(digest, False),
+        Acknowledgement(digest, False),
+    ]
     assert [got.method for got in centre.got] == ["HEAD", "PUT", "PUT", "PUT"]
     assert centre.got[1].body == data
 
@@ -292,9 +303,9 @@ async def test_nobody_there_and_no_secret_told(backlog: SqliteBacklog, pki: Loop
         enrolment = centre.enrolment
     data = encode(header(1, 2), readings(2))
     transport = HttpsTransport(enrolment)
-    outcome = await transport.put(Waiting(header(1, 2).identity, data[-32:], data))
+    outcome = await transport.put(WaitingSegment(header(1, 2).identity, data[-32:], data))
     await transport.close()
-    assert isinstance(outcome, Later)
+    assert isinstance(outcome, TemporaryFailure)
     for told in (repr(outcome), repr(transport), str(transport), repr(enrolment)):
         assert enrolment.token not in told
 

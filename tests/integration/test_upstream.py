@@ -42,7 +42,14 @@ from edge.uplink.backlog import (
     make_room,
 )
 from sync.segment import Dropped, Event, Segment, decode, digest_of
-from sync.uplink import BacklogUnavailable, BatchLimits, Head, Notice, Order, Sealer
+from sync.uplink import (
+    BacklogUnavailable,
+    BatchLimits,
+    HighWatermark,
+    Notice,
+    Sealer,
+    SendOrder,
+)
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.store import DOMAIN, EPOCH, Clock, append, new_database, opened
 
@@ -339,7 +346,7 @@ async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
     backlog = backlog_of(store, settings)
     following = await backlog.begin_epoch("another-board")
     assert await backlog.epoch() == following > EPOCH
-    zero = Head(0, bytes(32))
+    zero = HighWatermark(0, bytes(32))
     assert await backlog.heads() == dict.fromkeys(LANES, zero)
     rows = await unsealed(store)
     assert (rows[READINGS], rows[LOGS]) == ([], [])
@@ -474,11 +481,11 @@ async def test_the_backlog_knows_how_far_it_is_sealed_and_by_which_digests(
     backlog = backlog_of(store)
     await write(store, clock, [(LOGS, NewEvent("log"))] * 5)
     await sealer(tmp_path, store, clock, count=2).flush()
-    oldest, newest = await backlog.next_waiting(), await backlog.next_waiting(Order.NEWEST)
+    oldest, newest = await backlog.next_waiting(), await backlog.next_waiting(SendOrder.NEWEST)
     assert oldest is not None
     assert newest is not None
     assert (oldest.identity.first_seq, newest.identity.last_seq) == (1, 5)
-    assert (await backlog.heads())[LOGS] == Head(5, newest.digest)
+    assert (await backlog.heads())[LOGS] == HighWatermark(5, newest.digest)
     known = [await backlog.sealed_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None, oldest.digest, oldest.digest, *[known[4]] * 2, newest.digest, None]
     assert len({*known}) == 4

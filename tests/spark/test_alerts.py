@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sync.alerts.batch_reader import Following
-from sync.alerts.state import Seen
+from sync.alerts.batch_reader import BatchReader
+from sync.alerts.state import FleetState
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import run_ingest
 from sync.segment import Event
@@ -50,10 +50,10 @@ def test_tables_of_spark_are_read_without_it(
     run_ingest(spark, fleet, commits)
     ingest = SmallIngest(other)
     ingest.run()
-    following = Following(LocalStorage(fleet.tables), commits)
-    expected = Following(LocalStorage(other.tables), LocalCommits(other.tables))
+    following = BatchReader(LocalStorage(fleet.tables), commits)
+    expected = BatchReader(LocalStorage(other.tables), LocalCommits(other.tables))
     now = NOON + 24 * HOUR
-    followed, changed = following.go_on(Seen(), now)
+    followed, changed = following.go_on(FleetState(), now)
     assert changed
     assert followed.gateways == expected.learn(now).gateways
     assert following.learn(now) == followed

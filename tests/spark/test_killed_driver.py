@@ -25,8 +25,8 @@ from sync.common.fleet_folder import FleetFolder
 from sync.ingest.ingest import STEPS, run_ingest
 from sync.tables.manifest import LocalCommits
 from sync.tables.tables import read_events, read_segments
+from tests.helpers.faulty_landing import RoughLanding, Row, lose_checkpoint
 from tests.helpers.fleet_tables import waiting
-from tests.helpers.rough_landing import RoughLanding, Row, lose_checkpoint
 
 pytestmark = pytest.mark.spark
 

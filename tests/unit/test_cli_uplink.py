@@ -27,7 +27,8 @@ from edge.ops import current_time, pki, setup
 from edge.ops import uplink as admin
 from edge.ops.transactions import changing
 from edge.uplink.backlog import StoreBacklog, begin_epoch
-from sync.segment import Enrolment, decode, new_token, write_enrolment
+from sync.common.enrolment import Enrolment, new_token, write_enrolment
+from sync.segment import decode
 from sync.uplink import BatchLimits, Notice, Sealer
 from tests.helpers.backlog import FixedFacts
 from tests.helpers.segments import START

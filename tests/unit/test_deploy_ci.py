@@ -21,7 +21,7 @@ WHOLE = (
     "edge/features/presence/rules/roster.py",
     "edge/features/pubsub/rules/topic.py",
     "edge/features/queues/rules/locks.py",
-    "sync/segment/scan.py",
+    "sync/segment/cbor_guard.py",
     "sync/uplink/batcher.py",
 )
 

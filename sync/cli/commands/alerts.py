@@ -15,7 +15,7 @@ from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
-    from sync.alerts.monitor import Watch
+    from sync.alerts.monitor import AlertMonitor
     from sync.alerts.webhook import Webhook
 
 URL_VARIABLE: Final = "FIELDPOST_ALERTS_WEBHOOK"
@@ -74,17 +74,17 @@ def command(
     `fieldpost-fleet ingest --continuous`. Exit status 1 with --once: some still wait for the
     webhook.
     """
-    from sync.alerts.json_lines import Lines
-    from sync.alerts.monitor import Watch
-    from sync.alerts.persistence import Keeping
+    from sync.alerts.json_lines import JsonLinesOutput
+    from sync.alerts.monitor import AlertMonitor
+    from sync.alerts.persistence import StateStore
     from sync.common import json_log
 
     fleet = FleetFolder(folder)
     fleet.require()
-    json_log.to_stderr()
-    keeping = Keeping(fleet.tables)
+    json_log.log_to_stderr()
+    keeping = StateStore(fleet.tables)
     with keeping.alone():
-        watch = Watch(fleet, keeping, Lines(out), _webhook(webhook, token_file))
+        watch = AlertMonitor(fleet, keeping, JsonLinesOutput(out), _webhook(webhook, token_file))
         asyncio.run(look_once(watch) if once else _go_on(watch, interval))
 
 
@@ -113,7 +113,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-async def look_once(watch: Watch) -> None:
+async def look_once(watch: AlertMonitor) -> None:
     """Look and deliver once. Raises FleetError while alerts still wait for the webhook."""
     watch.look()
     await watch.deliver()
@@ -122,7 +122,7 @@ async def look_once(watch: Watch) -> None:
         raise FleetError(msg)
 
 
-async def _go_on(watch: Watch, interval: int) -> None:
+async def _go_on(watch: AlertMonitor, interval: int) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

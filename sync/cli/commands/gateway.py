@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from sync.cli.options import fleet_dir
-from sync.common.errors import FleetError
-from sync.common.fleet_folder import FleetFolder, is_enrollable
-from sync.segment import (
+from sync.common.enrolment import (
     Enrolment,
     EnrolmentError,
     format_enrolment,
@@ -22,9 +20,11 @@ from sync.segment import (
     new_token,
     write_enrolment,
 )
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder, is_enrollable
 
 if TYPE_CHECKING:
-    from sync.receiver.gateways import Enrolled
+    from sync.receiver.gateways import GatewayRecord
 
 MAX_CA_BYTES = 32 * 1024
 """Bytes of a foreign authority's certificates: an enrolment file has 64 KiB."""
@@ -124,11 +124,11 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
     """Name every gateway that was enrolled, its state, and by what it is known."""
     import msgspec
 
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.gateways import GatewayRegistry
 
     fleet = FleetFolder(folder)
     fleet.require()
-    survey = Gateways(fleet).survey()
+    survey = GatewayRegistry(fleet).survey()
     for record in survey.records:
         if as_json:
             shown = msgspec.structs.asdict(record)
@@ -145,12 +145,12 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
 @fleet_dir
 def revoke(gateway: str, folder: Path) -> None:
     """Refuse token and certificates of GATEWAY from now on. What has landed stays."""
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.gateways import GatewayRegistry
 
     fleet = FleetFolder(folder)
     fleet.require()
     with fleet.changing():
-        Gateways(fleet).revoke(gateway, _now_ms())
+        GatewayRegistry(fleet).revoke(gateway, _now_ms())
     click.echo(f"revoked {gateway}")
 
 
@@ -166,11 +166,11 @@ def _refuse_to_overwrite(
     fleet: FleetFolder, gateway: str, out: Path | None, *, renew: bool
 ) -> None:
     """Refuse before anything is changed, so that a mistake leaves all as it was."""
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.gateways import GatewayRegistry
 
     if renew:
         return
-    if Gateways(fleet).get(gateway) is not None:
+    if GatewayRegistry(fleet).get(gateway) is not None:
         msg = f"{gateway} is enrolled already; --renew gives it a new token"
         raise FleetError(msg)
     if out is not None and out.exists():
@@ -204,13 +204,13 @@ def _certified(
     fleet: FleetFolder, enrolment: Enrolment, now_ms: int, days: int | None
 ) -> tuple[Enrolment, int]:
     """Add a certificate and its key; the moment it ends comes with it, in ms since 1970 UTC."""
-    from sync.receiver.client_certificates import CLIENT_DAYS, make_pair
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
+    from sync.receiver.gateways import GatewayRegistry
     from sync.receiver.pki import Authority
 
     gateway = enrolment.gateway
-    issued_ms = Gateways(fleet).first_issue(gateway, now_ms)
-    made, key = make_pair(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
+    issued_ms = GatewayRegistry(fleet).first_issue(gateway, now_ms)
+    made, key = issue_with_key(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
     return replace(enrolment, certificate=made.pem.decode(), key=key.decode()), made.ends_ms
 
 
@@ -224,12 +224,12 @@ class Enrolling(NamedTuple):
 
 def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enrolling) -> None:
     """Write the file, then the record: a token that nobody has would lock the gateway out."""
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.gateways import GatewayRegistry
 
     if out is not None:
         _write(out, enrolment)
     try:
-        Gateways(fleet).enrol(
+        GatewayRegistry(fleet).enrol(
             enrolment.gateway,
             enrolment.url,
             enrolment.token,
@@ -251,7 +251,7 @@ def _write(out: Path, enrolment: Enrolment) -> None:
         raise FleetError(msg) from None
 
 
-def _line(record: Enrolled) -> str:
+def _line(record: GatewayRecord) -> str:
     if record.revoked is not None:
         return f"{record.gateway}  revoked {_day(record.revoked)}"
     known_by = ["token"] if record.token_sha256 else []

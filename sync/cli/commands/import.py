@@ -16,7 +16,7 @@ from sync.common.fleet_folder import FleetFolder
 from sync.common.text import printable
 
 if TYPE_CHECKING:
-    from sync.receiver.segment_import import Importer, Taken
+    from sync.receiver.segment_import import Importer, ImportResult
 
 
 @click.command()
@@ -37,12 +37,12 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
 
     Files stay where they are. Exit status 1 if one of them could not be taken.
     """
-    from sync.receiver.segment_import import Fate, segments_below
+    from sync.receiver.segment_import import ImportOutcome, segments_below
 
     fleet = FleetFolder(folder)
     fleet.require()
     importer = _importer(fleet, anyone=anyone)
-    counts: Counter[Fate] = Counter()
+    counts: Counter[ImportOutcome] = Counter()
     try:
         for each in chain.from_iterable(map(segments_below, paths)):
             taken = importer.take(each)
@@ -50,38 +50,38 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
             if taken.text:
                 tell(_json_line(taken) if as_json else _line(taken), err=not as_json)
     finally:  # what is taken stays taken, also where the disk is full
-        click.echo(_summary({fate.value: counts[fate] for fate in Fate}, as_json=as_json))
-    if counts[Fate.BAD]:
+        click.echo(_summary({fate.value: counts[fate] for fate in ImportOutcome}, as_json=as_json))
+    if counts[ImportOutcome.BAD]:
         raise click.exceptions.Exit(1)
 
 
 def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
-    from sync.receiver.disk_quota import Room
-    from sync.receiver.landing import AsideBound, Landing
+    from sync.receiver.disk_quota import DiskQuota
+    from sync.receiver.landing import AsideLimits, Landing
     from sync.receiver.limits import ReceiverLimits
-    from sync.receiver.segment_import import KIND, Importer
+    from sync.receiver.segment_import import TEMPORARIES, Importer
 
     limits = ReceiverLimits()
-    landing = Landing(fleet, KIND, AsideBound(limits.aside_files, limits.aside_bytes))
+    landing = Landing(fleet, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
     landing.clean()
     welcome = (lambda _: True) if anyone else _enrolled(fleet)
-    return Importer(landing, welcome, Room(fleet, limits.reserve_bytes).require)
+    return Importer(landing, welcome, DiskQuota(fleet, limits.reserve_bytes).require)
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
     """Tell whether a gateway is enrolled and not revoked, by the records of this moment."""
-    from sync.receiver.gateways import Gateways
+    from sync.receiver.gateways import GatewayRegistry
 
-    survey = Gateways(fleet).survey()
+    survey = GatewayRegistry(fleet).survey()
     names = {record.gateway for record in survey.records if record.revoked is None}
     return names.__contains__
 
 
-def _line(taken: Taken) -> str:
+def _line(taken: ImportResult) -> str:
     return f"{taken.fate.value}  {taken.path}  {taken.reason}: {taken.text}"
 
 
-def _json_line(taken: Taken) -> str:
+def _json_line(taken: ImportResult) -> str:
     import msgspec
 
     path = printable(str(taken.path))  # which may hold any bytes, and JSON holds text

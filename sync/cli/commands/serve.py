@@ -16,7 +16,7 @@ from sync.common.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
     from sync.receiver.limits import ReceiverLimits
-    from sync.receiver.proxy import Proxy
+    from sync.receiver.proxy import ReverseProxy
 
 DEFAULT_LISTEN = "127.0.0.1:8443"
 _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
@@ -116,11 +116,11 @@ def command(
 
     fleet = FleetFolder(folder)
     fleet.require()
-    json_log.to_stderr()
-    road = proxy or (tls.Chain(*chain) if chain else tls.own_chain(fleet))
+    json_log.log_to_stderr()
+    road = proxy or (tls.CertificateFiles(*chain) if chain else tls.ensure_own_certificate(fleet))
     limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_bytes=landing_cap)
-    where = server.Listen(*at)
-    told = server.Listen(*counts_at) if counts_at else None
+    where = server.ListenAddress(*at)
+    told = server.ListenAddress(*counts_at) if counts_at else None
     asyncio.run(server.serve(fleet, where, road, limits, _say_ready, told))
 
 
@@ -133,9 +133,9 @@ def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | Non
     raise click.UsageError(msg)
 
 
-def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> Proxy:
+def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
     """The proxy that is trusted. Plain HTTP on an open address would show tokens to the network."""
-    from sync.receiver.proxy import LOOPBACK, Proxy, is_loopback
+    from sync.receiver.proxy import LOOPBACK_NETWORKS, ReverseProxy, is_loopback
 
     if not addresses and not is_loopback(host):
         msg = "plain HTTP is for a loopback address, or --trust-proxy names the proxy's"
@@ -146,7 +146,7 @@ def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> Proxy:
         networks = tuple(map(ipaddress.ip_network, addresses))
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--trust-proxy") from None
-    return Proxy(networks or LOOPBACK, header)
+    return ReverseProxy(networks or LOOPBACK_NETWORKS, header)
 
 
 def _limits(**given: int | None) -> ReceiverLimits:

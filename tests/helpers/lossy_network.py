@@ -1,0 +1,95 @@
+"""An uploader and a scripted centre, a backlog in memory, and time that a test ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+
+from sync.common.enrolment import Enrolment
+from sync.segment import encode
+from sync.uplink import HttpsLimits, HttpsTransport, Uploader, Wakeup
+from tests.helpers.backlog import Notices, SqliteBacklog
+from tests.helpers.manual_time import ManualTime
+from tests.helpers.pki import LoopbackPki
+from tests.helpers.scripted_centre import Centre, Script, running
+from tests.helpers.segments import header, readings
+
+
+class Road:
+    """An uploader that runs, and what is around it."""
+
+    def __init__(self, backlog: SqliteBacklog, centre: Centre, transport: HttpsTransport) -> None:
+        self.backlog = backlog
+        self.centre = centre
+        self.time = ManualTime()
+        self.notices = Notices(backlog)
+        self.seconds = 0.0
+        self.uploader = Uploader(
+            backlog.gateway,
+            backlog,
+            transport,
+            tell=self.notices.tell,
+            chance=lambda: 0.5,
+            bell=Wakeup(self.time.sleep),
+            clock=lambda: self.seconds,
+        )
+
+    async def naps(self, count: int) -> list[float]:
+        """End so many naps, and return how long they would have been."""
+        seconds = []
+        for _ in range(count):
+            nap = await self.time.nap()
+            seconds.append(nap.seconds)
+            nap.end()
+        return seconds
+
+
+@contextlib.asynccontextmanager
+async def road(
+    pki: LoopbackPki,
+    backlog: SqliteBacklog,
+    *scripts: Script,
+    segments: int = 1,
+    limits: HttpsLimits | None = None,
+    enrolment: Enrolment | None = None,
+    heads: Sequence[Script] = (),
+) -> AsyncIterator[Road]:
+    """Seal segments, start a centre with these scripts, and ship."""
+    for _ in range(segments):
+        await seal(backlog)
+    async with running(pki, backlog.gateway, *scripts) as centre:
+        centre.heads.extend(heads)
+        transport = HttpsTransport(enrolment or centre.enrolment, limits)
+        if enrolment is not None:
+            transport = HttpsTransport(
+                Enrolment(enrolment.gateway, centre.enrolment.url, enrolment.token, enrolment.ca),
+                limits,
+            )
+        made = Road(backlog, centre, transport)
+        task = asyncio.create_task(made.uploader.run())
+        try:
+            yield made
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            await transport.close()
+
+
+async def seal(backlog: SqliteBacklog, count: int = 5, padding: int = 0) -> bytes:
+    """Put one more segment in and return its bytes: more than `padding`, which does not shrink."""
+    first = backlog.states()[-1][0] + 5 if backlog.states() else 1
+    text = random.Random(first).randbytes(padding).hex() if padding else None
+    events = [
+        event._replace(seq=first + place, text=text if place == 0 else None)
+        for place, event in enumerate(readings(count))
+    ]
+    backlog.write("readings", events)
+    draft = await backlog.draft("readings", count, 10**9)
+    assert draft is not None
+    named = header(first, first + count - 1, previous=draft.previous, epoch=draft.epoch)
+    data = encode(named, events)
+    assert await backlog.seal(draft, data, data[-32:])
+    return data

@@ -1,0 +1,377 @@
+"""What else is on the way to a centre: another's copy of the epoch, turns, a cap, proxies, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+
+from sync.common.enrolment import Enrolment
+from sync.segment import digest_of, identity_path, parse_identity
+from sync.uplink import (
+    Acknowledgement,
+    FolderTransport,
+    HttpsLimits,
+    HttpsTransport,
+    TemporaryFailure,
+    Uploader,
+    WaitingSegment,
+    Wakeup,
+)
+from sync.uplink.folder_transport import MARKER
+from sync.uplink.renewal import make_request
+from sync.uplink.uploader import EPOCH_SPACING
+from tests.helpers.backlog import Notices, SqliteBacklog
+from tests.helpers.connect_proxy import proxying
+from tests.helpers.lossy_network import road, seal
+from tests.helpers.manual_time import ManualTime
+from tests.helpers.pki import LoopbackPki, make_pki
+from tests.helpers.scripted_centre import Centre, Script, land, running, says
+from tests.helpers.segments import EPOCH, header
+
+IDLE = 300.0
+NAME = "centre.example"
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
+    return make_pki(tmp_path_factory.mktemp("pki"), NAME)
+
+
+@pytest.fixture
+def backlog() -> Iterator[SqliteBacklog]:
+    made = SqliteBacklog()
+    yield made
+    made.close()
+
+
+def heads(last: int, digest: bytes | str, lane: str = "readings") -> Script:
+    told = digest if isinstance(digest, str) else digest.hex()
+    return says(200, {"lanes": {lane: {"last": last, "digest": told}}})
+
+
+async def test_the_centre_is_asked_once_and_what_it_has_is_ours(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    first = await seal(backlog)
+    async with road(pki, backlog, heads=[heads(5, digest_of(first))]) as way:
+        await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
+        assert (await way.time.nap()).seconds == IDLE
+        assert way.centre.asked_heads == [f"/v1/gateways/{backlog.gateway}/epochs/{EPOCH}"]
+        assert (backlog.reasons_begun, way.notices.all) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (heads(9, "11" * 32), "centre-ahead"),
+        (heads(1, "11" * 32, "logs"), "centre-ahead"),
+        (heads(5, "11" * 32), "centre-differs"),
+    ],
+)
+async def test_where_it_is_ahead_or_different_a_new_epoch_begins(
+    pki: LoopbackPki, backlog: SqliteBacklog, told: Script, reason: str
+) -> None:
+    async with road(pki, backlog, heads=[told]) as way:
+        await backlog.until([(1, "acknowledged")])
+        assert (await way.time.nap()).seconds == IDLE
+        assert backlog.reasons_begun == [reason]
+        assert way.notices.names() == [reason]
+        assert len(way.centre.asked_heads) == 1
+
+
+@pytest.mark.parametrize("status", [404, 405])
+async def test_a_centre_that_does_not_know_the_question_gets_segments(
+    pki: LoopbackPki, backlog: SqliteBacklog, status: int
+) -> None:
+    async with road(pki, backlog, heads=[says(status)]) as way:
+        await backlog.until([(1, "acknowledged")])
+        assert (backlog.reasons_begun, way.notices.all) == ([], [])
+
+
+async def test_nothing_is_offered_before_the_answer_and_waits_are_the_usual(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    bad = [
+        says(500),
+        says(200, {"lanes": 1}),
+        says(503, {}, Retry_After="7"),
+        says(200, None),
+        says(401, {"error": "who?"}),
+    ]
+    async with road(pki, backlog, heads=bad) as way:
+        assert await way.naps(4) == [1.0, 2.0, 7 + 4, 8.0]
+        assert (await way.time.nap()).seconds == 450.0
+        assert way.centre.got == []
+        assert way.notices.names() == ["unreachable", "denied"]
+
+
+@pytest.mark.parametrize(
+    ("last", "begun"), [(5, []), (10, ["centre-differs"]), (90, ["centre-ahead"])]
+)
+async def test_a_conflict_is_set_aside_once_and_the_centre_asked_again(
+    pki: LoopbackPki, backlog: SqliteBacklog, last: int, begun: list[str]
+) -> None:
+    first = await seal(backlog)
+    digest = digest_of(first) if last == 5 else bytes(32)
+    conflict = says(409, {"reason": "conflict", "error": "other bytes"})
+    asked = [says(200, {"lanes": {}}), heads(last, digest)]
+    async with road(pki, backlog, conflict, conflict, heads=asked) as way:
+        assert (await way.time.nap()).seconds == IDLE
+        assert [state for _, state in backlog.states()] == ["aside", "aside"]
+        assert backlog.reasons_begun == begun
+        assert way.notices.names() == ["conflict", *begun, "conflict"]
+        # Where a new epoch began, what is left of the one before says nothing new.
+        assert len(way.centre.asked_heads) == (2 if begun else 3)
+        assert len(way.centre.got) == 2
+
+
+async def test_a_centre_that_is_always_ahead_makes_one_epoch_in_an_hour(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    conflict = says(409, {"reason": "conflict", "error": "other bytes"})
+    ahead = heads(10_000, bytes(32))
+    async with road(pki, backlog, *[conflict] * 3, segments=0, heads=[ahead] * 4) as way:
+        await way.time.nap()
+        assert backlog.reasons_begun == ["centre-ahead"]
+        for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
+            way.seconds = hours * EPOCH_SPACING
+            await seal(backlog)
+            way.uploader.wake()
+            await way.time.nap()
+            assert backlog.states()[-1][1] == "aside"
+            assert backlog.reasons_begun == ["centre-ahead"] * begun
+        assert len(way.centre.asked_heads) == 4
+
+
+async def test_an_end_that_is_not_known_is_another_s_once_the_lane_is_contradicted(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    conflict = says(409, {"reason": "conflict", "error": "other bytes"})
+    for _ in range(2):
+        await seal(backlog)
+    backlog.forget(1)
+    unknown = heads(5, bytes(32))
+    async with road(pki, backlog, conflict, segments=0, heads=[unknown, unknown]) as way:
+        assert (await way.time.nap()).seconds == IDLE
+        assert way.notices.names() == ["conflict", "centre-differs"]
+        assert backlog.reasons_begun == ["centre-differs"]
+
+
+async def test_a_database_that_was_rolled_back_and_counted_on_is_found(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    """While the centre was out of reach it came past the centre's end, and was cut elsewhere."""
+    async with road(pki, backlog, segments=2, heads=[heads(7, bytes(32))]) as way:
+        await backlog.until([(1, "acknowledged"), (6, "acknowledged")])
+        assert way.notices.names() == ["centre-differs"]
+
+
+async def test_a_store_that_cannot_begin_an_epoch_is_asked_again(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async def ahead(centre: Centre, request: web.Request) -> web.StreamResponse:
+        backlog.full = True
+        return await heads(9, bytes(32))(centre, request)
+
+    async with road(pki, backlog, heads=[ahead, heads(9, bytes(32))]) as way:
+        nap = await way.time.nap()
+        assert (nap.seconds, backlog.reasons_begun) == (1.0, [])
+        backlog.full = False
+        nap.end()
+        await backlog.until([(1, "acknowledged")])
+        assert backlog.reasons_begun == ["centre-ahead"]
+
+
+async def test_while_a_backlog_is_shipped_what_is_new_comes_in_between(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with road(pki, backlog, segments=0) as way:
+        assert (await way.time.nap()).seconds == IDLE
+        for _ in range(6):
+            await seal(backlog)
+
+        async def seal_another(centre: Centre, request: web.Request) -> web.StreamResponse:
+            await seal(backlog)
+            way.uploader.wake()
+            return await land(centre, request)
+
+        way.centre.scripts.extend([says(500), land, land, seal_another])
+        way.uploader.wake()
+        await way.naps(1)
+        await way.time.nap()
+        names = [got.path.removeprefix("/v1/segments/") for got in way.centre.got[1:]]
+        firsts = [parse_identity(name).first_seq for name in names]
+        assert firsts[:2] == [26, 1]  # what is there when the centre is met again
+        assert 31 in firsts[3:5]  # sealed when the third was on its way
+        assert [first for first in firsts if first <= 11] == [1, 6, 11]
+        assert sorted(firsts) == [1, 6, 11, 16, 21, 26, 31]
+
+
+async def test_a_cap_on_the_link_is_kept_by_time_that_a_test_makes(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    data = await seal(backlog, padding=50_000)
+    now = [0.0]
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
+    async with running(pki, backlog.gateway) as centre:
+        limits = HttpsLimits(bandwidth=8_000)
+        transport = HttpsTransport(centre.enrolment, limits, clock=lambda: now[0], sleep=sleep)
+        assert await transport.put(waiting) == Acknowledgement(digest_of(data), True)
+        await transport.close()
+    body = next(got.body for got in centre.got if got.method == "PUT")
+    assert body == data
+    assert len(data) / 8_000 - 0.25 <= now[0] <= len(data) / 8_000
+
+
+def by_name(centre: Centre) -> Enrolment:
+    """The enrolment with a name that is not this machine's own."""
+    return replace(centre.enrolment, url=centre.enrolment.url.replace("127.0.0.1", NAME))
+
+
+async def offer(transport: HttpsTransport, backlog: SqliteBacklog) -> object:
+    """Offer one segment and close the connection."""
+    data = await seal(backlog)
+    first = backlog.states()[-1][0]
+    outcome = await transport.put(
+        WaitingSegment(header(first, first + 4).identity, digest_of(data), data)
+    )
+    await transport.close()
+    return outcome
+
+
+@pytest.mark.parametrize("user", ["", "gw:s%40cret@"])
+async def test_through_a_proxy_the_centre_alone_sees_token_and_segment(
+    pki: LoopbackPki, backlog: SqliteBacklog, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with running(pki, backlog.gateway) as centre, proxying() as proxy:
+        monkeypatch.setenv("https_proxy", f"http://{user}{proxy.url}")
+        enrolment = by_name(centre)
+        assert isinstance(await offer(HttpsTransport(enrolment), backlog), Acknowledgement)
+        (asked,) = proxy.asked
+        host = enrolment.url.removeprefix("https://")
+        assert asked.startswith(f"CONNECT {host} HTTP/1.1\r\n")
+        assert ("Proxy-Authorization: Basic Z3c6c0BjcmV0" in asked) is bool(user)  # gw:s@cret
+        assert enrolment.token not in asked
+        assert "Proxy-Authorization" not in centre.got[0].headers
+
+        assert isinstance(await offer(HttpsTransport(centre.enrolment), backlog), Acknowledgement)
+        assert len(proxy.asked) == 1  # this machine's own address is reached directly
+
+
+@pytest.mark.parametrize("answer", ["407 Who are you?", "502 No such centre"])
+async def test_a_proxy_that_refuses_is_a_link_that_is_down(
+    pki: LoopbackPki, backlog: SqliteBacklog, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    monkeypatch.setenv("no_proxy", "")
+    async with running(pki, backlog.gateway) as centre, proxying() as proxy:
+        proxy.answer = answer
+        monkeypatch.setenv("https_proxy", f"http://gw:secret@{proxy.url}")
+        outcome = await offer(HttpsTransport(by_name(centre)), backlog)
+        assert isinstance(outcome, TemporaryFailure)
+        assert answer[:3] in outcome.text
+        assert "secret" not in outcome.text
+        assert centre.got == []
+        monkeypatch.setenv("https_proxy", f"https://gw:secret@{proxy.url}")
+        outcome = await offer(HttpsTransport(by_name(centre)), backlog)
+        assert isinstance(outcome, TemporaryFailure)
+        assert "https_proxy" in outcome.text
+        assert "secret" not in outcome.text
+
+
+def certified(pki: LoopbackPki, enrolment: Enrolment) -> tuple[Enrolment, int]:
+    """The enrolment with a certificate in the token's place, and its serial number."""
+    key, request = make_request(enrolment.gateway)
+    now = dt.datetime.now(dt.UTC)
+    day = dt.timedelta(days=1)
+    certificate = pki.sign(request, now - day, now + day)
+    return replace(enrolment, token="", certificate=certificate.decode(), key=key), serial(
+        certificate
+    )
+
+
+def serial(certificate: bytes) -> int:
+    return x509.load_pem_x509_certificate(certificate).serial_number
+
+
+async def test_a_certificate_is_shown_and_its_successor_from_the_next_connection_on(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    async with running(pki, backlog.gateway) as centre:
+        enrolment, number = certified(pki, centre.enrolment)
+        transport = HttpsTransport(enrolment)
+        data = await seal(backlog)
+        waiting = WaitingSegment(header(1, 5).identity, digest_of(data), data)
+        assert isinstance(await transport.put(waiting), Acknowledgement)
+
+        async def sign(centre: Centre, _request: web.Request) -> web.StreamResponse:
+            now = dt.datetime.now(dt.UTC)
+            return web.Response(body=pki.sign(centre.got[-1].body, now, now + dt.timedelta(1)))
+
+        centre.scripts.append(sign)
+        key, request = make_request(enrolment.gateway)
+        made = await transport.certify(request)
+        assert isinstance(made, bytes)
+        transport.use(replace(enrolment, certificate=made.decode(), key=key))
+        assert isinstance(await transport.put(waiting), Acknowledgement)
+        await transport.close()
+
+        assert [int(got.serial or "", 16) for got in centre.got] == [number, number, serial(made)]
+        assert len({got.connection for got in centre.got}) == 2
+        assert all("Authorization" not in got.headers for got in centre.got)
+        assert centre.got[1].path == f"/v1/gateways/{backlog.gateway}/certificate"
+        assert centre.got[1].method == "POST"
+
+
+async def test_a_centre_that_makes_no_certificates_or_not_now(
+    pki: LoopbackPki, backlog: SqliteBacklog
+) -> None:
+    answers = [says(404), says(503, {}, Retry_After="5"), says(200, {"lanes": 1})]
+    async with running(pki, backlog.gateway, *answers) as centre:
+        transport = HttpsTransport(centre.enrolment)
+        told = [await transport.certify(b"request") for _ in answers]
+        await transport.close()
+    assert [type(answer).__name__ for answer in told] == ["Refused", "Later", "bytes"]
+    again = await transport.certify(b"request")  # nobody there any more
+    await transport.close()
+    assert isinstance(again, TemporaryFailure)
+
+
+async def test_the_uploader_ships_into_a_folder_once_it_is_there(
+    backlog: SqliteBacklog, tmp_path: Path
+) -> None:
+    stick, time_, notices = tmp_path / "stick", ManualTime(), Notices(backlog)
+    for _ in range(2):
+        await seal(backlog)
+    uploader = Uploader(
+        backlog.gateway,
+        backlog,
+        FolderTransport(stick),
+        tell=notices.tell,
+        chance=lambda: 0.5,
+        bell=Wakeup(time_.sleep),
+    )
+    task = asyncio.create_task(uploader.run())
+    nap = await time_.nap()
+    assert (nap.seconds, notices.names()) == (1.0, ["unreachable"])
+    stick.mkdir()
+    (stick / MARKER).touch()
+    nap.end()
+    assert (await time_.nap()).seconds == IDLE
+    task.cancel()
+    await asyncio.wait([task])
+    assert notices.names() == ["unreachable", "shipping"]
+    paths = [f"{identity_path(header(first, first + 4).identity)}.seg" for first in (1, 6)]
+    assert [(stick / path).read_bytes() for path in paths] == backlog.data()

@@ -1,0 +1,147 @@
+"""Any order of batches leads to the same state, and any verdicts to stretches that pair up."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sync.alerts.incidents import Alert, Incident, IncidentTracker
+from sync.alerts.rules import judge_events
+from sync.alerts.silence import judge_silence
+from sync.alerts.state import (
+    MAX_DAYS,
+    MAX_DEPTHS,
+    MAX_READINGS,
+    MAX_SEGMENTS,
+    Event,
+    FleetState,
+    Segment,
+)
+from sync.alerts.verdict import AllClear, Subject, Verdict, problem
+from tests.helpers.alerting import (
+    DAY,
+    MINUTE,
+    NOON,
+    Teller,
+    depth,
+    heartbeat,
+    reading,
+    refused,
+    sign,
+    take,
+)
+
+EXAMPLES = 2_000 if os.environ.get("FIELDPOST_TEST_LONG") == "1" else 60
+
+Batch = tuple[Segment, list[Event]]
+
+SYSTEM = st.one_of(
+    st.builds(depth, st.integers(0, 3), st.integers(0, 1), queue=st.sampled_from("ab")),
+    st.builds(refused, st.integers(1, 60), rule=st.sampled_from("rs")),
+    st.sampled_from([heartbeat(), sign("start"), sign("stop"), sign("clock_stepped")]),
+)
+READINGS = st.builds(reading, sensor=st.sampled_from("xyz"))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Batch]:
+    """Segments of two gateways, the clock of one of which is off, and some of which come late."""
+    made: list[Batch] = []
+    for name in ("gw-001.example", "gw-002.example"):
+        teller = Teller(name, ahead=draw(st.sampled_from([0, -20 * DAY, 3 * DAY])))
+        now = NOON
+        for _ in range(draw(st.integers(1, 12))):
+            lane, rows = draw(st.sampled_from([("system", SYSTEM), ("readings", READINGS)]))
+            teller.delay = draw(st.sampled_from([2_000, 20 * MINUTE, DAY]))
+            events = []
+            for what in draw(st.lists(rows, min_size=1, max_size=6)):
+                now += draw(st.sampled_from([1_000, 5 * MINUTE, 30 * MINUTE, DAY]))
+                events.append((now, what))
+            made.append(teller.segment(lane, events))
+            if draw(st.booleans()):
+                teller.last[lane] += 3
+            if draw(st.integers(0, 9)) == 0:
+                teller.epoch, teller.last = "01JE0000000000000000000000", {}
+    return made
+
+
+def taken(batches: list[Batch]) -> FleetState:
+    seen = FleetState()
+    for batch in batches:
+        take(seen, *batch)
+    return seen
+
+
+def plain(seen: FleetState) -> object:
+    return msgspec.to_builtins(seen)
+
+
+def verdicts(seen: FleetState) -> set[Verdict]:
+    now = NOON + 30 * DAY
+    return {*judge_events(seen, {}), *judge_silence(seen, {}, now, lambda _: False, {})}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(histories(), st.randoms(use_true_random=False))
+def test_any_order_of_batches_leads_to_the_same_state(
+    batches: list[Batch], dice: random.Random
+) -> None:
+    seen = taken(batches)
+    shuffled = batches.copy()
+    dice.shuffle(shuffled)
+    other = taken(shuffled)
+    assert plain(other) == plain(seen)
+    assert verdicts(other) == verdicts(seen)
+    kept = msgspec.json.decode(msgspec.json.encode(seen), type=FleetState)
+    assert plain(kept) == plain(seen)
+    for gateway in seen.gateways.values():
+        assert max(len(gateway.system), len(gateway.readings)) <= MAX_SEGMENTS
+        assert len(gateway.days) <= MAX_DAYS
+        assert all(len(rows) <= MAX_DEPTHS for rows in gateway.queues.values())
+        assert all(len(rule.hours) <= 24 * MAX_DAYS for rule in gateway.rules.values())
+        assert all(len(each.seconds) <= MAX_READINGS for each in gateway.sensors.values())
+
+
+SUBJECTS = [Subject("queue_stuck", "gw.example", name) for name in ("a", "b")]
+ROUNDS = st.lists(
+    st.tuples(
+        st.sampled_from([1_000, 10 * MINUTE, 90 * MINUTE, 3 * DAY, 40 * DAY]),
+        st.lists(st.sampled_from(["wrong", "late", "right", "unknown"]), min_size=2, max_size=2),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(ROUNDS)
+def test_each_stretch_is_raised_once_and_recovered_or_still_on(
+    rounds: list[tuple[int, list[str], bool]],
+) -> None:
+    stretches, now = IncidentTracker(), NOON
+    told: list[Alert] = []
+    for pause, states, again in rounds:
+        now += pause
+        given_now: list[Verdict] = []
+        for key, state in zip(SUBJECTS, states, strict=True):
+            if state in ("wrong", "late"):
+                given_now.append(problem(key, now - 500, now, "", late=state == "late"))
+            elif state == "right":
+                given_now.append(AllClear(key, now, ""))
+        told += stretches.take(given_now, now)
+        if again:
+            kept = msgspec.json.encode(stretches.known())
+            stretches = IncidentTracker(msgspec.json.decode(kept, type=list[Incident]))
+    for key in SUBJECTS:
+        mine = [message for message in told if message.subject == key.subject]
+        assert [message.state for message in mine] == ["raised", "recovered"] * (len(mine) // 2) + [
+            "raised"
+        ] * (key in stretches.on())
+        raised = [message.id for message in mine if message.state == "raised"]
+        recovered = [message.id for message in mine if message.state == "recovered"]
+        assert len(set(raised)) == len(raised)
+        assert recovered == raised[: len(recovered)]

@@ -1,0 +1,85 @@
+"""The link between present and past: what each gets, whatever the sizes and the order of things."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.uplink.interfaces import SendOrder
+from sync.uplink.scheduler import UploadScheduler
+
+LARGEST = 300_000
+sizes = st.integers(1, LARGEST)
+
+
+@given(share=st.floats(0.1, 0.9), lengths=st.lists(sizes, min_size=1, max_size=200))
+def test_while_both_wait_each_gets_its_share(share: float, lengths: list[int]) -> None:
+    turns = UploadScheduler(share)
+    sent = dict.fromkeys(SendOrder, 0)
+    for size in lengths:
+        turns.sealed()  # the present never ends
+        order = turns.next()
+        turns.sent(order, size)
+        sent[order] += size
+        ahead = sent[SendOrder.NEWEST] - share * sum(sent.values())
+        assert abs(ahead) <= LARGEST
+
+
+@given(
+    share=st.floats(0.1, 0.9),
+    steps=st.lists(st.one_of(sizes, st.sampled_from(["sealed", "lost", "empty"])), max_size=200),
+)
+def test_nothing_is_owed_for_a_time_in_which_one_side_had_nothing(
+    share: float, steps: list[int | str]
+) -> None:
+    turns = UploadScheduler(share)
+    for step in steps:
+        if isinstance(step, int):
+            turns.sent(turns.next(), step)
+        else:
+            getattr(turns, step)()
+    first = [turns.next() for _ in range(2)]
+    assert first[0] is first[1]  # asking changes nothing
+    turns.sealed()
+    owed = 0
+    while turns.next() is SendOrder.OLDEST:
+        turns.sent(SendOrder.OLDEST, 1_000)
+        owed += 1_000
+    assert owed <= LARGEST * (1 - share) / share + 2_000
+
+
+@given(backlog=st.lists(sizes, min_size=1, max_size=60), live=st.lists(sizes, max_size=20))
+def test_all_is_sent_and_the_backlog_oldest_first(backlog: list[int], live: list[int]) -> None:
+    turns = UploadScheduler()
+    waiting = deque(enumerate(backlog + live))
+    for _ in live:
+        turns.sealed()
+    past = []
+    while waiting:
+        order = turns.next()
+        number, size = waiting.pop() if order is SendOrder.NEWEST else waiting.popleft()
+        turns.sent(order, size)
+        if order is SendOrder.OLDEST:
+            past.append(number)
+    turns.empty()
+    assert past == list(range(len(past)))
+
+
+def test_the_present_goes_first_and_comes_in_between() -> None:
+    turns = UploadScheduler(0.25)
+    turns.lost()
+    orders = []
+    for _ in range(10):
+        order = turns.next()
+        turns.sent(order, 100)
+        orders.append(order is SendOrder.NEWEST)
+    assert orders == [True, False, False, False, True, False, False, False, True, False]
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, 2])
+def test_a_share_leaves_something_to_both(share: float) -> None:
+    with pytest.raises(ValueError, match="share"):
+        UploadScheduler(share)

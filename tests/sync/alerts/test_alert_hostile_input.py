@@ -1,0 +1,140 @@
+"""Gateways that lie, and a centre whose clock was wrong: the alerts go on, and stay right."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from sync.alerts.incidents import HOLD_MS, IncidentTracker
+from sync.alerts.json_lines import JsonLinesOutput
+from sync.alerts.persistence import MAX_WEBHOOK_QUEUE
+from sync.alerts.silence import MAX_TIMEOUT_S, silent_after_ms
+from sync.alerts.state import GatewayState, Segment
+from sync.alerts.verdict import AllClear, Subject, problem
+from sync.alerts.webhook import Webhook
+from tests.helpers.alerting import HOUR, NOON
+from tests.helpers.fleet_tables import EPOCH, fleet_folder
+from tests.sync.alerts.test_alert_monitor import ONE, TWO, Fleet, event, two_gateways
+from tests.sync.alerts.test_alert_output import message
+
+YEAR_S = 365 * 86_400
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(fleet_folder(tmp_path / "fleet"))
+
+
+@pytest.mark.parametrize("segments", [3, 18], ids=["new", "known"])
+def test_seconds_without_bound_are_a_long_patience_and_no_fault(segments: int) -> None:
+    rows = [Segment(EPOCH, at, at, 0, at * 1e307, 0) for at in range(1, segments)]
+    assert silent_after_ms(GatewayState(system=rows)) == 1000 * MAX_TIMEOUT_S
+
+
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 1e19], ids=str)
+@pytest.mark.parametrize(("kind", "name"), [("limit", "rate"), ("queue", "depth")])
+def test_no_figure_that_a_gateway_tells_ends_the_watch(
+    fleet: Fleet, value: float, kind: str, name: str
+) -> None:
+    fleet.arrive(ONE, event(fleet.now, kind=kind, name=name, topic="jobs", value=value))
+    fleet.ingest.run()
+    fleet.look()
+    assert fleet.watch.keeping.seen() is not None
+
+
+@pytest.mark.parametrize("moment", [-62_135_596_800, 253_402_300_799], ids=["1", "9999"])
+def test_no_year_that_a_gateway_tells_ends_the_watch(fleet: Fleet, moment: int) -> None:
+    rows = [
+        event(moment, kind="limit", name="rate", value=100.0),
+        event(moment, kind="queue", name="depth", topic="jobs", value=9.0),
+    ]
+    fleet.arrive(ONE, *rows, at=fleet.now)
+    fleet.ingest.run()
+    fleet.look()
+    assert fleet.watch.keeping.seen() is not None
+
+
+@pytest.mark.parametrize("ahead_s", [1_800, 7_200, 20 * YEAR_S])
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "not heard"])
+def test_a_centre_whose_clock_was_ahead_goes_on_to_tell(
+    fleet: Fleet, ahead_s: int, heard: bool
+) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    raised = fleet.watch.keeping.told().stretches
+    fleet.now += ahead_s
+    fleet.arrive(ONE)
+    if heard:
+        fleet.arrive(TWO)
+    fleet.ingest.run()
+    fleet.look()
+    fleet.now -= ahead_s - 300
+    for _ in range(15):
+        fleet.arrive(ONE)
+        fleet.look()
+        fleet.ingest.run()
+        fleet.now += 300
+    fleet.look()
+    assert fleet.told()[-1] == ("raised", "silent", TWO)
+    assert raised[0].since is not None
+    fleet.arrive(TWO)
+    assert ("recovered", "silent", TWO) in fleet.look()
+
+
+def test_an_alert_that_was_raised_while_the_clock_was_ahead_ends_under_its_name() -> None:
+    key = Subject("silent", "gw.example", "gw.example")
+    stretches = IncidentTracker()
+    [raised] = stretches.take(
+        [problem(key, NOON + 30 * HOUR, NOON + 30 * HOUR, "")], NOON + 31 * HOUR
+    )
+    stretches.set_back(NOON)
+    stretches = IncidentTracker(stretches.known())
+    assert stretches.on() == {key: NOON}
+    [recovered] = stretches.take([AllClear(key, NOON + HOUR, "")], NOON + HOUR)
+    assert (recovered.id, recovered.state) == (raised.id, "recovered")
+    [again] = stretches.take([problem(key, NOON + HOUR, NOON + HOUR, "")], NOON + 2 * HOUR)
+    assert again.id != raised.id
+
+
+def test_what_waited_to_be_told_while_the_clock_was_ahead_waits_no_longer_for_that() -> None:
+    key = Subject("queue_stuck", "gw.example", "jobs")
+    verdict = problem(key, NOON, NOON, "", late=True)
+    stretches = IncidentTracker()
+    assert stretches.take([verdict], NOON + 30 * HOUR) == []
+    stretches.set_back(NOON)
+    assert stretches.take([verdict], NOON) == []
+    assert len(stretches.take([verdict], NOON + HOLD_MS)) == 1
+
+
+def test_a_name_ends_no_line_and_steers_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "Жук \u2028\u0085\u009b2J\u202e\U000e0001"
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, "latin-1"))
+    key = Subject("queue_stuck", "gw.example", name)
+    told = IncidentTracker().take([problem(key, NOON, NOON, "It stands still.")], NOON)
+    JsonLinesOutput(tmp_path / "alerts.jsonl").write(told)
+    data = out.getvalue()
+    assert (tmp_path / "alerts.jsonl").read_bytes() == data
+    [line] = data.decode().splitlines()
+    assert line.isprintable()
+    assert "Жук" in line
+    assert json.loads(line)["subject"] == name
+
+
+def test_that_alerts_go_untold_is_told(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    two_gateways(fleet)
+    waiting = fleet.watch.keeping.told()
+    waiting.queue([message(0)] * MAX_WEBHOOK_QUEUE, posts=True)
+    waiting.lines.clear()
+    fleet.watch.keeping.save_told(waiting)
+    fleet.watch = fleet.start()
+    fleet.watch.webhook = Webhook("http://127.0.0.1:1/")
+    fleet.look()
+    assert "alerts go untold: too many wait" in [each.getMessage() for each in caplog.records]
+    assert fleet.watch.waiting == MAX_WEBHOOK_QUEUE

@@ -1,0 +1,446 @@
+"""The whole watch over a fleet folder: landing and tables in, alerts out, each told once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from sync.alerts import monitor
+from sync.alerts.batch_reader import HISTORY_DAYS, BatchReader
+from sync.alerts.json_lines import JsonLinesOutput
+from sync.alerts.monitor import AlertMonitor
+from sync.alerts.persistence import (
+    MAX_OUTPUT_QUEUE,
+    MAX_WEBHOOK_QUEUE,
+    VERSION,
+    AlertJournal,
+    StateStore,
+)
+from sync.alerts.silence import NEW_GATEWAY_TIMEOUT_S
+from sync.alerts.webhook import Webhook
+from sync.cli.commands.alerts import look_once
+from sync.cli.main import cli
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import GatewayRegistry
+from sync.segment import Event
+from sync.tables.manifest import UPKEEP, LocalCommits, Manifest
+from sync.tables.storage import LocalStorage
+from tests.helpers.fleet_tables import EPOCH, LATER_EPOCH, Lane, fleet_folder, land, put
+from tests.helpers.small_ingest import SmallIngest
+from tests.sync.alerts.test_alert_output import message
+
+NOON_S = 1_763_726_400
+"""2025-11-21 12:00:00 UTC, in seconds."""
+
+ONE, TWO = "gw-001.example", "gw-002.example"
+
+
+def event(at: float, **what: Any) -> Event:
+    given = {"kind": "system", "name": "heartbeat", "value": 60.0, "tags": {}, **what}
+    return Event(seq=1, time=round(at * 1000), clock=True, **given)
+
+
+@dataclass
+class Fleet:
+    """A fleet folder with an ingest, and a watch over it whose clock is set by hand."""
+
+    folder: FleetFolder
+    now: float = NOON_S
+    lanes: dict[str, Lane] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ingest = SmallIngest(self.folder)
+        self.out = self.folder.root / "alerts.jsonl"
+        self.watch = self.start()
+
+    def start(self) -> AlertMonitor:
+        """Start a watch that goes on from what is kept."""
+        keeping = StateStore(self.folder.tables)
+        return AlertMonitor(self.folder, keeping, JsonLinesOutput(self.out), clock=lambda: self.now)
+
+    def arrive(self, gateway: str, *events: Event, at: float | None = None) -> None:
+        """Land a segment of the system lane."""
+        lane = self.lanes.setdefault(gateway, Lane(gateway, "system"))
+        land(self.folder, lane.seal(events or [event(self.now)]), self.now if at is None else at)
+
+    def look(self) -> list[tuple[str, str, str]]:
+        """Look once; gives state, kind and gateway of what is told."""
+        return [(told.state, told.kind, told.gateway) for told in self.watch.look()]
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Read state, kind and gateway of all that was told, from the file."""
+        lines = self.out.read_text("utf-8").splitlines() if self.out.exists() else []
+        return [(row["state"], row["kind"], row["gateway"]) for row in map(json.loads, lines)]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(fleet_folder(tmp_path / "fleet"))
+
+
+def two_gateways(fleet: Fleet) -> None:
+    """Have both arrive, and one of them go."""
+    for _ in range(3):
+        fleet.arrive(ONE)
+        fleet.arrive(TWO)
+        fleet.ingest.run()
+        fleet.now += 300
+        assert fleet.look() == []
+    for _ in range(15):
+        fleet.arrive(ONE)
+        fleet.now += 300
+    fleet.ingest.run()
+
+
+def test_a_gateway_is_told_as_gone_once_and_as_back_before_the_ingest_runs(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    assert fleet.look() == []
+    fleet.arrive(TWO)
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    fleet.ingest.run()
+    assert fleet.look() == []
+    assert fleet.told() == [("raised", "silent", TWO), ("recovered", "silent", TWO)]
+
+
+def test_a_farewell_that_waits_in_the_landing_is_heard(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    stopped = fleet.now - NEW_GATEWAY_TIMEOUT_S - 60
+    fleet.arrive(TWO, event(stopped - 60), at=stopped - 60)
+    fleet.arrive(TWO, event(stopped), event(stopped, name="stop", value=None), at=stopped)
+    put(fleet.folder.landing / TWO / "odd.seg", b"odd", stopped)
+    put(fleet.folder.landing / "odd.seg", b"odd", stopped)
+    fleet.arrive(ONE)
+    assert fleet.look() == [("raised", "ingest_behind", "")]
+    fleet.ingest.run()
+    assert fleet.look() == [("recovered", "ingest_behind", "")]
+
+
+@pytest.mark.parametrize("name", [f"{EPOCH}/system/9-9.seg", f"{EPOCH}/logs/9-9.seg"])
+def test_what_cannot_be_read_in_the_landing_is_no_farewell(fleet: Fleet, name: str) -> None:
+    two_gateways(fleet)
+    fleet.arrive(ONE)
+    put(fleet.folder.landing / TWO / name, b"no segment", fleet.now - NEW_GATEWAY_TIMEOUT_S - 60)
+    assert ("raised", "silent", TWO) in fleet.look()
+
+
+def test_a_gateway_that_was_shut_out_may_be_silent(fleet: Fleet) -> None:
+    gateways = GatewayRegistry(fleet.folder)
+    for name in (ONE, TWO):
+        gateways.enrol(name, "https://centre.example:8443", "token", 0, renew=False)
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    gateways.revoke(TWO, 1)
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    (fleet.folder.gateways / f"{TWO}.json").write_text("{", "utf-8")
+    assert fleet.look() == []  # told an hour ago at most: what flaps is damped
+    assert [each.damped for each in fleet.watch.keeping.told().stretches] == [True]
+
+
+def stuck(fleet: Fleet, items: int = 7) -> None:
+    for _ in range(8):
+        tags = {"delivered": "0", "delayed": "0"}
+        row = event(fleet.now, kind="queue", name="depth", topic="jobs", value=items, tags=tags)
+        fleet.arrive(ONE, row)
+        fleet.now += 300
+
+
+def test_what_upkeep_does_tells_nothing_and_what_it_replaced_is_learnt_anew(fleet: Fleet) -> None:
+    stuck(fleet)
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    fleet.watch = fleet.start()
+    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+    before = fleet.watch.keeping.seen()
+    commits = LocalCommits(fleet.folder.tables)
+    [[day, [old]]] = manifest.events.items()
+    new = old.replace("attempt", "compacted")
+    put(fleet.folder.tables / new, (fleet.folder.tables / old).read_bytes())
+    upkeep = Manifest(
+        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", (), {day: (new,)}),
+        kind="compacted",
+        replaces=(old,),
+    )
+    commits.commit(upkeep)
+    assert fleet.look() == []
+    assert fleet.watch.keeping.seen() == before
+    (fleet.folder.tables / old).unlink()
+    for rest in (fleet.folder.tables / "alerts").glob("seen.json"):
+        rest.unlink()
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    assert fleet.watch.keeping.seen() == before
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_what_was_gathered_while_nobody_watched_is_taken_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, *, swept: bool
+) -> None:
+    two_gateways(fleet)
+    assert fleet.look() == [("raised", "silent", TWO)]
+    fleet.arrive(TWO)
+    fleet.ingest.run()
+    commits = LocalCommits(fleet.folder.tables)
+    for each in commits.unfiled():
+        commits.filed(each)
+    assert commits.gather() == fleet.ingest.batch
+    assert commits.sweep(1e12 if swept else 0) == (2 * fleet.ingest.batch if swept else 0)
+
+    monkeypatch.setattr(BatchReader, "learn", lambda *_: pytest.fail("all was learnt anew"))
+    fleet.watch = fleet.start()
+    assert fleet.look() == [("recovered", "silent", TWO)]
+    assert fleet.look() == []
+    monkeypatch.undo()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert seen.followed == {fleet.ingest.query: fleet.ingest.batch - 1}
+    assert (
+        BatchReader(LocalStorage(fleet.folder.tables), commits).learn(0).followed == seen.followed
+    )
+
+
+def test_a_batch_whose_file_is_gone_leads_to_learning_anew(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    stuck(fleet)
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    [[day, [old]]] = manifest.events.items()
+    (fleet.folder.tables / old).unlink()
+    retired = Manifest(
+        *(UPKEEP, 0, "x", "2025-11-21T12:00:00.000+00:00", ()),
+        kind="retired",
+        replaces=(old,),
+        retired={day: 8},
+    )
+    LocalCommits(fleet.folder.tables).commit(retired)
+    assert fleet.look() == []
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert seen.followed == {fleet.ingest.query: 1}
+    assert seen.gateways[ONE].queues == {}
+
+
+def test_a_batch_that_could_not_be_read_is_not_taken_by_half(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    for _ in range(2):
+        fleet.arrive(ONE, event(fleet.now, kind="limit", name="rate", value=9.0))
+        fleet.now += 86_400
+    manifest = fleet.ingest.run()
+    assert manifest is not None
+    files = [fleet.folder.tables / name for [name] in manifest.events.values()]
+    data = files[-1].read_bytes()
+    files[-1].write_bytes(b"spoiled")
+    for _ in range(2):
+        with pytest.raises(OSError, match="no file of the tables"):
+            fleet.look()
+    files[-1].write_bytes(data)
+    fleet.look()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert sorted(seen.gateways[ONE].rules["rate"].hours.values()) == [9, 9]
+
+
+def test_a_query_that_begins_anew_is_followed_too(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    other = "00000000-0000-0000-0000-000000000002"
+    fleet.ingest = SmallIngest(fleet.folder, other, known=fleet.ingest.known)
+    stuck(fleet)
+    fleet.ingest.run()
+    assert fleet.look() == [("raised", "queue_stuck", ONE)]
+
+
+def test_a_backlog_that_comes_in_raises_nothing_that_is_over(fleet: Fleet) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    began = fleet.now
+    late = [
+        event(began + at, kind="queue", name="depth", topic="jobs", value=3.0, tags={})
+        for at in range(0, 6_000, 300)
+    ]
+    fleet.now += 86_400
+    for row in late:
+        fleet.arrive(ONE, row)
+    fleet.ingest.run()
+    assert fleet.look() == []
+    fleet.arrive(ONE, event(began + 6_000, kind="queue", name="depth", topic="jobs", value=0.0))
+    fleet.ingest.run()
+    fleet.now += 60
+    assert fleet.look() == []
+
+
+def test_a_restored_gateway_goes_on_in_its_new_epoch(fleet: Fleet) -> None:
+    fleet.arrive(ONE, event(fleet.now, name="stop", value=None))
+    fleet.lanes[ONE] = Lane(ONE, "system", LATER_EPOCH)
+    fleet.arrive(ONE, event(fleet.now, name="start"))
+    fleet.ingest.run()
+    fleet.now += NEW_GATEWAY_TIMEOUT_S + 60
+    assert fleet.look() == [("raised", "silent", ONE)]
+
+
+def test_it_learns_from_the_last_days_and_not_from_all(fleet: Fleet) -> None:
+    for days in (HISTORY_DAYS + 1, 1):
+        told = event(fleet.now - 86_400 * days, kind="limit", name="rate", value=float(days))
+        fleet.arrive(ONE, told)
+    fleet.ingest.run()
+    fleet.look()
+    seen = fleet.watch.keeping.seen()
+    assert seen is not None
+    assert list(seen.gateways[ONE].rules["rate"].hours.values()) == [1]
+
+
+def test_two_do_not_watch_one_fleet(fleet: Fleet) -> None:
+    with (
+        fleet.watch.keeping.alone(),
+        pytest.raises(FleetError, match="another process tells the alerts"),
+        StateStore(fleet.folder.tables).alone(),
+    ):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version": 99, "seen": {}}'], ids=["spoiled", "newer"])
+def test_what_was_seen_by_another_version_is_learnt_anew(fleet: Fleet, data: bytes) -> None:
+    fleet.arrive(ONE)
+    fleet.ingest.run()
+    fleet.look()
+    before = fleet.watch.keeping.seen()
+    (fleet.folder.tables / "alerts" / "seen.json").write_bytes(data)
+    fleet.watch = fleet.start()
+    fleet.look()
+    assert fleet.watch.keeping.seen() == before
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version": 99}'], ids=["spoiled", "newer"])
+def test_what_was_told_is_not_guessed_at(fleet: Fleet, data: bytes) -> None:
+    put(fleet.folder.tables / "alerts" / "told.json", data)
+    with pytest.raises(FleetError, match=r"told\.json cannot be read"):
+        fleet.start()
+
+
+def test_what_waits_to_be_told_is_bounded_and_the_oldest_go() -> None:
+    told, each = AlertJournal(), message(0)
+    first = [message(number) for number in range(MAX_WEBHOOK_QUEUE)]
+    assert told.queue(first, posts=True) == 0
+    assert told.queue([each] * 5, posts=True) == 5
+    assert told.posts[0].subject == "jobs-5\n"
+    assert told.queue([each] * MAX_OUTPUT_QUEUE, posts=False) == MAX_WEBHOOK_QUEUE + 5
+    assert (len(told.lines), len(told.posts), told.dropped) == (
+        MAX_OUTPUT_QUEUE,
+        MAX_WEBHOOK_QUEUE,
+        MAX_WEBHOOK_QUEUE + 10,
+    )
+    assert told.version == VERSION
+
+
+def test_what_could_not_be_written_is_written_later(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_gateways(fleet)
+    monkeypatch.setattr(fleet.watch.lines, "write", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        fleet.watch.look()
+    fleet.watch = fleet.start()
+    assert fleet.look() == []
+    assert fleet.told() == [("raised", "silent", TWO)]
+
+
+def refuse(*_: object) -> None:
+    raise OSError("disk full")
+
+
+async def test_it_looks_until_it_is_stopped_and_gives_up_when_it_cannot_look(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopping = asyncio.Event()
+    rounds: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def look(_: object) -> None:
+        rounds.append(len(rounds))
+        if len(rounds) in (1, 2):
+            raise OSError("not now")
+        if len(rounds) == 5:
+            loop.call_soon_threadsafe(stopping.set)
+
+    monkeypatch.setattr(AlertMonitor, "look", look)
+    await fleet.watch.run(stopping, 0.001)
+    assert len(rounds) == 5
+    monkeypatch.setattr(AlertMonitor, "look", refuse)
+    monkeypatch.setattr(monitor, "MAX_FAILURES", 3)
+    with pytest.raises(OSError, match="disk full"):
+        await fleet.watch.run(asyncio.Event(), 0.001)
+
+
+async def test_looking_once_fails_while_alerts_wait_for_the_webhook(fleet: Fleet) -> None:
+    two_gateways(fleet)
+    fleet.watch.webhook = Webhook("http://127.0.0.1:1/", clock=lambda: 1.0)
+    with pytest.raises(FleetError, match="1 alerts wait for the webhook"):
+        await look_once(fleet.watch)
+    fleet.watch = fleet.start()
+    assert fleet.watch.waiting == 1
+    assert fleet.told() == [("raised", "silent", TWO)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--webhook-token", "TOKEN"], "goes with --webhook"),
+        (["--webhook", "http://hooks.example/secret"], "the webhook is no https://"),
+        (["--webhook", "https://hooks.example/x", "--webhook-token", "TOKEN"], "is no line of"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_no_secret(
+    fleet: Fleet, options: list[str], words: str
+) -> None:
+    token = put(fleet.folder.root / "token", b"sec\nret")
+    given = [str(token) if word == "TOKEN" else word for word in options]
+    done = CliRunner().invoke(cli, ["alerts", "--dir", str(fleet.folder.root), "--once", *given])
+    assert done.exit_code in (1, 2)
+    assert words in done.output
+    assert "sec" not in done.output.replace("SECONDS", "")
+
+
+def test_too_much_to_watch_is_told_once(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sync.alerts.state.MAX_QUEUES", 1)
+    for _ in range(2):
+        rows = [event(fleet.now, kind="queue", name="depth", topic=f"q{at}") for at in range(3)]
+        fleet.arrive(ONE, *rows)
+        fleet.ingest.run()
+        fleet.look()
+    assert [record.getMessage() for record in caplog.records] == ["not all is watched"]
+
+
+def test_it_reads_no_file_but_those_of_new_batches(fleet: Fleet) -> None:
+    for _ in range(3):
+        fleet.arrive(ONE)
+        manifest = fleet.ingest.run()
+        assert manifest is not None
+        fleet.look()
+        for name in manifest.segments:
+            (fleet.folder.tables / name).write_bytes(b"spoiled")
+    assert fleet.look() == []
+    kept = fleet.folder.tables / "alerts" / "seen.json"
+    number = kept.stat().st_ino
+    fleet.look()
+    assert kept.stat().st_ino == number
+    kept.unlink()
+    fleet.watch = fleet.start()
+    with pytest.raises(OSError, match="no file of the tables"):
+        fleet.look()

@@ -1,0 +1,64 @@
+"""Alerts as lines of JSON: whole, durable, and bounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sync.alerts.incidents import Alert, IncidentTracker
+from sync.alerts.json_lines import ROTATED_FILES, JsonLinesOutput
+from sync.alerts.verdict import Subject, problem
+from tests.helpers.alerting import NOON
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def message(number: int) -> Alert:
+    key = Subject("queue_stuck", "gw.example", f"jobs-{number}\n")
+    [made] = IncidentTracker().take([problem(key, NOON, NOON, "It stands still.")], NOON)
+    return made
+
+
+def subjects(path: Path) -> list[str]:
+    return [json.loads(line)["subject"] for line in path.read_text("utf-8").splitlines()]
+
+
+def test_each_alert_is_a_line_on_standard_output_and_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "alerts.jsonl"
+    lines = JsonLinesOutput(out)
+    lines.write([])
+    assert not out.exists()
+    lines.write([message(1), message(2)])
+    lines.write([message(3)])
+    assert subjects(out) == ["jobs-1\n", "jobs-2\n", "jobs-3\n"]
+    assert capsys.readouterr().out == out.read_text("utf-8")
+    assert out.stat().st_mode & 0o777 == 0o600
+    told = json.loads(out.read_text("utf-8").splitlines()[0])
+    assert list(told) == [
+        *("id", "state", "kind", "gateway", "subject", "since", "until", "at"),
+        *("text", "remedy", "held"),
+    ]
+
+
+def test_a_file_that_is_full_makes_room_and_few_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "alerts.jsonl"
+    lines = JsonLinesOutput(out, file_bytes=1_000)
+    for number in range(20):
+        lines.write([message(number)])
+    files = [out, *(tmp_path / f"alerts.jsonl.{number}" for number in range(1, ROTATED_FILES + 1))]
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in files}
+    assert all(path.stat().st_size <= 1_000 for path in files)
+    kept = [subject for path in reversed(files) for subject in subjects(path)]
+    assert kept == [f"jobs-{number}\n" for number in range(20)][-len(kept) :]
+
+
+def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
+    out = tmp_path / "alerts.jsonl"
+    out.write_text('{"id": "cut', "utf-8")
+    JsonLinesOutput(out).write([message(1)])
+    first, second = out.read_text("utf-8").splitlines()
+    assert (first, json.loads(second)["subject"]) == ('{"id": "cut', "jobs-1\n")

@@ -1,0 +1,288 @@
+"""Stuck queues, surges of refusals and silent sensors: what of them is told, and what is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sync.alerts import state as bounds
+from sync.alerts.rules import judge_events
+from sync.alerts.silence import NEW_GATEWAY_TIMEOUT_S
+from sync.alerts.state import FleetState, forget
+from sync.alerts.verdict import AllClear, Problem, Subject, Verdict, format_duration
+from sync.reports.thresholds import (
+    FLOOR_S,
+    LATE_S,
+    STUCK_S,
+    SURGE_LEAST,
+    TIMES,
+    TOGETHER_S,
+    TOLD_S,
+)
+from tests.helpers.alerting import (
+    DAY,
+    GATEWAY,
+    HOUR,
+    MINUTE,
+    NOON,
+    Teller,
+    depth,
+    heartbeat,
+    reading,
+    refused,
+    sign,
+    take,
+)
+
+QUEUE = Subject("queue_stuck", GATEWAY, "jobs")
+REFUSALS = Subject("refusals", GATEWAY, "rate")
+SENSOR = Subject("sensor_silent", GATEWAY, "probe@gw.example cellar temperature")
+STEP = int(TOLD_S * 1000)
+
+
+def told(
+    seen: FleetState, teller: Teller, lane: str, rows: list[tuple[int, dict[str, Any]]]
+) -> dict[Subject, Verdict]:
+    """Tell each row in a segment of its own."""
+    for row in rows:
+        take(seen, *teller.segment(lane, [row]))
+    return {each.key: each for each in judge_events(seen, {})}
+
+
+def waits(count: int, start: int = NOON, **what: Any) -> list[tuple[int, dict[str, Any]]]:
+    return [(start + at * STEP, depth(7, **what)) for at in range(count)]
+
+
+def test_a_queue_is_stuck_after_half_an_hour_without_a_delivery() -> None:
+    seen, teller = FleetState(), Teller()
+    stuck = int(STUCK_S * 1000 / STEP) + 1
+    assert QUEUE not in told(seen, teller, "system", waits(stuck - 1))
+    found = told(seen, teller, "system", [(NOON + (stuck - 1) * STEP, depth(9))])[QUEUE]
+    assert isinstance(found, Problem)
+    assert (found.since, found.until, found.late) == (NOON, NOON + (stuck - 1) * STEP, False)
+    assert "items: 9, members: 2" in found.text
+    assert isinstance(told(seen, teller, "system", [(NOON + HOUR, depth(8, 1))])[QUEUE], AllClear)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        waits(12, delivered=1),
+        [(at, depth(7, delayed=7)) for at, _ in waits(12)],
+        [(at, depth(0)) for at, _ in waits(12)],
+    ],
+    ids=["worked off", "delayed", "empty"],
+)
+def test_a_queue_is_not_stuck(rows: list[tuple[int, dict[str, Any]]]) -> None:
+    assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], AllClear)
+
+
+def test_time_of_which_nothing_is_known_makes_no_queue_stuck() -> None:
+    apart = int(TOGETHER_S * 1000) + 1
+    rows = [(NOON + at * apart, depth(7)) for at in range(12)]
+    assert QUEUE not in told(FleetState(), Teller(), "system", rows)
+
+
+@pytest.mark.parametrize("more", [2, 12])
+def test_a_queue_that_was_stuck_stays_so_when_its_gateway_was_off(more: int) -> None:
+    rows = [*waits(7), *waits(more, NOON + 5 * HOUR)]
+    found = told(FleetState(), Teller(), "system", rows)[QUEUE]
+    assert isinstance(found, Problem)
+    assert (found.since, found.until) == (NOON, NOON + 5 * HOUR + (more - 1) * STEP)
+
+
+def test_what_is_before_a_delivery_or_a_clock_that_was_set_back_does_not_count() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "system", [*waits(7), (NOON + 7 * STEP, depth(6, delivered=1))])
+    assert QUEUE not in told(seen, teller, "system", waits(6, NOON + 8 * STEP))
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "system", waits(6))
+    assert QUEUE not in told(seen, teller, "system", waits(6, NOON - 2 * HOUR))
+    found = told(seen, teller, "system", waits(1, NOON - 2 * HOUR + 6 * STEP))[QUEUE]
+    assert isinstance(found, Problem)
+    assert found.since == NOON - 2 * HOUR
+
+
+def test_what_a_backlog_tells_is_said_to_be_late() -> None:
+    teller = Teller(delay=int(LATE_S * 1000) + 1)
+    found = told(FleetState(), teller, "system", waits(12))[QUEUE]
+    assert isinstance(found, Problem)
+    assert found.late
+
+
+def test_a_clock_that_is_ahead_dates_nothing_after_its_arrival() -> None:
+    found = told(FleetState(), Teller(ahead=20 * DAY), "system", waits(12))[QUEUE]
+    assert isinstance(found, Problem)
+    assert NOON <= found.since < found.until < NOON + HOUR
+
+
+def test_refusals_surge_by_the_hour_where_few_are_usual() -> None:
+    seen, teller = FleetState(), Teller()
+    week = [(NOON - day * DAY, refused(3)) for day in range(7, 0, -1)]
+    assert isinstance(told(seen, teller, "system", week)[REFUSALS], AllClear)
+    few = told(seen, teller, "system", [(NOON, refused(SURGE_LEAST - 1))])[REFUSALS]
+    assert isinstance(few, AllClear)
+    found = told(seen, teller, "system", [(NOON + MINUTE, refused(1, source="x@gw.example"))])
+    surge = found[REFUSALS]
+    assert isinstance(surge, Problem)
+    assert (surge.since, surge.until) == (NOON, NOON + MINUTE)
+    assert "20 in an hour, where 3 in the worst hour of a day are usual" in surge.text
+    assert "x@gw.example" in surge.text
+    quiet = told(seen, teller, "system", [(NOON + 2 * HOUR, heartbeat())])[REFUSALS]
+    assert isinstance(quiet, AllClear)
+
+
+def test_a_surge_begins_with_its_first_hour_and_lasts_over_an_hour_without() -> None:
+    rows = [(NOON - DAY, heartbeat())] + [(NOON + at * HOUR, refused(50)) for at in range(3)]
+    found = told(FleetState(), Teller(), "system", [*rows, (NOON + 3 * HOUR, heartbeat())])[
+        REFUSALS
+    ]
+    assert isinstance(found, Problem)
+    assert found.since == NOON
+
+
+def test_a_surge_over_midnight_is_not_what_is_usual_with_itself() -> None:
+    midnight = NOON + 12 * HOUR
+    rows = [(midnight - MINUTE, refused(50)), (midnight + MINUTE, refused(50))]
+    found = told(FleetState(), Teller(), "system", rows)[REFUSALS]
+    assert isinstance(found, Problem)
+    assert found.since == midnight - HOUR
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backwards"])
+def test_refusals_are_kept_of_few_days(order: int) -> None:
+    seen, teller = FleetState(), Teller()
+    segments = [teller.segment("system", [(NOON + at * DAY, refused(3))]) for at in range(20)]
+    for segment in segments[::order]:
+        take(seen, *segment)
+    gateway = seen.gateways[GATEWAY]
+    assert len(gateway.days) == bounds.MAX_DAYS
+    assert {hour // 24 for hour in gateway.rules["rate"].hours} == set(gateway.days)
+    assert gateway.days[-1] == (NOON + 19 * DAY) // DAY
+
+
+def test_many_refusals_that_are_usual_are_no_surge() -> None:
+    days = [(NOON - day * DAY, refused(30)) for day in range(5, 0, -1)]
+    rows = [*days, (NOON, refused(150))]
+    assert isinstance(told(FleetState(), Teller(), "system", rows)[REFUSALS], AllClear)
+
+
+def test_nothing_is_a_surge_before_a_day_is_known() -> None:
+    assert isinstance(
+        told(FleetState(), Teller(), "system", [(NOON, refused(500))])[REFUSALS], AllClear
+    )
+
+
+def sends(count: int, every: int = MINUTE, **what: str) -> list[tuple[int, dict[str, Any]]]:
+    return [(NOON + at * every, reading(**what)) for at in range(count)]
+
+
+def test_a_sensor_is_silent_when_others_of_its_gateway_went_on() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(10))
+    last, floor = NOON + 9 * MINUTE, int(FLOOR_S * 1000)
+    assert isinstance(
+        told(seen, teller, "readings", [(last + floor, reading("x"))])[SENSOR], AllClear
+    )
+    found = told(seen, teller, "readings", [(last + floor + 1, reading("x"))])[SENSOR]
+    assert isinstance(found, Problem)
+    assert (found.since, found.until, found.late) == (last, last + floor + 1, False)
+    assert f"every {format_duration(MINUTE)} is usual" in found.text
+
+
+def test_the_only_sensor_is_silent_when_its_gateway_should_have_shipped_more() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(10, every=10 * MINUTE))
+    last = NOON + 90 * MINUTE
+    enough = last + int(TIMES * 10 * MINUTE + NEW_GATEWAY_TIMEOUT_S * 1000)
+    assert isinstance(told(seen, teller, "system", [(enough, heartbeat())])[SENSOR], AllClear)
+    assert isinstance(told(seen, teller, "system", [(enough + 1, heartbeat())])[SENSOR], Problem)
+
+
+@pytest.mark.parametrize("name", ["start", "clock_stepped", "clock_synchronised"])
+def test_a_silence_is_counted_from_a_start_or_a_set_clock_on(name: str) -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(10))
+    told(seen, teller, "system", [(NOON + 5 * HOUR, sign(name))])
+    rows = [(NOON + 5 * HOUR + MINUTE, reading("x"))]
+    assert SENSOR not in told(seen, teller, "readings", rows)
+
+
+def test_while_readings_of_the_silence_are_missing_nothing_is_said() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(10))
+    teller.last["readings"] += 500
+    rows = [(NOON + 5 * HOUR, reading("x"))]
+    assert SENSOR not in told(seen, teller, "readings", rows)
+
+
+def test_while_readings_come_late_the_last_of_them_is_all_that_is_known() -> None:
+    seen, teller = FleetState(), Teller()
+    late = Teller(delay=5 * HOUR, last=teller.last)
+    told(seen, late, "readings", sends(10))
+    found = told(seen, teller, "system", [(NOON + 5 * HOUR, heartbeat())])
+    assert isinstance(found[SENSOR], AllClear)
+
+
+def test_a_sensor_of_which_no_interval_is_usual_is_not_judged() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(5))
+    assert SENSOR not in told(seen, teller, "readings", [(NOON + DAY, reading("x"))])
+
+
+def test_a_sensor_that_is_told_as_silent_is_so_until_it_is_heard() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(10))
+    last = NOON + 9 * MINUTE
+    assert SENSOR not in {each.key for each in judge_events(seen, {SENSOR: last})}
+    told(seen, teller, "readings", [(last + MINUTE, reading())])
+    assert SENSOR in {each.key for each in judge_events(seen, {SENSOR: last})}
+
+
+def test_what_is_too_much_is_counted_and_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_SENSORS", 3)
+    monkeypatch.setattr(bounds, "MAX_QUEUES", 2)
+    monkeypatch.setattr(bounds, "MAX_RULES", 1)
+    monkeypatch.setattr(bounds, "MAX_GATEWAYS", 1)
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", [(NOON + at, reading(f"s{at}")) for at in range(5)])
+    told(seen, teller, "readings", [(NOON, reading("n" * 600))])
+    told(seen, teller, "system", [(NOON, depth(1, queue=f"q{at}")) for at in range(3)])
+    told(seen, teller, "system", [(NOON, refused(1, rule=f"r{at}")) for at in range(3)])
+    gateway = seen.gateways[GATEWAY]
+    sizes = (len(gateway.sensors), len(gateway.queues), len(gateway.rules))
+    assert (sizes, gateway.beyond, seen.beyond) == ((3, 2, 1), 6, 0)
+    assert bounds.add_arrival(seen, "other.example", NOON) is None
+    assert seen.beyond == 1
+
+
+def test_what_a_gateway_wrote_amiss_counts_as_nothing() -> None:
+    rows = waits(12)
+    for _, row in rows:
+        row["tags"] = {"delivered": "many", "delayed": "9" * 40}
+    assert isinstance(told(FleetState(), Teller(), "system", rows)[QUEUE], Problem)
+
+
+def test_what_nobody_hears_of_is_forgotten_by_its_gateways_own_time() -> None:
+    seen, teller = FleetState(), Teller()
+    told(seen, teller, "readings", sends(3))
+    told(seen, teller, "system", [*waits(1), (NOON, refused(1))])
+    told(seen, teller, "readings", [(NOON + 2 * DAY, reading("x"))])
+    forget(seen, NOON + 3 * DAY, 3 * DAY)
+    assert len(seen.gateways[GATEWAY].sensors) == 2
+    forget(seen, NOON + 3 * DAY, DAY + 1)
+    gateway = seen.gateways[GATEWAY]
+    assert (len(gateway.sensors), gateway.queues, gateway.rules) == (1, {}, {})
+    forget(seen, NOON + 9 * DAY, 2 * DAY)
+    assert seen.gateways == {}
+
+
+def test_a_clock_that_is_ahead_hides_no_sensor_after_a_hole() -> None:
+    seen, teller = FleetState(), Teller(ahead=365 * DAY)
+    for row in sends(10):
+        told(seen, teller, "readings", [row])
+    teller.last["readings"] += 500
+    told(seen, teller, "readings", [(NOON + HOUR, reading("x"))])
+    found = told(seen, teller, "readings", [(NOON + 5 * HOUR, reading("x"))])
+    assert isinstance(found[SENSOR], Problem)

@@ -1,0 +1,189 @@
+"""Gateways that are gone, a centre that hears nobody, an ingest that does not keep up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sync.alerts.silence import (
+    FLEET_SILENT,
+    INGEST_BEHIND,
+    INGEST_BEHIND_S,
+    NEW_GATEWAY_TIMEOUT_S,
+    LandingBacklog,
+    judge_silence,
+    silent_after_ms,
+)
+from sync.alerts.state import FleetState
+from sync.alerts.verdict import AllClear, Problem, Subject, Verdict
+from sync.reports.thresholds import PATIENCE, SEALINGS, SILENCE_S
+from tests.helpers.alerting import HOUR, MINUTE, NOON, USUAL_MS, Teller, heartbeat, sign, take
+
+AFTER = int(SILENCE_S * 1000)
+ONE, TWO, THREE = "gw-001.example", "gw-002.example", "gw-003.example"
+
+
+def fleet(minutes: dict[str, int], every: int = 5) -> FleetState:
+    """Make gateways that told something every so often, from noon for so many minutes."""
+    seen = FleetState()
+    for name, until in minutes.items():
+        teller = Teller(name)
+        for at in range(0, until + 1, every):
+            take(seen, *teller.segment("system", [(NOON + at * MINUTE, heartbeat())]))
+    return seen
+
+
+def at(minutes: float) -> int:
+    return NOON + round(minutes * MINUTE) + USUAL_MS
+
+
+def judged(
+    seen: FleetState,
+    now: int,
+    landing: Mapping[str, LandingBacklog] | None = None,
+    revoked: str = "",
+    on: Mapping[Subject, int] | None = None,
+) -> dict[Subject, Verdict]:
+    found = judge_silence(seen, landing or {}, now, lambda name: name == revoked, on or {})
+    return {each.key: each for each in found}
+
+
+def silent(name: str) -> Subject:
+    return Subject("silent", name, name)
+
+
+def wrong(found: dict[Subject, Verdict]) -> dict[Subject, int]:
+    return {key: each.since for key, each in found.items() if isinstance(each, Problem)}
+
+
+def test_a_gateway_is_gone_when_its_patience_is_over_and_others_still_arrive() -> None:
+    seen = fleet({ONE: 60, TWO: 45})
+    assert wrong(judged(seen, at(60))) == {silent(TWO): at(45)}
+    assert wrong(judged(fleet({ONE: 60, TWO: 50}), at(60))) == {}
+    assert isinstance(judged(seen, at(60))[silent(ONE)], AllClear)
+
+
+def test_one_that_stopped_or_was_revoked_is_not_gone() -> None:
+    seen = fleet({ONE: 60, TWO: 30})
+    assert wrong(judged(seen, at(60), revoked=TWO)) == {}
+    teller = Teller(TWO, last={"system": 100})
+    take(seen, *teller.segment("system", [(NOON + 31 * MINUTE, sign("stop"))]))
+    assert wrong(judged(seen, at(60))) == {}
+    teller = Teller(TWO, epoch="01JE0000000000000000000000")
+    take(seen, *teller.segment("system", [(NOON + 32 * MINUTE, sign("start"))]))
+    assert wrong(judged(seen, at(60))) == {silent(TWO): at(32)}
+
+
+def test_what_waits_in_the_landing_is_heard_before_the_ingest_took_it() -> None:
+    seen = fleet({ONE: 60, TWO: 30})
+    landing = {TWO: LandingBacklog(at(50), at(55))}
+    assert wrong(judged(seen, at(60), landing)) == {}
+    farewell = {TWO: LandingBacklog(at(31), at(31), stopped=True)}
+    assert (
+        wrong(judged(seen, at(60), farewell) | {INGEST_BEHIND: AllClear(INGEST_BEHIND, 0, "")})
+        == {}
+    )
+    new = judged(fleet({ONE: 120}), at(120), {THREE: LandingBacklog(at(20), at(20))})
+    assert wrong(new) == {silent(THREE): at(20), INGEST_BEHIND: at(20)}
+
+
+def test_when_nothing_arrives_from_anybody_one_alert_says_so() -> None:
+    seen = fleet({ONE: 60, TWO: 58, THREE: 60})
+    found = judged(seen, at(60) + AFTER + 1)
+    assert wrong(found) == {FLEET_SILENT: at(60)}
+    assert silent(ONE) not in found
+    fault = found[FLEET_SILENT]
+    assert isinstance(fault, Problem)
+    assert "3 gateways" in fault.text
+    assert "fieldpost-fleet serve" in fault.remedy
+
+
+def test_after_that_each_gateway_has_its_patience_to_come_back() -> None:
+    seen = fleet({ONE: 60, TWO: 60})
+    one = Teller(ONE, last={"system": 100})
+    for minute in (200, 205, 210):
+        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+    assert wrong(judged(seen, at(212))) == {}
+    for minute in (215, 220):
+        take(seen, *one.segment("system", [(NOON + minute * MINUTE, heartbeat())]))
+    assert wrong(judged(seen, at(220))) == {silent(TWO): at(60)}
+
+
+def test_the_one_gateway_that_should_send_is_named_itself() -> None:
+    now = at(60) + AFTER + 1
+    assert wrong(judged(fleet({ONE: 60}), now)) == {silent(ONE): at(60)}
+    assert wrong(judged(fleet({ONE: 60}), now - 1)) == {}
+    assert wrong(judged(fleet({ONE: 60, TWO: 30}), now)) == {
+        silent(ONE): at(60),
+        silent(TWO): at(30),
+    }
+
+
+def both(one: FleetState, other: FleetState) -> FleetState:
+    heard = sorted({*one.heard, *other.heard})
+    return FleetState(gateways={**one.gateways, **other.gateways}, heard=heard)
+
+
+def test_among_gateways_that_seal_seldom_one_is_gone_when_another_is_heard_after_it() -> None:
+    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert wrong(judged(seen, at(640))) == {}
+    later = both(fleet({ONE: 660, TWO: 600}, every=60), fleet({THREE: 605}))
+    assert wrong(judged(later, at(661))) == {silent(THREE): at(605)}
+
+
+def test_gateways_that_are_gone_or_stopped_make_nobody_else_gone() -> None:
+    seen = both(fleet({ONE: 600, TWO: 600}, every=60), fleet({THREE: 300}))
+    on = {silent(THREE): at(300)}
+    for now in (at(601), at(650), at(700)):
+        assert wrong(judged(seen, now, on=on)) == {}
+        assert silent(THREE) not in judged(seen, now, on=on)
+        assert wrong(judged(seen, now, revoked=THREE)) == {}
+    slow = round(PATIENCE * 60) + 601
+    assert wrong(judged(seen, at(slow), on=on)) == {FLEET_SILENT: at(600)}
+    back = both(seen, fleet({THREE: 605}))
+    assert isinstance(judged(back, at(606), on=on)[silent(THREE)], AllClear)
+
+
+def test_one_that_is_overdue_waits_for_what_the_others_tell() -> None:
+    seen = fleet({ONE: 60, TWO: 50, THREE: 60})
+    assert wrong(judged(seen, at(63))) == {}
+    assert wrong(judged(seen, at(73))) == {FLEET_SILENT: at(60)}
+
+
+def test_while_most_are_not_overdue_yet_the_centre_is_not_to_blame() -> None:
+    slow = fleet({f"gw-01{number}.example": 600 for number in range(3)}, every=60)
+    seen = both(slow, fleet({ONE: 595, TWO: 595}))
+    assert wrong(judged(seen, at(630))) == {}
+
+
+def test_what_lies_between_two_epochs_is_no_cadence() -> None:
+    seen = FleetState()
+    for number in range(SEALINGS + 1):
+        teller = Teller(ONE, epoch=f"01JD000000000000000000000{number}")
+        take(seen, *teller.segment("system", [(NOON + number * MINUTE, heartbeat())]))
+    assert silent_after_ms(seen.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
+
+
+def test_a_gateway_that_seals_seldom_has_more_patience() -> None:
+    seen = fleet({ONE: 600, TWO: 480}, every=60)
+    assert silent_after_ms(seen.gateways[ONE]) == PATIENCE * HOUR
+    assert wrong(judged(seen, at(600))) == {}
+
+
+def test_a_gateway_that_is_new_has_more_patience_until_its_cadence_is_known() -> None:
+    young = fleet({ONE: 5 * SEALINGS - 5})
+    assert silent_after_ms(young.gateways[ONE]) == NEW_GATEWAY_TIMEOUT_S * 1000
+    assert silent_after_ms(fleet({ONE: 5 * SEALINGS}).gateways[ONE]) == AFTER
+    slow = fleet({ONE: 60 * SEALINGS - 60}, every=60)
+    assert silent_after_ms(slow.gateways[ONE]) == PATIENCE * HOUR
+
+
+def test_nobody_is_gone_from_a_fleet_of_nobody() -> None:
+    assert wrong(judged(FleetState(), NOON)) == {}
+
+
+def test_the_ingest_is_behind_when_files_wait_too_long() -> None:
+    seen = fleet({ONE: 60})
+    landing = {ONE: LandingBacklog(at(60), at(60))}
+    late = int(INGEST_BEHIND_S * 1000)
+    assert INGEST_BEHIND not in wrong(judged(seen, at(60) + late, landing))
+    assert wrong(judged(seen, at(60) + late + 1, landing))[INGEST_BEHIND] == at(60)

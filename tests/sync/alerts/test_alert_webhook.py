@@ -1,0 +1,210 @@
+"""A webhook that refuses, is slow, is away and comes back: each alert gets there, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from aiohttp import ClientResponseError, InvalidURL, RequestInfo, web
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from sync.alerts.incidents import Alert
+from sync.alerts.webhook import MAX_REJECTIONS, MAX_ROUND_S, Webhook, _why, check_url
+from sync.common.errors import FleetError
+from tests.sync.alerts.test_alert_output import message
+
+
+@dataclass
+class Ears:
+    """A server that answers with the next of `answers`, then with 204; 0 is no answer at all."""
+
+    answers: deque[int] = field(default_factory=deque)
+    headers: dict[str, str] = field(default_factory=dict)
+    heard: list[str] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    url: str = ""
+
+    async def hear(self, request: web.Request) -> web.Response:
+        told = json.loads(await request.read())
+        self.heard.append(told["subject"].strip())
+        self.tokens.append(request.headers.get("Authorization", ""))
+        status = self.answers.popleft() if self.answers else 204
+        if not status:
+            await asyncio.Event().wait()
+        return web.Response(status=status, headers=self.headers)
+
+
+@contextlib.asynccontextmanager
+async def listening(ears: Ears) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_post("/hook", ears.hear)
+    app.router.add_route("*", "/elsewhere", ears.hear)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        ears.url = f"http://{host}:{port}/hook"
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@dataclass
+class Hand:
+    """A clock that is set by hand, in seconds."""
+
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def webhook(url: str, clock: Hand, token: str = "") -> Webhook:
+    return Webhook(url, token, timeout_s=0.3, chance=lambda: 0.5, clock=clock)
+
+
+def messages(count: int) -> list[Alert]:
+    return [message(number) for number in range(count)]
+
+
+async def test_alerts_are_sent_in_order_with_the_token() -> None:
+    ears, posts = Ears(), messages(3)
+    async with listening(ears):
+        hook = webhook(ears.url, Hand(), "secret-token")
+        assert await hook.deliver(posts) == 3
+        assert await hook.deliver(posts) == 0
+    assert (posts, ears.heard) == ([], ["jobs-0", "jobs-1", "jobs-2"])
+    assert ears.tokens == ["Bearer secret-token"] * 3
+    assert "secret" not in repr(hook)
+    assert ears.url not in repr(hook)
+
+
+@pytest.mark.parametrize("bad", [500, 503, 429, 401, 404, 307, 0], ids=str)
+async def test_what_was_not_taken_is_sent_again_after_a_pause(bad: int) -> None:
+    ears, posts, clock = Ears(deque([bad, bad])), messages(2), Hand()
+    ears.headers = {"Location": "/elsewhere"} if bad == 307 else {}
+    async with listening(ears):
+        hook = webhook(ears.url, clock)
+        assert await hook.deliver(posts) == 0
+        assert len(posts) == 2
+        assert await hook.deliver(posts) == 0
+        clock.now += 1.1
+        await hook.deliver(posts)
+        assert ears.heard == ["jobs-0", "jobs-0"]
+        clock.now += 1.1
+        await hook.deliver(posts)
+        assert ears.heard == ["jobs-0", "jobs-0"]
+        clock.now += 1.0
+        assert await hook.deliver(posts) == 2
+    assert ears.heard[2:] == ["jobs-0", "jobs-1"]
+
+
+async def test_it_waits_as_long_as_it_is_asked_to_but_no_longer_than_a_quarter_of_an_hour() -> None:
+    for asked, wait in (("120", 121.0), ("86400", 900.0)):
+        ears, posts, clock = Ears(deque([503])), messages(1), Hand()
+        ears.headers = {"Retry-After": asked}
+        async with listening(ears):
+            hook = webhook(ears.url, clock)
+            await hook.deliver(posts)
+            assert hook.due == clock.now + wait
+            clock.now += wait
+            assert await hook.deliver(posts) == 1
+
+
+async def test_one_that_is_away_is_tried_until_it_comes_back() -> None:
+    ears, posts, clock = Ears(), messages(1), Hand()
+    async with listening(ears):
+        url = ears.url
+    hook = webhook(url, clock)
+    for _ in range(12):
+        assert await hook.deliver(posts) == 0
+        assert hook.due - clock.now <= 900.0
+        clock.now = hook.due
+    async with listening(ears):
+        hook.url = ears.url
+        assert await hook.deliver(posts) == 1
+    assert (hook.failures, ears.heard) == (0, ["jobs-0"])
+
+
+async def test_an_alert_that_nobody_takes_holds_up_no_other_for_ever() -> None:
+    ears, posts, clock = Ears(deque([400] * MAX_REJECTIONS)), messages(2), Hand()
+    async with listening(ears):
+        hook = webhook(ears.url, clock)
+        for _ in range(MAX_REJECTIONS):
+            await hook.deliver(posts)
+            clock.now = max(clock.now, hook.due)
+    assert (posts, ears.heard) == ([], ["jobs-0"] * MAX_REJECTIONS + ["jobs-1"])
+
+
+async def test_a_turn_ends_in_time_and_when_it_is_to_stop() -> None:
+    ears, posts, clock = Ears(), messages(5), Hand()
+
+    def tick() -> bool:
+        clock.now += MAX_ROUND_S / 2
+        return False
+
+    async with listening(ears):
+        hook = webhook(ears.url, clock)
+        assert await hook.deliver(posts, tick) == 2
+        assert await hook.deliver(posts, lambda: True) == 0
+        assert await hook.deliver(posts) == 3
+    assert ears.heard == [f"jobs-{number}" for number in range(5)]
+
+
+def test_no_failure_repeats_the_url() -> None:
+    url = URL("https://hooks.example/secret")
+    info = RequestInfo(url, "POST", CIMultiDictProxy(CIMultiDict()), url)
+    refused = ClientResponseError(info, (), status=407, message="log in")
+    assert _why(refused) == "ClientResponseError: 407 log in"
+    assert _why(InvalidURL(url)) == "InvalidURL"
+    assert _why(TimeoutError("no answer")) == "TimeoutError: no answer"
+
+
+async def test_a_proxy_that_cannot_be_used_is_a_failure_like_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("https_proxy", "socks5://proxy.example:1080")
+    monkeypatch.delenv("no_proxy", raising=False)
+    posts = messages(1)
+    hook = webhook("https://hooks.example/x", Hand())
+    assert await hook.deliver(posts) == 0
+    assert hook.failures == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["https://hooks.example/T0/secret", "http://127.0.0.1:8080/x", "http://[::1]/x"]
+)
+def test_alerts_go_over_https_or_within_this_machine(url: str) -> None:
+    assert check_url(url) == url
+
+
+def test_a_user_in_the_url_and_a_token_do_not_go_together() -> None:
+    url = "https://user:secret@hooks.example/x"
+    assert check_url(url) == url
+    with pytest.raises(FleetError) as caught:
+        check_url(url, "token")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://hooks.example/secret",
+        "ftp://127.0.0.1/secret",
+        "secret",
+        "https://",
+        "https://[secret",
+    ],
+)
+def test_alerts_go_nowhere_else_and_the_error_repeats_no_secret(url: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,173 @@
+"""The enrolment file: read and written whole, by its owner alone, and its token kept to itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sync.common.enrolment import (
+    Enrolment,
+    EnrolmentError,
+    format_enrolment,
+    is_centre_url,
+    new_token,
+    parse_enrolment,
+    read_enrolment,
+    token_digest,
+    write_enrolment,
+)
+
+TOKEN = "k" * 43
+CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+KEY = "-----BEGIN PRIVATE KEY-----\nkkkk\n-----END PRIVATE KEY-----\n"
+GOOD = Enrolment("gw.example", "https://centre.example:8443", TOKEN, CA)
+
+
+def changed(**changes: Any) -> str:
+    fields = json.loads(format_enrolment(GOOD)) | changes
+    return json.dumps({key: value for key, value in fields.items() if value is not ...})
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "gw.json"
+    write_enrolment(path, GOOD)
+    assert read_enrolment(path) == GOOD
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    other = replace(GOOD, token=new_token())
+    write_enrolment(path, other)
+    assert read_enrolment(path) == other
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_a_certificate_may_stand_for_the_token_or_beside_it(tmp_path: Path, token: str) -> None:
+    shown = replace(GOOD, token=token, certificate=CA, key=KEY)
+    path = tmp_path / "gw.json"
+    write_enrolment(path, shown)
+    assert read_enrolment(path) == shown
+    assert ("token" in json.loads(path.read_text())) is bool(token)
+    assert "kkkk" not in repr(shown)
+
+
+def test_without_a_certificate_the_file_is_as_it_was() -> None:
+    assert set(json.loads(format_enrolment(GOOD))) == {"version", "gateway", "url", "token", "ca"}
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gw.json"
+    write_enrolment(path, GOOD)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_enrolment(path, replace(GOOD, token=new_token()))
+    assert read_enrolment(path) == GOOD
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        "[" * 100_000,
+        changed(more=1),
+        changed(ca=...),
+        changed(version=2),
+        changed(version="1"),
+        changed(gateway=5),
+        changed(gateway="../gw"),
+        changed(url="http://centre.example"),
+        changed(url="https://user:secret@centre.example"),
+        changed(token="k" * 42),
+        changed(token="k" * 42 + "="),
+        changed(token="k" * 43 + "\n"),
+        changed(ca="none"),
+        changed(ca=f"{CA}é"),
+        changed(token=...),
+        changed(token=""),
+        changed(token=5, certificate=CA, key=KEY),
+        changed(certificate=CA),
+        changed(key=KEY),
+        changed(certificate="none", key=KEY),
+        changed(certificate=CA, key=CA),
+        changed(certificate=CA, key=KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")),
+    ],
+)
+def test_anything_else_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(EnrolmentError) as caught:
+        parse_enrolment(text)
+    assert "kkk" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "gw.json"
+    write_enrolment(path, GOOD)
+    with pytest.raises(EnrolmentError, match="larger"):
+        write_enrolment(path, replace(GOOD, certificate=CA + "\0" * 14_000, key=KEY))
+    assert read_enrolment(path) == GOOD
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_too_large_or_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gw.json"
+    path.write_bytes(b" " * 65_537)
+    with pytest.raises(EnrolmentError, match="larger"):
+        read_enrolment(path)
+    path.write_bytes(b"\xff")
+    with pytest.raises(EnrolmentError, match="UTF-8"):
+        read_enrolment(path)
+    with pytest.raises(EnrolmentError, match="no regular file"):
+        read_enrolment(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("url", "good"),
+    [
+        ("https://centre.example", True),
+        ("https://centre.example:8443/", True),
+        ("https://127.0.0.1:1", True),
+        ("https://[::1]:8443", True),
+        ("https://", False),
+        ("https://a:0", False),
+        ("https://a:99999", False),
+        ("https://a:x", False),
+        ("https://[::1", False),
+        ("https://a/path", False),
+        ("https://a?b", False),
+        ("https://a#b", False),
+        ("https://user@a", False),
+        ("https://a\n.b", False),
+        ("https://a b", False),
+        ("ftp://a", False),
+    ],
+)
+def test_a_centre_s_url(url: str, good: bool) -> None:
+    assert is_centre_url(url) is good
+
+
+def test_tokens_are_long_and_never_shown() -> None:
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert all(Enrolment("gw", "https://a", token, CA) for token in tokens)
+    assert TOKEN not in repr(GOOD)
+    assert TOKEN not in f"{GOOD}"
+
+
+def test_a_token_s_digest_is_its_sha_256() -> None:
+    assert token_digest("abc") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )

@@ -1,0 +1,136 @@
+"""Enrolling with a certificate: the file, the record, and what the list tells of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+from cryptography import x509
+
+from sync.cli.main import cli
+from sync.common.enrolment import parse_enrolment
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.client_certificates import verify
+from sync.receiver.gateways import GatewayRecord, GatewayRegistry
+from sync.receiver.pki import Authority
+from tests.helpers.fleet import GATEWAY, make_fleet
+
+if TYPE_CHECKING:
+    Fleet = Callable[..., Result]
+
+NOW = dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    """Run a command of the centre on a folder of the test's."""
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(cli, words, env={"FIELDPOST_FLEET_DIR": str(tmp_path / "fleet")})
+
+    return run
+
+
+def gateways_of(tmp_path: Path) -> GatewayRegistry:
+    return GatewayRegistry(FleetFolder(tmp_path / "fleet"))
+
+
+def add(fleet: Fleet, *words: str) -> dict[str, Any]:
+    done = fleet("gateway", "add", GATEWAY, "--url", "https://centre.example:8443", *words)
+    assert done.exit_code == 0, done.output
+    return dict(json.loads(done.stdout))
+
+
+def test_the_file_has_a_certificate_and_its_key(fleet: Fleet) -> None:
+    made = add(fleet, "--certificate", "--days", "30")
+    enrolment = parse_enrolment(json.dumps(made))
+    certificate = x509.load_pem_x509_certificate(enrolment.certificate.encode())
+    found = verify(enrolment.certificate.encode(), enrolment.ca.encode(), NOW)
+    assert found is not None
+    assert found.gateway == GATEWAY
+    ends = certificate.not_valid_after_utc
+    assert dt.timedelta(days=30) <= ends - NOW < dt.timedelta(days=30, hours=1)
+    assert f"certificate until {ends:%Y-%m-%d}, token" in fleet("gateway", "list").stdout
+    listed = json.loads(fleet("gateway", "list", "--json").stdout)
+    assert listed["certificate_ends"] == ends.timestamp() * 1_000
+
+
+def test_without_it_there_is_a_token_alone(fleet: Fleet) -> None:
+    made = add(fleet)
+    assert not made.get("certificate")
+    assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
+
+
+def test_renewing_ends_the_certificate_before(fleet: Fleet, tmp_path: Path) -> None:
+    before = add(fleet, "--certificate")
+    after = add(fleet, "--certificate", "--renew")
+    gateways = gateways_of(tmp_path)
+    good = [
+        gateways.accepts(*found)
+        for each in (before, after)
+        if (found := verify(each["certificate"].encode(), each["ca"].encode(), NOW))
+    ]
+    assert good == [False, True]
+    add(fleet, "--renew")
+    assert fleet("gateway", "list").stdout.rstrip().endswith("  token")
+
+
+def test_days_without_a_certificate_are_wrong_usage(fleet: Fleet, tmp_path: Path) -> None:
+    done = fleet("gateway", "add", GATEWAY, "--url", "https://c.example", "--days", "9")
+    assert done.exit_code == 2
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_a_record_of_before_is_read(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet", (GATEWAY,))
+    path = tmp_path / "fleet" / "gateways" / f"{GATEWAY}.json"
+    old = {
+        name: value
+        for name, value in json.loads(path.read_text()).items()
+        if not name.startswith("certificate")
+    }
+    path.write_text(json.dumps(old))
+    record = gateways_of(tmp_path).get(GATEWAY)
+    assert record == msgspec.convert(old, GatewayRecord)
+    assert gateways_of(tmp_path).accepts(GATEWAY, 1)
+
+
+def test_a_certificate_of_nobody_is_noted_nowhere(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet", ())
+    gateways = gateways_of(tmp_path)
+    gateways.note_certificate(GATEWAY, 1)
+    assert gateways.survey().records == []
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"-----BEGIN CERTIFICATE-----\nx\n"])
+def test_what_is_no_certificate_is_nobodys(tmp_path: Path, text: bytes) -> None:
+    make_fleet(tmp_path / "fleet", ())
+    authority = (tmp_path / "fleet" / "pki" / "ca.pem").read_bytes()
+    assert verify(text, authority, NOW) is None
+    assert verify(authority, authority, NOW) is None, "the authority is no gateway"
+
+
+def test_a_receiver_of_a_gateways_name_is_no_gateway(tmp_path: Path) -> None:
+    make_fleet(tmp_path / "fleet", ())
+    authority = Authority(tmp_path / "fleet" / "pki")
+    (tmp_path / "fleet" / "pki" / "server.pem").unlink()
+    authority.ensure((GATEWAY,), NOW)
+    assert verify(authority.server.read_bytes(), authority.ca.read_bytes(), NOW) is None
+
+
+def test_a_certificate_can_be_all_there_is(fleet: Fleet, tmp_path: Path) -> None:
+    made = add(fleet, "--certificate", "--no-token")
+    enrolment = parse_enrolment(json.dumps(made))
+    assert enrolment.token == ""
+    line = fleet("gateway", "list").stdout.rstrip()
+    assert "certificate until" in line
+    assert "token" not in line
+    assert gateways_of(tmp_path).authenticate("") is None
+    refused = fleet("gateway", "add", "x.example", "--url", "https://c.example", "--no-token")
+    assert refused.exit_code == 2

@@ -1,0 +1,228 @@
+"""Enrolment at the centre: records, tokens and the log."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+import pwd
+import threading
+from pathlib import Path
+
+import pytest
+
+from sync.common import json_log
+from sync.common.enrolment import new_token, token_digest
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import GATEWAY_LENGTH, FleetFolder, is_enrollable
+from sync.receiver.gateways import GatewayRegistry
+from tests.helpers.fleet import GATEWAY, OTHER
+from tests.helpers.fleet_command import fleet_command
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+URL = "https://centre.example:8443"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.create()
+    return fleet
+
+
+@pytest.fixture
+def gateways(folder: FleetFolder) -> GatewayRegistry:
+    return GatewayRegistry(folder)
+
+
+def enrol(gateways: GatewayRegistry, gateway: str = GATEWAY, *, renew: bool = False) -> str:
+    token = new_token()
+    gateways.enrol(gateway, URL, token, 1_000, renew=renew)
+    return token
+
+
+def test_a_token_is_its_gateways(gateways: GatewayRegistry) -> None:
+    tokens = {gateway: enrol(gateways, gateway) for gateway in (GATEWAY, OTHER)}
+    assert {gateways.authenticate(token) for token in tokens.values()} == {GATEWAY, OTHER}
+    assert gateways.authenticate(tokens[GATEWAY]) == GATEWAY
+
+
+@pytest.mark.parametrize("token", ["", "a", "a" * 43, "a" * 129, "\xe4" * 43, "\udce4" * 43])
+def test_what_is_no_token_is_nobodys(gateways: GatewayRegistry, token: str) -> None:
+    enrol(gateways)
+    assert gateways.authenticate(token) is None
+
+
+def test_the_token_itself_is_not_kept(folder: FleetFolder, gateways: GatewayRegistry) -> None:
+    token = enrol(gateways)
+    record = folder.gateways / f"{GATEWAY}.json"
+    assert token not in record.read_text()
+    assert json.loads(record.read_text())["token_sha256"] == token_digest(token)
+    assert record.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_enrolled_gateway_is_not_overwritten(gateways: GatewayRegistry) -> None:
+    token = enrol(gateways)
+    with pytest.raises(FleetError, match="--renew"):
+        enrol(gateways)
+    assert gateways.authenticate(token) == GATEWAY
+
+
+def test_renewing_ends_the_token_before(gateways: GatewayRegistry) -> None:
+    before = enrol(gateways)
+    after = enrol(gateways, renew=True)
+    assert gateways.authenticate(before) is None
+    assert gateways.authenticate(after) == GATEWAY
+
+
+def test_a_revoked_gateway_is_nobody_until_it_is_renewed(gateways: GatewayRegistry) -> None:
+    token = enrol(gateways)
+    assert gateways.authenticate(token) == GATEWAY
+    gateways.revoke(GATEWAY, 2_000)
+    gateways.revoke(GATEWAY, 3_000)
+    assert gateways.authenticate(token) is None
+    assert [record.revoked for record in gateways.survey().records] == [2_000]
+    with pytest.raises(FleetError):
+        enrol(gateways)
+    assert gateways.authenticate(enrol(gateways, renew=True)) == GATEWAY
+
+
+def test_changes_by_another_process_are_seen_at_once(
+    folder: FleetFolder, gateways: GatewayRegistry
+) -> None:
+    elsewhere = GatewayRegistry(folder)
+    for number in range(30):
+        token = enrol(elsewhere, f"gw{number}.example")
+        assert gateways.authenticate(token) == f"gw{number}.example"
+        elsewhere.revoke(f"gw{number}.example", 1)
+        assert gateways.authenticate(token) is None
+
+
+def test_the_index_is_kept_once_the_folder_is_settled(
+    folder: FleetFolder, gateways: GatewayRegistry
+) -> None:
+    token = enrol(gateways)
+    os.utime(folder.gateways, ns=(1, 1))
+    assert gateways.authenticate(token) == GATEWAY
+    (folder.gateways / f"{GATEWAY}.json").write_text("{")
+    with pytest.raises(FleetError, match="damaged"):
+        gateways.authenticate(token)
+
+
+def test_revoking_an_unknown_gateway_says_so(gateways: GatewayRegistry) -> None:
+    with pytest.raises(FleetError, match="not enrolled"):
+        gateways.revoke(GATEWAY, 1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[]", '{"gateway": 1}', "x" * 20_000, json.dumps({"gateway": OTHER, "url": URL})],
+)
+def test_a_damaged_record_is_told_and_harms_no_other(
+    folder: FleetFolder, gateways: GatewayRegistry, damage: str
+) -> None:
+    enrol(gateways)
+    token = enrol(gateways, OTHER)
+    (folder.gateways / f"{GATEWAY}.json").write_text(damage)
+    survey = gateways.survey()
+    assert [record.gateway for record in survey.records] == [OTHER]
+    assert len(survey.faults) == 1
+    assert GATEWAY in survey.faults[0]
+    assert gateways.authenticate(token) == OTHER
+    with pytest.raises(FleetError):
+        gateways.get(GATEWAY)
+
+
+@pytest.mark.parametrize("change", [{"gateway": OTHER}, {"version": 2}])
+def test_a_record_of_another_name_or_version_is_refused(
+    folder: FleetFolder, gateways: GatewayRegistry, change: dict[str, object]
+) -> None:
+    enrol(gateways)
+    path = folder.gateways / f"{GATEWAY}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FleetError, match="not the record"):
+        gateways.get(GATEWAY)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../x", "A.example", "a b", "a/b", "a" * 241, "ä.example"]
+)
+def test_names_that_cannot_be_enrolled(gateways: GatewayRegistry, name: str) -> None:
+    assert not is_enrollable(name)
+    with pytest.raises(FleetError):
+        enrol(gateways, name)
+
+
+def test_the_longest_name_can_be_enrolled(gateways: GatewayRegistry) -> None:
+    name = "a" * GATEWAY_LENGTH
+    assert gateways.authenticate(enrol(gateways, name)) == name
+
+
+def test_two_commands_change_a_folder_one_after_the_other(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sync.common.fleet_folder.LOCK_WAIT_S", 0.0)
+    with folder.changing(), pytest.raises(FleetError, match="another command"), folder.changing():
+        pass
+    with folder.changing():
+        pass
+
+
+def test_a_command_waits_for_another_that_is_about_to_end(folder: FleetFolder) -> None:
+    held, waited = threading.Event(), list[bool]()
+
+    def wait() -> None:
+        held.wait(10)
+        with folder.changing():
+            waited.append(True)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    with folder.changing():
+        held.set()
+        waiter.join(0.1)
+        assert not waited
+    waiter.join(10)
+    assert waited
+
+
+def test_a_log_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level)
+    try:
+        json_log.log_to_stderr()
+        json_log.log_event(logging.INFO, "refused", path='/a"\n{"level":"error"}', status=401)
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("aiohttp").exception("it broke")
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])
+        json_log.LOGGER.setLevel(logging.NOTSET)
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["event"], first["level"], first["status"]) == ("refused", "info", 401)
+    assert first["path"] == '/a"\n{"level":"error"}'
+    assert (second["event"], second["level"]) == ("it broke", "error")
+    assert "ValueError: why" in second["trace"]
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="no fleet folder"):
+        FleetFolder(tmp_path).require()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FleetError, match="cannot make"):
+        FleetFolder(tmp_path / "file").create()
+
+
+def test_who_may_not_use_the_folder_is_told_whose_it_is(
+    folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    done = fleet_command("gateway", "list", "--dir", folder.root)
+    said = f"Error: {folder.root} may not be read and written: run this as the user whose it is, "
+    assert (done.returncode, done.stderr) == (1, f"{said}{folder.root.owner()}\n")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    done = fleet_command("gateway", "list", "--dir", folder.root)
+    assert done.stderr == f"{said}{folder.root.stat().st_uid}\n"

@@ -1,0 +1,405 @@
+"""The landing on a real file system: whole or not at all, and never replaced."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from threading import Barrier, Event, Thread
+
+import pytest
+
+from sync.common.durable import create_whole, write_whole
+from sync.common.errors import FleetError
+from sync.common.fleet_folder import FleetFolder, parse_segment_path, segment_path
+from sync.receiver.incoming_files import IncomingFile
+from sync.receiver.landing import MAX_SYNCED, AsideLimits, Landing, LandingResult, Outcome
+from sync.segment import Identity, SegmentError, digest_of
+from tests.helpers.fleet import EPOCH, GATEWAY, identity, segment
+
+NAME = f"{GATEWAY}/{EPOCH}/logs/1-3.seg"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.create()
+    return fleet
+
+
+@pytest.fixture
+def landing(folder: FleetFolder) -> Landing:
+    made = Landing(folder, "serve", AsideLimits(files=2, size=10_000))
+    made.clean()
+    return made
+
+
+def land(landing: Landing, data: bytes) -> LandingResult:
+    with landing.receive() as incoming:
+        incoming.write(data)
+        return landing.land(landing.verify(incoming), incoming)
+
+
+def files(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
+
+def test_a_segment_lands_whole_under_its_own_name(folder: FleetFolder, landing: Landing) -> None:
+    data = segment()
+    landed = land(landing, data)
+    assert landed == (Outcome.NEW, identity(), digest_of(data), None)
+    assert files(folder.landing) == [NAME]
+    assert (folder.landing / NAME).read_bytes() == data
+    assert (folder.landing / NAME).stat().st_mode & 0o777 == 0o600
+    assert files(folder.incoming) == []
+
+
+def test_the_same_bytes_are_the_same(folder: FleetFolder, landing: Landing) -> None:
+    land(landing, segment())
+    before = (folder.landing / NAME).stat()
+    assert land(landing, segment()).outcome is Outcome.SAME
+    assert (folder.landing / NAME).stat() == before
+    assert files(folder.incoming) == files(folder.aside) == []
+
+
+def test_other_bytes_are_kept_aside_and_replace_nothing(
+    folder: FleetFolder, landing: Landing
+) -> None:
+    land(landing, segment())
+    landed = land(landing, segment(text="pump off"))
+    assert landed.outcome is Outcome.OTHER
+    assert landed.aside is not None
+    assert landed.aside.read_bytes() == segment(text="pump off")
+    assert (folder.landing / NAME).read_bytes() == segment()
+
+
+def test_other_bytes_are_kept_aside_once(folder: FleetFolder, landing: Landing) -> None:
+    land(landing, segment())
+    kept = {land(landing, segment(text="pump off")).aside for _ in range(3)}
+    assert len(kept) == len(files(folder.aside)) == 1
+
+
+def test_aside_is_bounded_in_number(folder: FleetFolder, landing: Landing) -> None:
+    land(landing, segment())
+    landed = [land(landing, segment(text=text)) for text in "abcd"]
+    assert {each.outcome for each in landed} == {Outcome.OTHER}
+    assert [each.aside is not None for each in landed] == [True, True, False, False]
+    assert len(files(folder.aside)) == 2
+
+
+def test_aside_is_bounded_in_bytes(folder: FleetFolder) -> None:
+    size = len(segment(text="a"))
+    landing = Landing(folder, "serve", AsideLimits(files=9, size=2 * size))
+    landing.clean()
+    land(landing, segment())
+    kept = [land(landing, segment(text=text)).aside is not None for text in "abc"]
+    assert kept == [True, True, False]
+
+
+def test_aside_of_one_gateway_leaves_room_for_another(
+    folder: FleetFolder, landing: Landing
+) -> None:
+    other = identity(gateway="other.example")
+    for name in (identity(), other):
+        land(landing, segment(name))
+    for text in "abc":
+        land(landing, segment(text=text))
+    assert land(landing, segment(other, "a")).aside is not None
+    assert len(files(folder.aside)) == 3
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("pump on", "same"), ("pump off", "other")])
+def test_the_archive_is_looked_at(
+    folder: FleetFolder, landing: Landing, text: str, outcome: str
+) -> None:
+    land(landing, segment())
+    (folder.archive / NAME).parent.mkdir(parents=True)
+    (folder.landing / NAME).rename(folder.archive / NAME)
+    assert landing.find(identity()) == (digest_of(segment()), len(segment()))
+    assert land(landing, segment(text=text)).outcome.value == outcome
+    assert files(folder.landing) == []
+    assert files(folder.archive) == [NAME]
+
+
+def test_a_file_that_the_disk_spoiled_is_another_one(folder: FleetFolder, landing: Landing) -> None:
+    land(landing, segment())
+    spoiled = bytearray(segment())
+    spoiled[5] ^= 1
+    (folder.landing / NAME).write_bytes(spoiled)
+    landed = land(landing, segment())
+    assert landed.outcome is Outcome.OTHER
+    assert landed.aside is not None
+    assert landed.aside.read_bytes() == segment()
+
+
+def test_find_tells_the_digest_or_nothing(landing: Landing) -> None:
+    assert landing.find(identity()) is None
+    land(landing, segment())
+    assert landing.find(identity()) == (digest_of(segment()), len(segment()))
+    assert landing.find(identity(1, 4)) is None
+
+
+@pytest.mark.parametrize("damage", ["", "no segment", segment()[:-1].hex()])
+def test_what_is_no_segment_is_refused(folder: FleetFolder, landing: Landing, damage: str) -> None:
+    with landing.receive() as incoming:
+        incoming.write(damage.encode())
+        with pytest.raises(SegmentError):
+            landing.verify(incoming)
+    assert files(folder.incoming) == files(folder.landing) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("call", ["write", "fsync", "link", "mkdir"])
+def test_a_disk_that_refuses_leaves_nothing_half_written(
+    folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        with pytest.raises(OSError, match=os.strerror(code)):
+            land(landing, segment())
+    assert files(folder.incoming) == files(folder.landing) == []
+    assert land(landing, segment()).outcome is Outcome.NEW
+
+
+def test_a_file_that_is_never_where_it_was_seen_is_an_error(
+    folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def there(*_: object) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", there)
+    with pytest.raises(OSError, match="keeps moving"):
+        land(landing, segment())
+    assert files(folder.incoming) == files(folder.landing) == []
+
+
+@pytest.mark.parametrize("part", ["incoming", "landing", "aside", "archive", "quarantine"])
+def test_folders_in_two_file_systems_are_refused(folder: FleetFolder, part: str) -> None:
+    other = Path("/dev/shm")  # noqa: S108
+    if other.stat().st_dev == folder.root.stat().st_dev:
+        pytest.skip("there is no second file system here")
+    for below in (folder.root / part).iterdir():
+        below.rmdir()
+    (folder.root / part).rmdir()
+    (folder.root / part).symlink_to(other)
+    with pytest.raises(FleetError, match="one file system"):
+        folder.require()
+
+
+@pytest.mark.parametrize("write", [create_whole, write_whole])
+def test_a_small_file_that_cannot_be_written_leaves_no_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        with pytest.raises(OSError, match="space"):
+            write(tmp_path / "a", b"new")
+    assert files(tmp_path) == []
+
+
+def test_a_write_that_the_system_cuts_short_goes_on(
+    folder: FleetFolder, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda number, data: real(number, data[:7]))
+    assert land(landing, segment()).outcome is Outcome.NEW
+    assert (folder.landing / NAME).read_bytes() == segment()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is made durable from now on, by name, in order."""
+    real, done = os.fsync, list[str]()
+
+    def record(number: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{number}").readlink()))
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return done
+
+
+def folders_above(path: Path) -> list[str]:
+    """The folders of a segment, up to the landing or the archive."""
+    return [str(above) for above in path.parents[:4]]
+
+
+def test_the_file_and_each_folder_above_it_are_durable_before_it_is_acknowledged(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    folders = folders_above(folder.landing / NAME)
+    land(landing, segment())
+    assert synced[0].endswith(".part")
+    assert synced[-len(folders) :] == folders
+    assert folders[-1] == str(folder.landing)
+    synced.clear()
+    land(landing, segment())
+    assert synced[1:] == folders, "who is told `same` may rely on it too"
+
+
+def test_what_is_found_is_made_durable_once_wherever_it_is(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    path, archived = folder.landing / NAME, folder.archive / NAME
+    for each in (path, archived):
+        each.parent.mkdir(parents=True)
+    path.write_bytes(segment())  # another receiver's, which died before it was durable
+    for expected in (folders_above(path), []):
+        assert landing.find(identity()) is not None
+        assert synced == expected
+        synced.clear()
+    path.rename(archived)
+    for expected in (folders_above(archived), []):
+        assert landing.find(identity()) is not None
+        assert synced == expected
+        synced.clear()
+
+
+def test_what_appears_anew_under_its_name_is_made_durable_anew(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    path = folder.landing / NAME
+    land(landing, segment())
+    landing.find(identity())
+    before = path.stat()
+    for _ in range(100_000):  # until the clock of the file system, of milliseconds, has moved
+        path.rename(folder.root / "away")
+        (folder.root / "away").rename(path)
+        if path.stat().st_ctime_ns != before.st_ctime_ns:
+            break
+    assert path.stat().st_ino == before.st_ino
+    synced.clear()
+    landing.find(identity())
+    assert synced == folders_above(path)
+
+
+def test_what_could_not_be_made_durable_is_tried_again(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    land(landing, segment())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Input/output"):
+                landing.find(identity())
+    assert landing.find(identity()) is not None
+
+
+def test_only_so_many_are_known_to_be_durable(
+    folder: FleetFolder, landing: Landing, synced: list[str]
+) -> None:
+    place = (folder.landing / NAME).parent
+    place.mkdir(parents=True)
+    for number in range(1, MAX_SYNCED + 2):
+        (place / f"{number}-{number}.seg").write_bytes(segment())
+        landing.find(identity(number, number))
+    synced.clear()
+    landing.find(identity(2, 2))
+    assert synced == []
+    landing.find(identity(1, 1))
+    assert synced == folders_above(folder.landing / NAME)
+
+
+def test_of_many_at_once_one_is_new(landing: Landing, folder: FleetFolder) -> None:
+    texts = ["pump on", "pump off"] * 4
+    barrier = Barrier(len(texts))
+
+    def race(text: str) -> Outcome:
+        barrier.wait(10)
+        return land(landing, segment(text=text)).outcome
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        outcomes = list(pool.map(race, texts))
+    assert outcomes.count(Outcome.NEW) == 1
+    assert outcomes.count(Outcome.SAME) == 3
+    assert outcomes.count(Outcome.OTHER) == 4
+    winner = texts[outcomes.index(Outcome.NEW)]
+    assert (folder.landing / NAME).read_bytes() == segment(text=winner)
+
+
+def test_an_ingest_that_moves_segments_meanwhile_loses_and_doubles_none(
+    folder: FleetFolder, landing: Landing
+) -> None:
+    stop = Event()
+    archived = folder.archive / NAME
+    archived.parent.mkdir(parents=True)
+
+    def move() -> None:
+        while not stop.is_set():
+            if (folder.landing / NAME).exists() and not archived.exists():
+                archived.hardlink_to(folder.landing / NAME)
+                (folder.landing / NAME).unlink()
+
+    mover = Thread(target=move)
+    mover.start()
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            outcomes = list(pool.map(lambda _: land(landing, segment()).outcome, range(60)))
+            contradicted = list(pool.map(lambda _: land(landing, segment(text="x")), range(20)))
+    finally:
+        stop.set()
+        mover.join(10)
+    assert outcomes.count(Outcome.NEW) == 1
+    assert outcomes.count(Outcome.SAME) == 59
+    assert {each.outcome for each in contradicted} == {Outcome.OTHER}
+    assert files(folder.landing) + files(folder.archive) == [NAME]
+
+
+def test_a_start_removes_what_a_dead_process_left(folder: FleetFolder, landing: Landing) -> None:
+    left = folder.incoming / "serve" / "0123.part"
+    left.write_bytes(b"half")
+    others = folder.incoming / "import" / "0123.part"
+    others.parent.mkdir()
+    others.write_bytes(b"half")
+    assert landing.clean() == 1
+    assert not left.exists()
+    assert others.exists()
+
+
+def test_a_closed_body_takes_no_more(tmp_path: Path) -> None:
+    incoming = IncomingFile(tmp_path / "a.part")
+    incoming.close()
+    incoming.close()
+    with pytest.raises(ValueError, match="closed"):
+        incoming.write(b"late")
+    assert files(tmp_path) == []
+
+
+def test_a_path_names_a_segment_and_back() -> None:
+    assert segment_path(identity()) == PurePosixPath(NAME)
+    assert parse_segment_path(PurePosixPath(NAME)) == identity()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Identity("..", EPOCH, "logs", 1, 2),
+        Identity("a/b", EPOCH, "logs", 1, 2),
+        Identity("", EPOCH, "logs", 1, 2),
+        Identity("Gw.example", EPOCH, "logs", 1, 2),
+        Identity(GATEWAY, "..", "logs", 1, 2),
+        Identity(GATEWAY, EPOCH, "..", 1, 2),
+        Identity(GATEWAY, EPOCH, "logs", 0, 2),
+        Identity(GATEWAY, EPOCH, "logs", 3, 2),
+    ],
+)
+def test_no_name_leaves_its_folder(wrong: Identity) -> None:
+    with pytest.raises(SegmentError):
+        segment_path(wrong)
+
+
+@pytest.mark.parametrize("path", [NAME[:-4], f"x/{NAME}", NAME.replace("1-3", "01-3"), "1-3.seg"])
+def test_what_is_no_path_of_a_segment_is_refused(path: str) -> None:
+    with pytest.raises(SegmentError):
+        parse_segment_path(PurePosixPath(path))

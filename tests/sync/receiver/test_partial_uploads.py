@@ -1,0 +1,222 @@
+"""Beginnings of bodies on a real file system: who has them, how many stay, and that none lands."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.incoming_files import IncomingFile, OffsetError, remove_abandoned
+from sync.receiver.landing import AsideLimits, Landing, Outcome
+from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads, UploadInProgressError
+from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
+
+SUM = hashlib.sha256(b"").digest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.create()
+    return fleet
+
+
+@pytest.fixture
+def partials(folder: FleetFolder) -> PartialUploads:
+    return made(folder)
+
+
+def made(folder: FleetFolder) -> PartialUploads:
+    partials = PartialUploads(folder, PartialUploadLimits(files=2, age_s=60.0, sums=4))
+    partials.clean()
+    return partials
+
+
+def begin(
+    partials: PartialUploads, data: bytes = b"half", number: int = 0, gateway: str = GATEWAY
+) -> None:
+    with partials.open(gateway, bytes([number]) * 32, 0) as body:
+        body.write(data)
+
+
+def test_a_body_goes_on_where_it_was_cut(partials: PartialUploads) -> None:
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+    assert partials.size(GATEWAY, SUM) == 2
+    with partials.open(GATEWAY, SUM, 2) as body:
+        body.write(b"cd")
+        assert (body.read(), body.size) == (b"abcd", 4)
+        assert body.sha256() == hashlib.sha256(b"abcd").digest()
+
+
+def test_a_body_that_begins_anew_forgets_what_was_there(partials: PartialUploads) -> None:
+    begin(partials, b"wrong and long", 7)
+    with partials.open(GATEWAY, bytes([7]) * 32, 0) as body:
+        body.write(b"ok")
+        assert body.read() == b"ok"
+        assert body.sha256() == hashlib.sha256(b"ok").digest()
+
+
+@pytest.mark.parametrize("start", [1, 3, 5, 10**18])
+def test_another_offset_is_told_and_changes_nothing(partials: PartialUploads, start: int) -> None:
+    begin(partials)
+    with pytest.raises(OffsetError) as refused:
+        partials.open(GATEWAY, bytes(32), start)
+    assert refused.value.there == partials.size(GATEWAY, bytes(32)) == 4
+    with pytest.raises(OffsetError) as refused:
+        partials.open(OTHER, bytes(32), start)
+    assert refused.value.there == 0
+
+
+def test_one_has_it_at_a_time(folder: FleetFolder, partials: PartialUploads) -> None:
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+        for start in (0, 2):
+            with pytest.raises(UploadInProgressError):
+                made(folder).open(GATEWAY, SUM, start)
+        assert partials.size(GATEWAY, SUM) == 2
+        assert not remove_abandoned(body.path)
+    made(folder).open(GATEWAY, SUM, 2).close()
+
+
+def test_what_is_empty_or_adopted_does_not_stay(
+    folder: FleetFolder, partials: PartialUploads
+) -> None:
+    partials.open(GATEWAY, SUM, 0).close()
+    landing = Landing(folder, "serve", AsideLimits(1, 1))
+    landing.clean()
+    with partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"wrong")
+        landing.adopt(body)
+    assert not [path for path in folder.incoming.rglob("*") if path.is_file()]
+
+
+def test_what_the_disk_refused_does_not_stay(
+    partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, partials.open(GATEWAY, SUM, 0) as body:
+        body.write(b"ab")
+        patched.setattr(os, "write", refuse)
+        with pytest.raises(OSError, match="space"):
+            body.write(b"cd")
+    assert partials.size(GATEWAY, SUM) == 0
+
+
+def test_the_oldest_of_a_gateway_make_room(partials: PartialUploads, folder: FleetFolder) -> None:
+    for number in range(4):
+        begin(partials, number=number)
+        path = folder.incoming / "partial" / GATEWAY / f"{(bytes([number]) * 32).hex()}.part"
+        os.utime(path, (10**9 + number, 10**9 + number))
+    begin(partials, gateway=OTHER)
+    sizes = [partials.size(GATEWAY, bytes([number]) * 32) for number in range(4)]
+    assert sizes == [0, 0, 4, 4]
+    assert sorted(partials.sizes()) == [4, 4, 4]
+
+
+def test_those_that_are_held_make_no_room(partials: PartialUploads) -> None:
+    bodies = [partials.open(GATEWAY, bytes([number]) * 32, 0) for number in range(2)]
+    with pytest.raises(UploadInProgressError):
+        begin(partials, number=2)
+    for body in bodies:
+        body.close()
+
+
+def test_those_that_are_too_old_are_removed(partials: PartialUploads, folder: FleetFolder) -> None:
+    for number in range(2):
+        begin(partials, number=number)
+    (old, _) = sorted((folder.incoming / "partial" / GATEWAY).iterdir())
+    os.utime(old, (10**9, 10**9))
+    with IncomingFile(old, kept=True, start=4):
+        assert partials.clean() == 0, "it is being written"
+    assert partials.clean() == 1
+    assert partials.sizes() == [4]
+
+
+def test_the_name_of_what_landed_leads_to_the_segment_no_more(
+    folder: FleetFolder, partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who opened a body before it landed, and gets its lock after, must not write to it."""
+    data = segment()
+    landing = Landing(folder, "serve", AsideLimits(1, 1))
+    landing.clean()
+    first = partials.open(GATEWAY, SUM, 0)
+    first.write(data)
+    real = os.open
+
+    def late(path: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = real(path, flags, mode)
+        if path == first.path and first.kept:
+            landing.adopt(first)
+            assert landing.land(landing.verify(first), first).outcome is Outcome.NEW
+            assert partials.size(GATEWAY, SUM) == 0, "a receiver that dies here leaves no way to it"
+            first.close()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", late)
+    with partials.open(GATEWAY, SUM, 0) as second:
+        second.write(b"x")
+    found = landing.find(identity())
+    assert found is not None
+    assert found.digest == data[-32:]
+    assert [path.read_bytes() for path in folder.landing.rglob("*.seg")] == [data]
+
+
+def test_a_file_that_always_vanishes_is_held(
+    partials: PartialUploads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "samestat", lambda *_: False)
+    with pytest.raises(UploadInProgressError):
+        partials.open(GATEWAY, SUM, 0)
+
+
+def test_going_on_byte_by_byte_reads_nothing_again(
+    partials: PartialUploads, folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are read are counted: what costs is what is there, and not what comes."""
+    count = 0
+    read = os.read
+
+    def counting(descriptor: int, size: int) -> bytes:
+        nonlocal count
+        data = read(descriptor, size)
+        count += len(data)
+        return data
+
+    begin(partials, bytes(100_000))
+    monkeypatch.setattr(os, "read", counting)
+    for size in range(100_000, 100_050):
+        assert partials.remembers(GATEWAY, bytes(32), size)
+        for other in (size - 1, size + 1):
+            with pytest.raises(OffsetError):
+                partials.open(GATEWAY, bytes(32), other)
+        with partials.open(GATEWAY, bytes(32), size) as body:
+            body.write(b"x")
+            assert body.sha256() == hashlib.sha256(bytes(100_000) + b"x" * (size - 99_999)).digest()
+    assert count == 0
+    assert not made(folder).remembers(GATEWAY, bytes(32), 100_050)
+    with made(folder).open(GATEWAY, bytes(32), 100_050):
+        assert count == 100_050, "another process, or this one after its start, reads it once"
+
+
+def test_what_another_process_wrote_is_read(partials: PartialUploads, folder: FleetFolder) -> None:
+    begin(partials, b"ab")
+    with made(folder).open(GATEWAY, bytes(32), 0) as body:
+        body.write(b"cd")
+    with partials.open(GATEWAY, bytes(32), 2) as body:
+        body.write(b"e")
+        assert body.sha256() == hashlib.sha256(b"cde").digest()
+
+
+def test_the_sums_of_the_last_ones_are_remembered(partials: PartialUploads) -> None:
+    gateways = [f"{each}.example" for each in range(6)]
+    for gateway in gateways:
+        begin(partials, gateway=gateway)
+    known = [partials.remembers(gateway, bytes(32), 4) for gateway in gateways]
+    assert known == [False, False, True, True, True, True]

@@ -1,0 +1,142 @@
+"""What the receiver counts, as Prometheus reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.limits import ReceiverLimits
+from sync.receiver.metrics import DURABLE_S, PREFIX, Histogram, Metrics, exposition, single
+from sync.receiver.server import ListenAddress, bind_socket, running_receiver
+from sync.receiver.tls import ensure_own_certificate
+from sync.segment import MAX_FILE
+from tests.helpers.fleet import GATEWAY, HOST, OTHER, Client, client, identity, make_fleet, segment
+
+_SAMPLE = re.compile(r'([a-z_]+)((?:\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})?) ([-+0-9.e]+|\+Inf)')
+
+
+def read(text: str) -> dict[str, float]:
+    """The samples of a page, which is checked line by line."""
+    found, types = dict[str, float](), set[str]()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            types.add(line.split()[2])
+        elif not line.startswith("# HELP "):
+            sample = _SAMPLE.fullmatch(line)
+            assert sample, line
+            family = re.sub(r"_(bucket|sum|count)$", "", sample[1])
+            assert types & {sample[1], family}, f"{line} has no type"
+            assert sample[1].startswith(PREFIX)
+            found[sample[1].removeprefix(PREFIX) + sample[2]] = float(sample[3])
+    return found
+
+
+def test_a_histogram_counts_all_below_each_bound() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        histogram.observe(value)
+    assert dict(histogram.samples()) == {
+        '_bucket{le="0.1"}': 2,
+        '_bucket{le="1.0"}': 3,
+        '_bucket{le="+Inf"}': 4,
+        "_sum": 7.65,
+        "_count": 4,
+    }
+
+
+def test_gateways_are_counted_by_their_last_request() -> None:
+    times = iter([0.0, 80_000.0, 86_300.0, 86_500.0])
+    metrics = Metrics(lambda: next(times))
+    for gateway in ("a", "b", "c"):
+        metrics.arrived(gateway)
+    found = read(exposition(metrics.families(5)))
+    assert {key: value for key, value in found.items() if key.startswith("gateways")} == {
+        'gateways{last="5m"}': 1,
+        'gateways{last="1h"}': 0,
+        'gateways{last="1d"}': 1,
+        'gateways{last="longer"}': 1,
+        'gateways{last="none"}': 2,
+    }
+
+
+def test_methods_that_are_not_ours_make_no_series() -> None:
+    metrics = Metrics()
+    for method in ("GET", "BREW", "X" * 100):
+        metrics.answered(method, 405, "request")
+    found = read(exposition(metrics.families(0)))
+    assert found['requests_total{method="other",status="405",reason="request"}'] == 2
+
+
+def test_large_numbers_are_exact() -> None:
+    text = exposition([single("a", "gauge", "A.", 2**53 - 1.0)])
+    assert read(text) == {"a": 2**53 - 1.0}
+
+
+@pytest.fixture
+async def told(tmp_path: Path) -> AsyncIterator[tuple[Client, str]]:
+    """A client of a receiver, and where that tells what it counts."""
+    tokens = make_fleet(tmp_path / "fleet")
+    folder = FleetFolder(tmp_path / "fleet")
+    with bind_socket(ListenAddress(HOST, 0)) as listener:
+        url = "http://{}:{}".format(*listener.getsockname())
+        limits = ReceiverLimits(landing_bytes=MAX_FILE + 2 * len(segment()))
+        async with (
+            running_receiver(
+                folder, ListenAddress(HOST, 0), ensure_own_certificate(folder), limits, listener
+            ) as address,
+            client(address, tokens, folder.pki / "ca.pem") as connected,
+        ):
+            yield connected, url
+
+
+async def fetch(url: str) -> tuple[int, str, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, answer.content_type, await answer.text()
+
+
+async def test_the_receiver_tells_what_it_did(told: tuple[Client, str]) -> None:
+    connected, url = told
+    await connected.put(segment())
+    await connected.put(segment())
+    await connected.put(segment(), Authorization="")
+    status, kind, text = await fetch(f"{url}/metrics")
+    assert (status, kind) == (200, "text/plain")
+    found = read(text)
+    assert found['requests_total{method="PUT",status="201",reason="ok"}'] == 1
+    assert found['requests_total{method="PUT",status="401",reason="token"}'] == 1
+    assert found["body_bytes_total"] == 2 * len(segment())
+    assert [found[f'segments_total{{outcome="{each}"}}'] for each in ("new", "same", "other")] == [
+        1,
+        1,
+        0,
+    ]
+    assert found["durable_seconds_count"] == found['durable_seconds_bucket{le="+Inf"}'] == 2
+    assert len([key for key in found if key.startswith("durable_seconds_b")]) == len(DURABLE_S) + 1
+    assert (found['gateways{last="5m"}'], found['gateways{last="none"}']) == (1, 1)
+    assert (found["bodies"], found["partials"], found["partial_bytes"]) == (0, 0, 0)
+    assert found["disk_free_bytes"] > 0
+    assert found["certificate_end_seconds"] > 1.7e9
+    assert GATEWAY not in text
+    assert OTHER not in text
+
+
+async def test_health_says_whether_segments_are_taken(told: tuple[Client, str]) -> None:
+    connected, url = told
+    assert await fetch(f"{url}/health") == (200, "application/json", '{"status": "ok"}')
+    for first in (1, 4, 7):
+        name = identity(first, first + 2)
+        assert (await connected.put(segment(name), name)).status == 201
+    assert await fetch(f"{url}/health") == (503, "application/json", '{"status": "full"}')
+
+
+async def test_the_document_names_each_metric(told: tuple[Client, str]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "centre.md").read_text("utf-8")
+    section = page.partition("## Watch the receiver")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\|([^|]*)\|", section, re.M))))
+    _, _, text = await fetch(f"{told[1]}/metrics")
+    assert named == set(re.findall(rf"^# TYPE {PREFIX}(\S+)", text, re.M))

@@ -1,0 +1,111 @@
+"""What one gateway may ask in a while, by a clock of the test's; and the room there is."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver import rate_limit
+from sync.receiver.disk_quota import DiskQuota
+from sync.receiver.rate_limit import RateLimiter
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_rush_passes_and_then_the_rate_holds() -> None:
+    clock = Clock()
+    rate = RateLimiter(2.0, 5.0, clock)
+    assert [rate.take("a", 1) for _ in range(11)] == [0] * 10 + [1]
+    assert rate.take("b", 1) == 0, "each has its own"
+    clock.now += 0.5
+    assert [rate.take("a", 1) for _ in range(2)] == [0, 1]
+
+
+def test_what_costs_more_than_a_window_passes_and_is_owed() -> None:
+    clock = Clock()
+    rate = RateLimiter(10.0, 1.0, clock)
+    assert rate.take("a", 45) == 0
+    assert rate.take("a", 45) == 5, "3.5 s owed and a whole window"
+    assert rate.take("a", 5) == 4
+    clock.now += 4.5
+    assert rate.take("a", 45) == 0
+
+
+def test_an_allowance_does_not_grow_beyond_its_window() -> None:
+    clock = Clock()
+    rate = RateLimiter(10.0, 1.0, clock)
+    rate.take("a", 1)
+    clock.now += 1_000
+    assert [rate.take("a", cost) for cost in (10, 1)] == [0, 1]
+
+
+def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limit, "_SWEEP", 3)
+    clock = Clock()
+    rate = RateLimiter(1.0, 1.0, clock)
+    for name in ("a", "b"):
+        rate.take(name, 1)
+    rate.take("c", 5)
+    clock.now += 1
+    rate.take("d", 1)
+    assert rate._gateways.keys() == {"c", "d"}
+    assert rate.take("c", 1) == 4
+
+
+def test_the_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.create()
+    disk = SimpleNamespace(f_bavail=10, f_frsize=100)
+    monkeypatch.setattr("os.statvfs", lambda _: disk)
+    room = DiskQuota(folder, 500)
+    assert room.free() == 1_000
+    room.take(500)
+    with pytest.raises(OSError, match="reserve") as refused:
+        room.take(501)
+    assert refused.value.errno == errno.ENOSPC
+
+
+def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.create()
+    (folder.landing / "g" / "e").mkdir(parents=True)
+    segment = folder.landing / "g" / "e" / "1-2.seg"
+    segment.write_bytes(bytes(600))
+    room = DiskQuota(folder, 0, 1_000)
+    room.measure()
+    room.take(300)
+    with pytest.raises(OSError, match="landing") as refused:
+        room.take(101)
+    assert refused.value.errno == errno.EDQUOT
+    room.settle(300, landed=True)
+    with pytest.raises(OSError, match="landing"):
+        room.take(101)
+    segment.unlink()
+    room.measure()
+    room.take(1_000)
+
+
+def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
+    folder = FleetFolder(tmp_path / "fleet")
+    folder.create()
+    room = DiskQuota(folder, 0, 1_000)
+    for _ in range(3):
+        room.take(900)
+        room.measure()
+        with pytest.raises(OSError, match="landing"):
+            room.take(900)
+        room.settle(900, landed=False)
+
+
+def test_a_landing_without_a_bound_is_not_measured(tmp_path: Path) -> None:
+    room = DiskQuota(FleetFolder(tmp_path / "missing"), 0)
+    room.measure()

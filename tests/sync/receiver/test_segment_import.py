@@ -1,0 +1,208 @@
+"""Segments from folders and sticks: any layout, any order, twice, and what is none of them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sync.cli.main import cli
+from sync.common.fleet_folder import FleetFolder
+from sync.receiver.gateways import GatewayRegistry
+from sync.receiver.segment_import import MAX_DEPTH
+from sync.segment import MAX_FILE, identity_path
+from tests.helpers.fleet import GATEWAY, OTHER, identity, make_fleet, segment
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FleetFolder:
+    make_fleet(tmp_path / "fleet", (GATEWAY,))
+    return FleetFolder(tmp_path / "fleet")
+
+
+@pytest.fixture
+def stick(tmp_path: Path) -> Path:
+    made = tmp_path / "stick"
+    made.mkdir()
+    return made
+
+
+def put(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def run(folder: FleetFolder, *words: str | Path) -> Result:
+    environment = {"FIELDPOST_FLEET_DIR": str(folder.root)}
+    return CliRunner().invoke(cli, ["import", *map(str, words)], env=environment)
+
+
+def landed(folder: FleetFolder) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder.landing).as_posix(): path.read_bytes()
+        for path in folder.landing.rglob("*.seg")
+    }
+
+
+def test_any_layout_lands_by_its_headers_and_twice_changes_nothing(
+    folder: FleetFolder, stick: Path
+) -> None:
+    names = [identity(1, 3), identity(4, 6), identity(7, 9)]
+    put(stick / "9-12.seg", segment(names[2]))
+    put(stick / "a" / "b" / "WRONG.SEG", segment(names[0]))
+    put(stick / f"{identity_path(names[1])}.seg", segment(names[1]))
+    put(stick / "notes.txt", b"not called a segment")
+    put(stick / "copy" / "1.seg", segment(names[0]))
+    done = run(folder, stick)
+    assert (done.exit_code, done.stdout) == (0, "new 3  same 1  other 0  bad 0\n")
+    expected = {f"{identity_path(name)}.seg": segment(name) for name in names}
+    assert landed(folder) == expected
+    again = run(folder, stick / "copy", stick / "9-12.seg", stick, "--json")
+    assert json.loads(again.stdout) == {"new": 0, "same": 6, "other": 0, "bad": 0}
+    assert landed(folder) == expected
+    assert len(list(stick.rglob("*"))) == 11, "nothing was taken away"
+    assert not list(folder.incoming.rglob("*.part"))
+
+
+def test_what_contradicts_is_kept_aside_and_told(folder: FleetFolder, stick: Path) -> None:
+    put(stick / "1.seg", segment())
+    put(stick / "2.seg", segment(text="pump off"))
+    done = run(folder, stick)
+    assert (done.exit_code, done.stdout) == (0, "new 1  same 0  other 1  bad 0\n")
+    assert done.stderr.startswith(f"other  {stick / '2.seg'}  conflict: ")
+    assert [path.read_bytes() for path in folder.aside.rglob("*.seg")] == [segment(text="pump off")]
+
+
+def test_what_is_bad_is_listed_and_the_rest_is_taken(folder: FleetFolder, stick: Path) -> None:
+    put(stick / "1.seg", b"")
+    put(stick / "2.seg", segment()[:-1])
+    put(stick / "3.seg", segment(identity(gateway=OTHER)))
+    put(stick / "4.seg", segment())
+    with put(stick / "5.seg", b"").open("r+b") as file:
+        file.truncate(MAX_FILE + 1)
+    done = run(folder, stick, "--json")
+    *told, counts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 1
+    assert counts == {"new": 1, "same": 0, "other": 0, "bad": 4}
+    assert [(Path(each["path"]).name, each["reason"]) for each in told] == [
+        ("1.seg", "short"),
+        ("2.seg", "checksum"),
+        ("3.seg", "gateway"),
+        ("5.seg", "size"),
+    ]
+    assert len(list(stick.iterdir())) == 5
+    assert len(landed(folder)) == 1
+
+
+def test_gateways_that_are_not_enrolled_need_a_word(folder: FleetFolder, stick: Path) -> None:
+    put(stick / "1.seg", segment(identity(gateway=OTHER)))
+    put(stick / "2.seg", segment())
+    GatewayRegistry(folder).revoke(GATEWAY, 1)
+    assert run(folder, stick).stdout.endswith("new 0  same 0  other 0  bad 2\n")
+    done = run(folder, stick, "--any")
+    assert (done.exit_code, done.stdout) == (0, "new 2  same 0  other 0  bad 0\n")
+
+
+def test_links_pipes_and_depths_without_end_lead_nowhere(
+    folder: FleetFolder, stick: Path, tmp_path: Path
+) -> None:
+    put(tmp_path / "elsewhere" / "1.seg", segment())
+    (stick / "folder").symlink_to(tmp_path / "elsewhere")
+    (stick / "1.seg").symlink_to(tmp_path / "elsewhere" / "1.seg")
+    os.mkfifo(stick / "2.seg")
+    assert run(folder, stick).stdout == "new 0  same 0  other 0  bad 0\n"
+    deep = stick.joinpath(*["d"] * MAX_DEPTH)
+    put(deep / "3.seg", segment())
+    done = run(folder, stick)
+    assert done.stdout == "new 0  same 0  other 0  bad 1\n"
+    assert done.stderr.startswith(f"bad  {deep}  read: "), "what is not looked at is told"
+    pipe = run(folder, stick / "2.seg")
+    assert (pipe.exit_code, "it is no file" in pipe.stderr) == (1, True)
+    linked = run(folder, stick / "folder")
+    assert linked.stdout == "new 1  same 0  other 0  bad 0\n", "what is named is looked at"
+
+
+def test_a_folder_that_cannot_be_read_is_bad_and_the_rest_is_taken(
+    folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate("abc"):
+        put(stick / name / "1.seg", segment(identity(3 * number + 1, 3 * number + 3)))
+    scandir = os.scandir
+
+    def spoiled(path: str | Path) -> object:
+        if path == stick / "b":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", spoiled)
+    done = run(folder, stick)
+    assert (done.exit_code, done.stdout) == (1, "new 2  same 0  other 0  bad 1\n")
+    assert done.stderr.startswith(f"bad  {stick / 'b'}  read: ")
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_names_of_any_bytes_are_told_in_one_line_and_end_nothing(
+    folder: FleetFolder, stick: Path, flags: tuple[str, ...]
+) -> None:
+    for name in (b"\xff.seg", b"a\x1b[2J\nnew  9.seg", "\u202e.seg".encode()):
+        (stick / os.fsdecode(name)).write_bytes(b"x")
+    put(stick / "z.seg", segment(identity()))
+    done = run(folder, stick, *flags)
+    assert done.exit_code == 1
+    assert len(landed(folder)) == 1
+    told = (done.stdout + done.stderr).splitlines()
+    assert len(told) == 4
+    assert all(line.isprintable() for line in told)
+
+
+def test_a_file_that_cannot_be_read_is_bad(folder: FleetFolder, stick: Path) -> None:
+    path = put(stick / "1.seg", segment())
+    (stick / "2.seg").symlink_to(path)
+    done = run(folder, stick / "2.seg")
+    assert done.exit_code == 1
+    assert "read: " in done.stderr
+
+
+def test_a_full_disk_ends_it_and_it_goes_on_later(
+    folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (1, 4, 7):
+        name = identity(first, first + 2)
+        put(stick / f"{first}.seg", segment(name))
+    real, calls = os.fsync, list[int]()
+
+    def failing(number: int) -> None:
+        calls.append(number)
+        if len(calls) > 12:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        done = run(folder, stick)
+    assert (done.exit_code, done.stderr) == (1, f"Error: {os.strerror(errno.ENOSPC)}\n")
+    assert done.stdout.startswith("new "), "what was taken is counted all the same"
+    assert 0 < len(landed(folder)) < 3
+    assert not list(folder.incoming.rglob("*.part"))
+    assert run(folder, stick).exit_code == 0
+    assert len(landed(folder)) == 3
+
+
+def test_the_reserve_of_the_disk_stays(
+    folder: FleetFolder, stick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(stick / "1.seg", segment())
+    monkeypatch.setattr("sync.receiver.disk_quota.DiskQuota.free", lambda _: 0)
+    done = run(folder, stick)
+    assert done.exit_code == 1
+    assert "reserve" in done.stderr
+
+
+def test_nothing_named_is_wrong_usage(folder: FleetFolder) -> None:
+    assert run(folder).exit_code == 2
+    assert run(folder, folder.root / "missing").exit_code == 2

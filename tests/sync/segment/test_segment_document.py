@@ -1,0 +1,84 @@
+"""The document of the format says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sync.segment import LANES, REASONS, Event, SegmentHeader, decode
+from sync.segment import limits as bounds
+from sync.segment.frame import MAGIC
+from sync.segment.header import VERSION, pack_header
+from sync.segment.typed_arrays import FLOATS, INTEGERS
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "segment-format.md").read_text(encoding="utf-8")
+EXAMPLE = (ROOT / "tests" / "data" / "segment-readings.seg").read_bytes()
+
+
+def dumped() -> bytes:
+    """The bytes that the document's dump shows, which stand at the places that it says."""
+    rows = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?)+) ", DOCUMENT, re.MULTILINE)
+    shown = b""
+    for place, digits in rows:
+        assert int(place, 16) == len(shown)
+        shown += bytes.fromhex(digits)
+    return shown
+
+
+def test_the_example_is_the_beginning_of_the_file() -> None:
+    shown = dumped()
+    assert len(shown) == 288
+    assert EXAMPLE.startswith(shown)
+
+
+def test_the_example_s_header_is_what_the_code_writes() -> None:
+    head = pack_header(decode(EXAMPLE).header)
+    written = MAGIC + bytes(VERSION) + len(head).to_bytes(2, "big") + head
+    assert dumped().startswith(written)
+    assert len(written) == 0x010E
+    assert "at `010e` the compressed body begins" in DOCUMENT
+    assert head[0] == 0xAF
+
+
+def test_every_reason_has_its_row() -> None:
+    rows = re.findall(
+        r"^\| `([a-z]+)` \| ", DOCUMENT.partition("## What a reader refuses")[2], re.M
+    )
+    assert tuple(rows) == REASONS
+
+
+def test_every_column_and_lane_is_named() -> None:
+    body = DOCUMENT.partition("## The body")[2]
+    for name in Event._fields[1:]:
+        assert f"`{name}`" in body
+    for lane in LANES:
+        assert f"`{lane}`" in DOCUMENT
+
+
+def test_every_header_key_has_its_row() -> None:
+    table = DOCUMENT.partition("## The header")[2].partition("## The body")[0]
+    keys = re.findall(r"`([a-z]+)`", " ".join(re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)))
+    renamed = {"first_seq", "last_seq", "sealed_at", "service_seconds", "config_hash", "disk_used"}
+    fields = set(SegmentHeader.__dataclass_fields__) - renamed - {"version"}
+    assert fields <= set(keys)
+    assert set(keys) - fields == {"first", "last", "count", "sealed", "service", "config", "disk"}
+
+
+def test_every_number_is_the_code_s() -> None:
+    told = {int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", DOCUMENT)}
+    limits = (
+        bounds.MAX_FILE,
+        bounds.MAX_BODY,
+        bounds.MAX_EVENTS,
+        bounds.MAX_DEPTH,
+        bounds.MAX_ITEMS,
+        bounds.MAX_DROPPED,
+        bounds.MAX_WORD,
+        bounds.MAX_NAME,
+        bounds.MAX_HASH,
+        bounds.MAX_TAG_COLUMNS,
+        bounds.MAX_TAGS,
+        bounds.MAX_DECIMALS,
+    )
+    assert told >= {*limits, *INTEGERS, *FLOATS}

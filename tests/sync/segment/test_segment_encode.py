@@ -1,0 +1,244 @@
+"""What the encoder refuses to write, and how small it writes the rest."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+
+from sync.segment import (
+    MAX_DROPPED,
+    Dropped,
+    Event,
+    decode,
+    digest_of,
+    encode,
+    read_header,
+)
+from sync.segment import limits as bounds
+from sync.segment.columns import pack_values, unpack_values
+from sync.segment.tag_columns import pack_tags
+from sync.segment.text_columns import pack_texts
+from sync.segment.typed_arrays import pack_integers
+from tests.helpers import segment_reader
+from tests.helpers.segments import header, logs, readings
+
+GOLDEN = Path(__file__).parents[2] / "data"
+
+
+def event(**changes: Any) -> Event:
+    return Event(1, 1_790_000_000_000, True, "log")._replace(**changes)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_not_finite(value: float) -> None:
+    with pytest.raises(ValueError, match="not a finite number"):
+        encode(header(), [event(value=value)])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"time": bounds.MAX_TIME + 1},
+        {"time": bounds.MIN_TIME - 1},
+        {"qos": 3},
+        {"qos": -1},
+        {"latency_ms": 2**63},
+        {"latency_ms": -(2**63) - 1},
+        {"text": "\ud800"},
+        {"tags": {"\udfff": "x"}},
+        {"seq": 2},
+    ],
+)
+def test_an_event_that_would_not_come_back(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        encode(header(), [event(**changes)])
+
+
+def test_events_that_are_not_the_header_s() -> None:
+    events = readings(3)
+    with pytest.raises(ValueError, match="3 events for a range of 2"):
+        encode(header(1, 2), events)
+    with pytest.raises(ValueError, match="sequence numbers"):
+        encode(header(2, 4), events)
+    with pytest.raises(ValueError, match="sequence numbers"):
+        encode(header(1, 3), [events[0], events[2], events[1]])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gateway": "Gw"},
+        {"epoch": "1"},
+        {"lane": "other"},
+        {"previous": b""},
+        {"boot": "x" * 129},
+        {"service_seconds": float("nan")},
+        {"service_seconds": 3},
+        {"clock": 1},
+        {"first_seq": 0},
+        {"first_seq": True},
+        {"dropped": tuple(Dropped(n, n, "full") for n in range(1, MAX_DROPPED + 2))},
+        {"dropped": (Dropped(2, 1, "full"),)},
+        {"dropped": [Dropped(1, 1, "full")]},
+        {"version": (2, 0)},
+    ],
+)
+def test_a_header_that_a_reader_would_refuse(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        encode(header(**changes), [event()])
+
+
+def test_a_header_of_the_largest_size_is_written() -> None:
+    dropped = tuple(Dropped(2**63 - 1, 2**63 - 1, "\U0001f4a7" * 32) for _ in range(MAX_DROPPED))
+    name = "\U0001f4a7" * 128
+    made = header(dropped=dropped, boot=name, firmware=name, software=name)
+    assert read_header(encode(made, [event()])) == made
+
+
+def test_the_digest_is_the_last_32_bytes_and_chains() -> None:
+    first = encode(header(), [event()])
+    second = encode(header(2, 2, previous=digest_of(first)), [event(seq=2)])
+    assert decode(second).header.previous == first[-32:] == decode(first).digest
+
+
+def test_the_golden_segments_are_read_as_they_were_written() -> None:
+    for name in ("segment-readings", "segment-odd"):
+        told = json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+        data = (GOLDEN / f"{name}.seg").read_bytes()
+        segment = decode(data)
+        assert list(segment.events) == [Event(**fields) for fields in told["events"]]
+        assert segment.digest.hex() == told["digest"]
+        again = encode(segment.header, segment.events)
+        assert segment_reader.read(again) == segment_reader.read(data)
+
+
+def test_a_body_larger_than_a_reader_takes_is_not_written() -> None:
+    text = "x" * (1024 * 1024)
+    events = [event(seq=seq, text=f"{seq:02d}" + text) for seq in range(1, 66)]
+    with pytest.raises(ValueError, match="body is larger"):
+        encode(header(1, 65), events)
+
+
+def test_a_file_larger_than_a_reader_takes_is_not_written() -> None:
+    chance = random.Random(1)
+    noise = chance.randbytes(17 * 1024 * 1024).decode("latin-1")
+    with pytest.raises(ValueError, match="segment is larger"):
+        encode(header(), [event(text=noise)])
+
+
+def test_more_tags_than_a_reader_takes_are_not_written() -> None:
+    row = {str(key): "" for key in range(bounds.MAX_TAGS // 2)}
+    assert pack_tags([row, row]) is not None
+    with pytest.raises(ValueError, match="tags"):
+        pack_tags([row, row, {"one": "more"}])
+
+
+def test_many_keys_of_tags_take_no_more_than_their_number() -> None:
+    events = [event(seq=seq, tags={f"key{seq}": "x"}) for seq in range(1, 5_001)]
+    tracemalloc.start()
+    try:
+        data = encode(header(1, 5_000), events)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decode(data).events == tuple(events)
+    assert peak < 16 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys"),
+    [
+        (["a", "a", None], {"present", "text"}),
+        (["aa", "bb", "cc"], {"text", "width"}),
+        (["a", "bb", "c"], {"text", "lengths"}),
+        (["a", "b", "a", "b"], {"text", "width", "index"}),
+        (["a", "bb", "a", "bb"], {"text", "lengths", "index"}),
+        (["", "a", "", "a"], {"text", "lengths", "index"}),
+    ],
+)
+def test_strings_take_the_form_that_suits_them(rows: list[str | None], keys: set[str]) -> None:
+    column = pack_texts(rows)
+    assert column is not None
+    assert column.keys() == keys
+
+
+@pytest.mark.parametrize(
+    ("rows", "form", "tag"),
+    [
+        ([1.0, 2.0], 0, 64),
+        ([-1.0, 127.0], 0, 72),
+        ([21.5, 300.25], 2, 69),
+        ([-21.53], 2, 77),
+        ([50.123456], 6, 70),
+        ([-50.123456], 6, 78),
+        ([struct.unpack("<f", struct.pack("<f", 0.1))[0]], None, 85),
+        ([0.1, 1 / 3], None, 86),
+        ([1e300], None, 86),
+        ([-0.0], None, 85),
+        ([0.5, -0.0], None, 85),
+        ([1e9], None, 85),
+    ],
+)
+def test_values_take_the_smallest_form_that_is_exact(
+    rows: list[float], form: int | None, tag: int
+) -> None:
+    column = pack_values(rows)
+    assert column is not None
+    assert column.get("decimals") == form
+    assert column["floats" if form is None else "ints"].tag == tag
+    again: list[Any] = unpack_values(column, len(rows))
+    assert struct.pack(f"<{len(rows)}d", *again) == struct.pack(f"<{len(rows)}d", *rows)
+
+
+def test_decimals_that_only_the_samples_have_are_given_up() -> None:
+    rows = [float(place) for place in range(1_000)]
+    rows[501] = 1 / 3
+    column = pack_values(rows)
+    assert column is not None
+    assert "floats" in column
+
+
+def test_integers_take_the_smallest_type() -> None:
+    edges = {
+        64: [0, 255],
+        72: [-128, 127],
+        69: [0, 65_535],
+        77: [-32_768, 32_767],
+        70: [0, 2**32 - 1],
+        78: [-(2**31), 2**31 - 1],
+        79: [-(2**63), 2**63 - 1],
+    }
+    for tag, numbers in edges.items():
+        packed = pack_integers(numbers)
+        assert packed.tag == tag
+        assert segment_reader.array(packed) == numbers
+    assert pack_integers([]) == cbor2.CBORTag(64, b"")
+    with pytest.raises(ValueError, match="64 bits"):
+        pack_integers([2**63])
+
+
+def json_lines(events: list[Event]) -> bytes:
+    """The same events as a simpler product would ship them."""
+    head = header()
+    where = {"gateway": head.gateway, "epoch": head.epoch}
+    lines = []
+    for made in events:
+        fields = {key: value for key, value in made._asdict().items() if value is not None} | where
+        lines.append(json.dumps(fields, separators=(",", ":")))
+    return gzip.compress("\n".join(lines).encode(), 6, mtime=0)
+
+
+@pytest.mark.parametrize(("count", "ratio"), [(500, 1.6), (2_000, 1.8)])
+@pytest.mark.parametrize("make", [readings, logs])
+def test_it_is_much_smaller_than_json_lines(make: Any, count: int, ratio: float) -> None:
+    events = make(count)
+    lane = "readings" if make is readings else "logs"
+    assert ratio * len(encode(header(1, count, lane=lane), events)) < len(json_lines(events))

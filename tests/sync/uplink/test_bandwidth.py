@@ -1,0 +1,83 @@
+"""A cap on the link: pieces, their times, and what comes of pauses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.uplink import HttpsLimits
+from sync.uplink.bandwidth import BandwidthLimiter, throttled_pieces
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def clock(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@given(
+    rate=st.integers(512, 10**8),
+    steps=st.lists(st.tuples(st.floats(0, 10), st.integers(1, 16_384)), max_size=50),
+)
+def test_no_stretch_of_time_gets_more_than_its_rate_and_one_piece(
+    rate: int, steps: list[tuple[float, int]]
+) -> None:
+    pace, now = BandwidthLimiter(rate), 0.0
+    went: list[tuple[float, int]] = []
+    for idle, size in steps:
+        now += idle
+        wait = pace.take(now, size)
+        assert wait >= 0
+        now += wait
+        went.append((now, size))
+    for begin in range(len(went)):
+        span = went[-1][0] - went[begin][0]
+        assert sum(size for _, size in went[begin:-1]) <= rate * span * 1.000001 + 1e-3
+
+
+async def test_a_body_takes_its_time_and_arrives_whole() -> None:
+    time, pace = Time(), BandwidthLimiter(4_096)
+    body = bytes(range(256)) * 64
+    pieces = [
+        piece async for piece in throttled_pieces(memoryview(body), pace, time.clock, time.sleep)
+    ]
+    assert b"".join(pieces) == body
+    assert {len(piece) for piece in pieces} == {1_024}
+    assert time.now == pytest.approx(100 + 3.75)  # the last piece goes when the others are through
+    assert [
+        piece async for piece in throttled_pieces(memoryview(b"x"), pace, time.clock, time.sleep)
+    ] == [b"x"]
+    assert time.now == pytest.approx(104)
+
+
+async def test_without_a_cap_nothing_waits() -> None:
+    time, body = Time(), bytes(40_000)
+    pieces = [
+        piece
+        async for piece in throttled_pieces(
+            memoryview(body), BandwidthLimiter(), time.clock, time.sleep
+        )
+    ]
+    assert [len(piece) for piece in pieces] == [16_384, 16_384, 7_232]
+    assert time.now == 100
+
+
+@pytest.mark.parametrize(
+    ("rate", "piece"), [(1, 512), (2_048, 512), (8_192, 2_048), (10**9, 16_384)]
+)
+def test_pieces_are_a_quarter_of_a_second_within_bounds(rate: int, piece: int) -> None:
+    assert BandwidthLimiter(rate).piece == piece
+
+
+def test_a_request_has_the_time_that_its_pauses_need() -> None:
+    assert HttpsLimits(total=60, rate=1_000, bandwidth=500).seconds(30_000) == 150
+    with pytest.raises(ValueError, match="bandwidth"):
+        HttpsLimits(bandwidth=-1)

@@ -1,0 +1,283 @@
+"""A certificate's renewal: when, what is asked, what is taken, and what a failure leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from sync.common.enrolment import (
+    Enrolment,
+    EnrolmentError,
+    new_token,
+    read_enrolment,
+    write_enrolment,
+)
+from sync.uplink import AccessDenial, CertificateRenewal, Notice, TemporaryFailure
+from sync.uplink.http_client import client_tls_context
+from sync.uplink.renewal import (
+    CHECK_INTERVAL_S,
+    ValidityPeriod,
+    is_due,
+    make_request,
+    validity_of,
+)
+from sync.uplink.responses import Outcome
+from tests.helpers.manual_time import ManualTime
+from tests.helpers.pki import LoopbackPki, make_pki
+
+GATEWAY = "gw.example"
+BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+LIFE = dt.timedelta(days=90)
+MINUTE = dt.timedelta(minutes=1)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> LoopbackPki:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+class Centre:
+    """Signs what it is asked to, or answers as it is told; notes what is shown to it."""
+
+    def __init__(self, pki: LoopbackPki, at: dt.datetime) -> None:
+        self.pki = pki
+        self.at = at
+        self.name = GATEWAY
+        self.early = dt.timedelta()
+        self.answers: list[bytes | Outcome] = []
+        self.shown: list[str] = []
+        self.asked = 0
+
+    async def certify(self, request: bytes) -> bytes | Outcome:
+        self.asked += 1
+        if self.answers:
+            return self.answers.pop(0)
+        if self.name != GATEWAY:
+            _, request = make_request(self.name)
+        begins = self.at - self.early
+        return self.pki.sign(request, begins, begins + LIFE)
+
+    def use(self, enrolment: Enrolment) -> None:
+        self.shown.append(enrolment.certificate)
+
+
+class Site:
+    """A gateway's folder, its centre, and time."""
+
+    def __init__(self, pki: LoopbackPki, folder: Path, at: dt.datetime, token: str) -> None:
+        key, request = make_request(GATEWAY)
+        certificate = pki.sign(request, BEGIN, BEGIN + LIFE).decode()
+        self.path = folder / "gw.json"
+        self.first = Enrolment(GATEWAY, "https://a", token, pki.ca, certificate, key)
+        write_enrolment(self.path, self.first)
+        self.centre = Centre(pki, at)
+        self.time = ManualTime()
+        self.notices: list[Notice] = []
+
+    async def tell(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    def names(self) -> list[str]:
+        return [notice.name for notice in self.notices]
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run until the first look is over."""
+        renewal = CertificateRenewal(
+            self.path,
+            read_enrolment(self.path),
+            self.centre,
+            tell=self.tell,
+            now=lambda: self.centre.at.timestamp(),
+            sleep=self.time.sleep,
+        )
+        task = asyncio.create_task(renewal.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def look(self) -> None:
+        """Let a look be over, and the next day come."""
+        nap = await self.time.nap()
+        assert nap.seconds == CHECK_INTERVAL_S
+        nap.end()
+
+
+@pytest.fixture
+def site(pki: LoopbackPki, tmp_path: Path) -> Callable[..., Site]:
+    return lambda at, token="": Site(pki, tmp_path, at, token)
+
+
+def test_a_third_of_its_life_is_left() -> None:
+    life = ValidityPeriod(0, 90)
+    assert [is_due(life, now) for now in (-5, 0, 60, 60.1, 90, 1_000)] == [False] * 3 + [True] * 3
+
+
+async def test_what_is_good_for_long_is_left_alone(site: Callable[..., Site]) -> None:
+    here = site(BEGIN + LIFE / 2)
+    async with here.running():
+        await here.look()
+        await here.time.nap()
+    assert (here.centre.asked, here.notices) == (0, [])
+    assert read_enrolment(here.path) == here.first
+
+
+async def test_a_new_one_is_written_and_shown(site: Callable[..., Site]) -> None:
+    here = site(BEGIN + LIFE * 2 / 3 + MINUTE)
+    async with here.running():
+        await here.look()
+        await here.time.nap()
+    assert here.centre.asked == 1
+    assert here.names() == ["certificate-renewed"]
+    written = read_enrolment(here.path)
+    assert here.centre.shown == [written.certificate]
+    assert written.key != here.first.key
+    assert replace(written, certificate="", key="", token="k" * 43) == replace(
+        here.first, certificate="", key="", token="k" * 43
+    )
+    assert validity_of(written.certificate).begins == here.centre.at.timestamp()
+    client_tls_context(written)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [TemporaryFailure("the link is down"), AccessDenial("401: no"), b"<html>", b"\xff", b""],
+)
+async def test_a_failure_is_told_and_tried_again_the_next_day(
+    site: Callable[..., Site], answer: bytes | Outcome
+) -> None:
+    here = site(BEGIN + LIFE * 0.9)
+    here.centre.answers = [answer, answer]
+    async with here.running():
+        await here.look()
+        assert read_enrolment(here.path) == here.first
+        await here.look()
+        await here.look()
+        await here.time.nap()
+    assert here.names() == ["certificate-failed"] * 2 + ["certificate-renewed"]
+    assert here.centre.asked == 3
+
+
+async def test_a_certificate_for_another_key_or_gateway_or_that_has_ended_is_not_taken(
+    site: Callable[..., Site],
+) -> None:
+    here = site(BEGIN + LIFE * 0.9)
+    here.centre.answers = [here.first.certificate.encode()]
+    async with here.running():
+        await here.look()
+        here.centre.name = "other.example"
+        await here.look()
+        here.centre.name = GATEWAY
+        here.centre.early = LIFE
+        await here.look()
+        await here.time.nap()
+    assert here.names() == ["certificate-failed"] * 4
+    assert read_enrolment(here.path) == here.first
+    assert here.centre.shown == []
+    assert all(here.first.key not in notice.text for notice in here.notices)
+
+
+def nameless(request: bytes, at: dt.datetime) -> bytes:
+    """A certificate for the key of a request, without any name in it."""
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(x509.Name([]))
+        .public_key(x509.load_pem_x509_csr(request).public_key())
+        .serial_number(1)
+        .not_valid_before(at)
+        .not_valid_after(at + LIFE)
+        .sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+async def test_a_centre_that_answers_oddly_neither_ends_the_gateway_nor_locks_it_out(
+    site: Callable[..., Site], monkeypatch: pytest.MonkeyPatch, padded: bool
+) -> None:
+    here = site(BEGIN + LIFE * 0.9)
+    sign = here.centre.certify
+
+    async def certify(request: bytes) -> bytes | Outcome:
+        if padded:
+            answer = await sign(request)
+            assert isinstance(answer, bytes)
+            return answer + bytes(14_000)
+        return nameless(request, here.centre.at)
+
+    monkeypatch.setattr(here.centre, "certify", certify)
+    async with here.running():
+        await here.look()
+        await here.time.nap()
+    assert here.names() == ["certificate-failed"] * 2
+    assert read_enrolment(here.path) == here.first
+
+
+async def test_a_file_that_somebody_replaced_meanwhile_is_not_touched(
+    site: Callable[..., Site],
+) -> None:
+    here = site(BEGIN + LIFE * 0.9)
+    other = replace(here.first, token=new_token())
+    async with here.running():
+        write_enrolment(here.path, other)
+        await here.look()
+    assert here.names() == ["certificate-failed"]
+    assert read_enrolment(here.path) == other
+
+
+@pytest.mark.parametrize("token", ["", "k" * 43])
+async def test_one_that_has_ended_is_shown_no_more_where_a_token_does(
+    site: Callable[..., Site], token: str
+) -> None:
+    here = site(BEGIN + LIFE + MINUTE, token)
+    async with here.running():
+        await here.look()
+        await here.time.nap()
+    written = read_enrolment(here.path)
+    assert here.centre.shown == ([""] if token else []) + [written.certificate]
+    assert written.token == token
+
+
+async def test_with_a_token_alone_there_is_nothing_to_do(
+    site: Callable[..., Site], pki: LoopbackPki
+) -> None:
+    here = site(BEGIN)
+    write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
+    renewal = CertificateRenewal(
+        here.path, read_enrolment(here.path), here.centre, tell=here.tell, now=lambda: 0.0
+    )
+    await renewal.run()
+    assert here.centre.asked == 0
+
+
+def test_a_pair_that_is_none_is_refused(site: Callable[..., Site], pki: LoopbackPki) -> None:
+    here = site(BEGIN)
+    key, _ = make_request(GATEWAY)
+    with pytest.raises(EnrolmentError, match="no pair"):
+        client_tls_context(replace(here.first, key=key))
+    torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    with pytest.raises(EnrolmentError, match="cannot be read"):
+        validity_of(torn)
+    assert isinstance(client_tls_context(here.first), ssl.SSLContext)
+
+
+def test_the_request_names_the_gateway_alone() -> None:
+    _, request = make_request(GATEWAY)
+    asked = x509.load_pem_x509_csr(request)
+    names = asked.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == [GATEWAY]
+    assert asked.is_signature_valid

@@ -1,0 +1,193 @@
+"""The folder as a way to the centre: names, atomicity, and every way a share can be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sync.segment import encode, identity_path
+from sync.uplink import (
+    Acknowledgement,
+    Conflict,
+    FolderTransport,
+    HighWatermark,
+    Rejection,
+    TemporaryFailure,
+    WaitingSegment,
+    parse_folder,
+)
+from sync.uplink.folder_transport import MARKER
+from tests.helpers.segments import EPOCH, header, readings
+
+GATEWAY = header().gateway
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / MARKER).touch()
+    return tmp_path
+
+
+def segment(first: int = 1, last: int = 5, **changes: Any) -> WaitingSegment:
+    head = header(first, last, **changes)
+    events = [e._replace(seq=first + i) for i, e in enumerate(readings(last - first + 1))]
+    data = encode(head, events)
+    return WaitingSegment(head.identity, data[-32:], data)
+
+
+def files(root: Path) -> list[str]:
+    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*.*") if p.is_file())
+
+
+async def test_a_segment_lands_whole_once_under_its_name(root: Path) -> None:
+    transport, one = FolderTransport(root), segment()
+    assert await transport.put(one) == Acknowledgement(one.digest, True)
+    assert await transport.put(one) == Acknowledgement(one.digest, False)
+    assert files(root) == [f"{identity_path(one.identity)}.seg"]
+    assert (root / files(root)[0]).read_bytes() == one.data
+    await transport.close()
+
+
+async def test_other_bytes_are_kept_beside_and_nothing_is_replaced(root: Path) -> None:
+    transport, one, other = FolderTransport(root), segment(), segment(boot="another")
+    await transport.put(one)
+    for _ in range(2):
+        assert isinstance(await transport.put(other), Conflict)
+    name = identity_path(one.identity)
+    kept = files(root)
+    assert (root / f"{name}.seg").read_bytes() == one.data
+    assert len(kept) == 2
+    assert (root / kept[0]).read_bytes() == other.data
+    assert await transport.heads(GATEWAY, EPOCH) == {"readings": HighWatermark(5, one.digest)}
+
+
+@pytest.mark.parametrize("there", ["nothing", "an unmarked folder"])
+async def test_a_share_that_has_gone_is_no_empty_one(tmp_path: Path, there: str) -> None:
+    root = tmp_path / "share"
+    if there != "nothing":
+        root.mkdir()
+    transport = FolderTransport(root)
+    for answer in (await transport.put(segment()), await transport.heads(GATEWAY, EPOCH)):
+        assert isinstance(answer, TemporaryFailure)
+        assert MARKER in answer.text
+    assert there != "nothing" or not root.exists()
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("call", ["fsync", "open", "link"])
+async def test_what_the_disk_cannot_is_tried_later_and_leaves_nothing(
+    root: Path, monkeypatch: pytest.MonkeyPatch, code: int, call: str
+) -> None:
+    def fail(*_args: object, **_more: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    transport, one = FolderTransport(root), segment()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        assert isinstance(await transport.put(one), TemporaryFailure)
+    assert files(root) == []
+    assert await transport.put(one) == Acknowledgement(one.digest, True)
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
+async def test_a_stick_without_hard_links_will_do(
+    root: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def no_links(*_args: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", no_links)
+    transport, one, other = FolderTransport(root), segment(), segment(boot="another")
+    assert await transport.put(one) == Acknowledgement(one.digest, True)
+    assert await transport.put(one) == Acknowledgement(one.digest, False)
+    assert isinstance(await transport.put(other), Conflict)
+    assert len(files(root)) == 2
+
+
+async def test_what_a_cut_left_is_removed(root: Path) -> None:
+    transport, one = FolderTransport(root), segment()
+    path = root / f"{identity_path(one.identity)}.seg"
+    path.parent.mkdir(parents=True)
+    path.with_name(f".{path.name}.0123").write_bytes(one.data[:100])
+    assert await transport.put(one) == Acknowledgement(one.digest, True)
+    assert files(root) == [path.relative_to(root).as_posix()]
+
+
+async def test_how_far_it_is_and_a_torn_file_says_nothing(root: Path) -> None:
+    transport = FolderTransport(root)
+    assert await transport.heads(GATEWAY, EPOCH) == {}
+    shipped = [segment(1, 5), segment(6, 10), segment(11, 12)]
+    for one in shipped:
+        await transport.put(one)
+    assert await transport.heads(GATEWAY, EPOCH) == {
+        "readings": HighWatermark(12, shipped[2].digest)
+    }
+    last = root / f"{identity_path(shipped[2].identity)}.seg"
+    last.write_bytes(shipped[2].data[:-40] + bytes(40))
+    assert await transport.heads(GATEWAY, EPOCH) == {
+        "readings": HighWatermark(10, shipped[1].digest)
+    }
+    assert isinstance(await transport.put(shipped[2]), Conflict)  # and the whole one is beside it
+    for name in files(root):
+        (root / name).write_bytes(b"")
+    assert await transport.heads(GATEWAY, EPOCH) == {}
+
+
+async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) -> None:
+    transport, one, huge = FolderTransport(root), segment(), segment(6, 10)
+    await transport.put(one)
+    endless = root / f"{identity_path(huge.identity)}.seg"
+    endless.touch()
+    os.truncate(endless, 2**42)
+    assert await transport.heads(GATEWAY, EPOCH) == {"readings": HighWatermark(5, one.digest)}
+    assert isinstance(await transport.put(huge), Conflict)
+
+
+async def test_a_share_that_hangs_holds_one_thread_and_no_more(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back, hung, fsync = threading.Event(), threading.Event(), os.fsync
+
+    def hang(descriptor: int) -> None:
+        hung.set()
+        back.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", hang)
+    transport, one = FolderTransport(root, seconds=0.01), segment()
+    try:
+        first = await transport.put(one)
+        await asyncio.to_thread(hung.wait)
+        again = await transport.heads(GATEWAY, EPOCH)
+    finally:
+        back.set()
+    assert isinstance(first, TemporaryFailure)
+    assert isinstance(again, TemporaryFailure)
+    assert not isinstance(again, Rejection)
+    assert "does not answer" in again.text
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("outbox", "/gw/outbox"),
+        ("/mnt/stick", "/mnt/stick"),
+        ("file:///mnt/a%20stick", "/mnt/a stick"),
+        ("file://localhost/mnt/stick", "/mnt/stick"),
+    ],
+)
+def test_a_folder_is_a_path_or_a_url(text: str, path: str) -> None:
+    assert parse_folder(text, Path("/gw")) == Path(path)
+
+
+@pytest.mark.parametrize("text", ["file://server/share", "file:relative", "file:"])
+def test_a_url_of_another_machine_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="file:///PATH"):
+        parse_folder(text, Path("/gw"))

@@ -1,0 +1,290 @@
+"""The loop that seals: what is due and nothing else, in a chain, whatever the store does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from sync.segment import Dropped, Event, SegmentHeader, decode
+from sync.uplink import BacklogUnavailable, BatchLimits, Draft, Sealer, Wakeup
+from tests.helpers.backlog import FixedFacts, Notices, SqliteBacklog
+from tests.helpers.manual_time import ManualTime, Nap
+from tests.helpers.segments import START, logs, readings
+
+SPACING = 0.25
+
+
+class Bench:
+    """A sealer, and all that it is given."""
+
+    def __init__(self, backlog: SqliteBacklog, limits: BatchLimits, firmware: str) -> None:
+        self.backlog = backlog
+        self.now = 0.0
+        self.time = ManualTime()
+        self.notices = Notices(backlog)
+        self.sealed = 0
+        self.sealer = Sealer(
+            backlog.gateway,
+            backlog,
+            FixedFacts(firmware),
+            limits,
+            clock=lambda: self.now,
+            sealed=self.count,
+            tell=self.notices.tell,
+            bell=Wakeup(self.time.sleep),
+        )
+
+    def count(self) -> None:
+        self.sealed += 1
+
+    async def wait(self) -> Nap:
+        """Pass the spacing between two looks, and return the wait that follows."""
+        nap = await self.time.nap()
+        assert nap.seconds == SPACING
+        nap.end()
+        return await self.time.nap()
+
+    def headers(self) -> list[SegmentHeader]:
+        return [decode(data).header for data in self.backlog.data()]
+
+    def ranges(self) -> list[tuple[str, int, int]]:
+        return [(head.lane, head.first_seq, head.last_seq) for head in self.headers()]
+
+
+@pytest.fixture
+def backlog() -> Iterator[SqliteBacklog]:
+    made = SqliteBacklog()
+    yield made
+    made.close()
+
+
+@contextlib.asynccontextmanager
+async def running(
+    backlog: SqliteBacklog, limits: BatchLimits | None = None, firmware: str = "Linux 6.6"
+) -> AsyncIterator[Bench]:
+    bench = Bench(backlog, limits or BatchLimits(events=10, seconds=60, bytes=100_000), firmware)
+    task = asyncio.create_task(bench.sealer.run())
+    try:
+        yield bench
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_full_lane_is_sealed_and_the_rest_waits_for_its_age(backlog: SqliteBacklog) -> None:
+    backlog.write("readings", readings(25), since=-20.0)
+    backlog.write("logs", logs(3), since=-30.0)
+    async with running(backlog) as bench:
+        assert (await bench.wait()).seconds == 30
+        assert bench.ranges() == [("readings", 1, 10), ("readings", 11, 20)]
+        assert (bench.sealed, backlog.unsealed()) == (2, 8)
+        assert bench.notices.all == []
+
+
+async def test_a_lane_is_sealed_when_its_oldest_event_is_old_enough(backlog: SqliteBacklog) -> None:
+    backlog.write("logs", logs(3), since=10.0)
+    async with running(backlog) as bench:
+        bench.now = 20.0
+        nap = await bench.wait()
+        assert nap.seconds == 50
+        bench.now += nap.seconds
+        nap.end()
+        await backlog.until([(1, "waiting")])
+        assert bench.ranges() == [("logs", 1, 3)]
+
+
+async def test_what_is_urgent_is_sealed_early_where_nothing_waits_to_be_sent(
+    backlog: SqliteBacklog,
+) -> None:
+    backlog.write("logs", logs(10))
+    backlog.write("readings", readings(3))
+    backlog.urgent["readings"] = -5.0
+    async with running(backlog) as bench:
+        nap = await bench.wait()
+        assert nap.seconds == 5
+        bench.now = 5.0
+        nap.end()
+        nap = await bench.wait()
+        assert nap.seconds == 10, "the logs wait to be sent"
+        assert bench.ranges() == [("logs", 1, 10)]
+        waiting = await backlog.next_waiting()
+        assert waiting is not None
+        await backlog.acknowledge(waiting.digest)
+        bench.now = 15.0
+        nap.end()
+        assert (await bench.wait()).seconds == 60
+        assert bench.ranges() == [("logs", 1, 10), ("readings", 1, 3)]
+
+
+async def test_waking_makes_it_look(backlog: SqliteBacklog) -> None:
+    async with running(backlog) as bench:
+        assert (await bench.wait()).seconds == 60
+        backlog.write("logs", logs(10))
+        bench.sealer.wake()
+        await backlog.until([(1, "waiting")])
+
+
+async def test_the_chain_and_the_facts_are_in_the_headers(backlog: SqliteBacklog) -> None:
+    backlog.dropped = (Dropped(1, 4, "backlog-full"),)
+    events = logs(25)
+    backlog.write("logs", events)
+    async with running(backlog, firmware="x" * 500) as bench:
+        assert (await bench.wait()).seconds == 60
+        assert await bench.sealer.flush() == 1
+        heads = bench.headers()
+        segments = [decode(data) for data in backlog.data()]
+        digests = [segment.digest for segment in segments]
+        assert [head.previous for head in heads] == [bytes(32), *digests[:-1]]
+        assert [event for segment in segments for event in segment.events] == events
+        for head in heads:
+            assert head.gateway == backlog.gateway
+            assert (head.boot, head.sealed_at, head.service_seconds) == ("boot-1", START, 1.5)
+            assert (head.clock, head.software, head.disk_used) == (True, "0.1.0", 4_096)
+            assert head.firmware == "x" * 128
+            assert head.dropped == backlog.dropped
+
+
+async def test_size_cuts_a_segment_too(backlog: SqliteBacklog) -> None:
+    backlog.write("logs", [event._replace(text="x" * 1_000) for event in logs(9)])
+    async with running(backlog, BatchLimits(events=100, seconds=60, bytes=5_000)) as bench:
+        await bench.wait()
+        assert bench.ranges()[0] == ("logs", 1, 4)
+        assert backlog.unsealed() < 5
+
+
+async def test_an_event_that_cannot_be_written_holds_up_its_own_lane_alone(
+    backlog: SqliteBacklog,
+) -> None:
+    bad = [event._replace(qos=9) for event in logs(10)]
+    backlog.write("logs", bad)
+    backlog.write("readings", readings(10))
+    async with running(backlog) as bench:
+        nap = await bench.wait()
+        assert bench.ranges() == [("readings", 1, 10)]
+        assert bench.notices.names() == ["lane-stuck"]
+        assert "logs: a quality of service" in bench.notices.all[0].text
+        assert nap.seconds == 60
+        bench.now += 60
+        nap.end()
+        nap = await bench.wait()
+        assert bench.notices.names() == ["lane-stuck"]
+        assert backlog.unsealed() == 10
+        backlog.write("system", [Event(1, START, True, "system")], since=bench.now)
+        bench.now += 59
+        nap.end()
+        assert (await bench.wait()).seconds == 1
+
+
+async def test_a_lane_that_was_stuck_and_is_empty_since_is_forgotten(
+    backlog: SqliteBacklog,
+) -> None:
+    backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
+    async with running(backlog) as bench:
+        nap = await bench.wait()
+        backlog.clear()
+        bench.now += nap.seconds + 1
+        nap.end()
+        assert (await bench.wait()).seconds == 60
+
+
+async def test_a_lane_that_was_stuck_goes_on_and_is_told_anew_when_it_is_again(
+    backlog: SqliteBacklog,
+) -> None:
+    backlog.dropped = (Dropped(2, 1, "wrong"),)
+    backlog.write("logs", logs(10))
+    async with running(backlog) as bench:
+        nap = await bench.wait()
+        backlog.dropped = ()
+        bench.now += nap.seconds
+        nap.end()
+        await backlog.until([(1, "waiting")])
+        nap = await bench.wait()
+        assert nap.seconds == 60
+        backlog.write("logs", [event._replace(qos=9) for event in logs(10)])
+        nap.end()
+        await bench.wait()
+        assert bench.notices.names() == ["lane-stuck"] * 2
+
+
+async def test_a_store_that_cannot_is_told_once_and_asked_again(backlog: SqliteBacklog) -> None:
+    backlog.write("logs", logs(10))
+    backlog.full = True
+    async with running(backlog) as bench:
+        for _ in range(3):
+            nap = await bench.wait()
+            assert nap.seconds == 5
+            nap.end()
+        with pytest.raises(BacklogUnavailable):
+            await bench.sealer.flush()
+        nap = await bench.wait()
+        assert bench.notices.all == []
+        backlog.full = False
+        nap.end()
+        await backlog.until([(1, "waiting")])
+        await bench.wait()
+        assert bench.notices.names() == ["store-unavailable"]
+        assert bench.notices.all[0].text == "the disk is full"
+        backlog.full = True
+        bench.sealer.wake()
+        nap = await bench.wait()
+        backlog.full = False
+        nap.end()
+        await bench.wait()
+        assert bench.notices.names() == ["store-unavailable"] * 2
+
+
+class MovingBacklog(SqliteBacklog):
+    """A store in which something else seals between a draft and its sealing."""
+
+    async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
+        draft = await super().draft(lane, max_events, max_bytes)
+        return draft and draft._replace(previous=b"\x01" * 32)
+
+
+async def test_a_chain_that_moved_on_is_looked_at_again_later() -> None:
+    backlog = MovingBacklog()
+    backlog.write("logs", logs(10))
+    async with running(backlog) as bench:
+        assert (await bench.wait()).seconds == 0
+        assert (bench.sealed, backlog.unsealed(), bench.notices.all) == (0, 10, [])
+    backlog.close()
+
+
+class OvertakenBacklog(SqliteBacklog):
+    """A store whose lane is empty by the time of the draft."""
+
+    async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
+        return None
+
+
+async def test_a_lane_that_is_empty_when_it_is_asked_makes_nothing() -> None:
+    backlog = OvertakenBacklog()
+    backlog.write("logs", logs(10))
+    async with running(backlog) as bench:
+        await bench.wait()
+        assert await bench.sealer.flush() == 0
+        assert backlog.data() == []
+    backlog.close()
+
+
+async def test_flush_seals_every_lane_whatever_its_age(backlog: SqliteBacklog) -> None:
+    backlog.write("readings", readings(15))
+    backlog.write("logs", logs(1))
+    bench = Bench(backlog, BatchLimits(events=10), "f")
+    assert await bench.sealer.flush() == 3
+    assert bench.ranges() == [("readings", 1, 10), ("readings", 11, 15), ("logs", 1, 1)]
+    assert backlog.unsealed() == 0
+    assert await bench.sealer.flush() == 0
+    assert bench.sealed == 3
+
+
+async def test_it_stops_promptly(backlog: SqliteBacklog) -> None:
+    async with running(backlog) as bench:
+        await bench.time.nap()
+    async with running(backlog) as bench:
+        await bench.wait()
+    assert asyncio.all_tasks() == {asyncio.current_task()}

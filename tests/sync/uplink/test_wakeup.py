@@ -1,0 +1,69 @@
+"""Waiting that a call ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sync.uplink import Wakeup
+from tests.helpers.manual_time import ManualTime
+
+
+async def test_time_ends_a_wait() -> None:
+    time = ManualTime()
+    task = asyncio.create_task(Wakeup(time.sleep).wait(5))
+    nap = await time.nap()
+    assert (nap.seconds, task.done()) == (5, False)
+    nap.end()
+    await task
+
+
+async def test_ringing_ends_a_wait_and_is_used_up() -> None:
+    time = ManualTime()
+    bell = Wakeup(time.sleep)
+    task = asyncio.create_task(bell.wait(5))
+    await time.nap()
+    bell.ring()
+    await task
+    task = asyncio.create_task(bell.wait(6))
+    assert (await time.nap()).seconds == 6
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
+    time = ManualTime()
+    bell = Wakeup(time.sleep)
+    bell.ring()
+    bell.ring()
+    await bell.wait(5)
+    assert time.naps.empty()
+
+
+async def test_a_pause_is_not_ended_but_the_ring_is_remembered() -> None:
+    time = ManualTime()
+    bell = Wakeup(time.sleep)
+    task = asyncio.create_task(bell.pause(7))
+    nap = await time.nap()
+    bell.ring()
+    nap.end()
+    await task
+    await bell.wait(5)
+    assert time.naps.empty()
+
+
+async def test_a_cancelled_wait_leaves_nothing_behind() -> None:
+    time = ManualTime()
+    task = asyncio.create_task(Wakeup(time.sleep).wait(5))
+    await time.nap()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_by_default_it_is_real_time() -> None:
+    await Wakeup().wait(0.001)
+    await Wakeup().pause(0)
