@@ -77,7 +77,8 @@ def judge_queue(
     stuck = _stuck(told)
     if stuck is not None:
         text = (
-            f"No delivery from {format_time(stuck)} to {format_time(last.time)}; items: {last.depth}, "
+            f"No delivery from {format_time(stuck)} to {format_time(last.time)}; "
+            f"items: {last.depth}, "
             f"members: {last.members}."
         )
         yield problem(key, stuck, last.time, text, late=_held_up(gateway.system, last))

@@ -152,7 +152,8 @@ def _listening(
 
 def _gone(key: Subject, arrived: int, now: int) -> Verdict:
     text = (
-        f"Nothing arrived since {format_time(arrived)}, for {format_duration(now - arrived)}, and it did not say "
+        f"Nothing arrived since {format_time(arrived)}, for {format_duration(now - arrived)}, "
+        "and it did not say "
         "that it would stop."
     )
     return problem(key, arrived, now, text)
@@ -184,5 +185,6 @@ def _ingest(landing: Mapping[str, LandingBacklog], now: int) -> Iterator[Verdict
     if now - first <= 1000 * INGEST_BEHIND_S:
         yield AllClear(INGEST_BEHIND, now, "The ingest keeps up.")
         return
-    text = f"Segments have waited for the ingest since {format_time(first)}, for {format_duration(now - first)}."
+    waited = format_duration(now - first)
+    text = f"Segments have waited for the ingest since {format_time(first)}, for {waited}."
     yield problem(INGEST_BEHIND, first, now, text)

@@ -66,7 +66,8 @@ def test_thresholds_and_bounds_are_as_told() -> None:
         f"at {json_lines.MAX_FILE_BYTES // 2**20} MiB renamed",
         f"within {webhook.TIMEOUT_S:.0f} s",
         f"Up to {persistence.MAX_WEBHOOK_QUEUE:,} alerts wait",
-        f"at most {state.MAX_SENSORS:,} sensors, {state.MAX_QUEUES} queues and {state.MAX_RULES} rules",
+        f"at most {state.MAX_SENSORS:,} sensors, {state.MAX_QUEUES} queues and "
+        f"{state.MAX_RULES} rules",
         f"and {state.MAX_GATEWAYS:,} gateways",
     ):
         assert words in TOLD, words
