@@ -16,7 +16,7 @@ from benchmarks.queue_payload import BODY, NODE, TOPIC
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.queues.store import queues
 from edge.ops import current_time
@@ -45,9 +45,9 @@ def _written(folder: Path) -> Iterator[Transaction]:
 def make_nodes(folder: Path) -> None:
     """Make the queue, and the node that subscribers hear of; anybody may publish to them."""
     with _written(folder) as tx:
-        queue = nodes.add(tx, NODE, OWNER, Config(queueing=True, publish_model="open"))
+        queue = nodes.add(tx, NODE, OWNER, NodeConfig(queueing=True, publish_model="open"))
         queues.add_of_node(tx, queue.id)
-        nodes.add(tx, TOPIC, OWNER, Config(publish_model="open", persist_items=False))
+        nodes.add(tx, TOPIC, OWNER, NodeConfig(publish_model="open", persist_items=False))
 
 
 def add_items(folder: Path, count: int) -> None:

@@ -20,7 +20,7 @@ from msgspec import Struct
 from edge.config.limits import ASIDE_BYTES, Limits
 from edge.config.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
 from edge.errors import ConfigError
-from edge.features.pubsub.rules.topic import BadFilter, parse_filter
+from edge.features.pubsub.rules.topic import InvalidFilter, parse_filter
 from sync.common.regular_files import read_regular
 
 FILE_NAME: Final = "fieldpost.toml"
@@ -212,7 +212,7 @@ def _check_filters(config: Config) -> None:
         for text in texts:
             try:
                 parse_filter(text)
-            except BadFilter as error:
+            except InvalidFilter as error:
                 raise ConfigError(f"{name}: {text!r}: {error}") from None
 
 

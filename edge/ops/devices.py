@@ -114,7 +114,7 @@ def add(
         _check_not_revoked(tx, name)
         accounts.add(tx, name, keys, trusted=trusted, downgrade=downgrade)
         roster.remove_from_all(tx, jid)
-        affiliations.strike_out(tx, jid)
+        affiliations.remove_account(tx, jid)
 
     if not certificate:
         with changing(folder) as tx:

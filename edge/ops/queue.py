@@ -15,7 +15,7 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 from edge.errors import SetupError
 from edge.features.pubsub.rules import topic
-from edge.features.pubsub.rules.topic import BadFilter
+from edge.features.pubsub.rules.topic import InvalidFilter
 from edge.features.queues.store import queue_admin, queue_view
 from edge.features.queues.store.queue_view import Overview
 from edge.ops import control, queue_report
@@ -45,7 +45,7 @@ def find(tx: Transaction, name: str) -> Overview:
     """
     try:
         share = topic.parse_share(name)
-    except BadFilter as error:
+    except InvalidFilter as error:
         raise SetupError(f"{name}: {error}") from None
     if share is not None:
         found = queue_view.of_share(tx, share.name, share.filter.text)

@@ -6,7 +6,7 @@ from typing import Final
 
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
 from edge.features.queues.store import queue_view, queues
 from edge.features.queues.store.queue_view import Overview
@@ -22,7 +22,7 @@ def node(
     tx: Transaction, name: str = "work", policy: str = "least-loaded", *, queueing: bool = True
 ) -> Queue:
     """Make a node of olga's, and its queue."""
-    made = nodes.add(tx, name, OWNER, Config(queueing=queueing))
+    made = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
     affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
     return queues.add_of_node(tx, made.id, policy)
 

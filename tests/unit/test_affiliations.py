@@ -244,7 +244,7 @@ def test_who_gets_the_name_of_a_removed_account_gets_what_it_alone_owned(two: Ga
     affiliate(two, "a", valve="owner")
     create(two, "c")
     affiliate(two, "c", valve="outcast")
-    two.tx(lambda tx: affiliations.strike_out(tx, "valve@gw.example"))
+    two.tx(lambda tx: affiliations.remove_account(tx, "valve@gw.example"))
     assert own(two, VALVE) == {"b": "owner"}
     assert of_node(two) == {"pump1@gw.example": "owner"}
 
@@ -258,7 +258,7 @@ def test_nodes_are_found_by_number_and_in_pages(two: Gateway) -> None:
         assert found is not None
         assert nodes.by_id(tx, found.id) == found
         assert nodes.by_id(tx, 99) is None
-        assert affiliations.of(tx, found.id, "valve@gw.example") is Affiliation.NONE
+        assert affiliations.get(tx, found.id, "valve@gw.example") is Affiliation.NONE
         return [node.name for node in nodes.page(tx, "a", 5)]
 
     assert two.tx(unit) == ["b", "c"]

@@ -187,7 +187,7 @@ def test_a_queue_that_nobody_is_subscribed_to_says_so(folder: Path) -> None:
     [
         ("nix", "nix is not a node that is a queue: `fieldpost queue list` names all"),
         ("$share:no:a", "is not a share that has members"),
-        ("$share:a+:b", "the name of a share has no"),
+        ("$share:a+:b", "the name of a share must not contain"),
     ],
 )
 def test_what_is_not_there_is_told(folder: Path, name: str, why: str) -> None:

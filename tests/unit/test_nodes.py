@@ -8,7 +8,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub
-from edge.features.pubsub.rules.node import FIELDS
+from edge.features.pubsub.rules.node_config import OPTIONS
 from edge.features.pubsub.store import nodes
 from edge.features.pubsub.store.nodes import Node
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
@@ -188,7 +188,7 @@ def test_an_owner_sees_how_a_node_is_configured(gateway: Gateway) -> None:
     assert configure[0].get("type") == "form"
     found = values(configure[0])
     assert found.pop("FORM_TYPE") == [f"{PUBSUB}#node_config"]
-    assert set(found) == {field.var for field in FIELDS}
+    assert set(found) == {field.name for field in OPTIONS}
     assert found["pubsub#title"] == ["Boiler"]
     choices = configure[0].findall(f"{DATA}field[@var='pubsub#access_model']/{DATA}option")
     assert len(choices) == 4

@@ -15,8 +15,8 @@ from edge.engine.feature import Feature, House, Work
 from edge.features.pubsub import notifying, rights, subscribing
 from edge.features.pubsub.notifying import Kind
 from edge.features.pubsub.requests import answering
-from edge.features.pubsub.rules import node as rules
-from edge.features.pubsub.rules.node import Config, Unacceptable
+from edge.features.pubsub.rules import node_config as rules
+from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig, ValueType
 from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.queues.dispatch import pump
@@ -29,17 +29,31 @@ from edge.xmpp.stanza import Child, Stanza
 NODE_CONFIG: Final = f"{PUBSUB}#node_config"
 """What a form of a node's options is for (section 16.4.3)."""
 
-DEFAULT: Final = Config()
+DEFAULT: Final = NodeConfig()
+
+_QUEUEING: Final = "{urn:xmpp:pubsub:queueing:0}queueing"
+
+FIELD_TYPES: Final = {
+    ValueType.TEXT: "text-single",
+    ValueType.TEXTS: "text-multi",
+    ValueType.BOOLEAN: "boolean",
+    ValueType.INTEGER: "text-single",
+    ValueType.SECONDS: "text-single",
+    ValueType.CHOICE: "list-single",
+}
+"""Form field type of each value type (XEP-0004, section 3.3)."""
 
 
-def form(config: Config, type: str = "form") -> bytes:
+def form(config: NodeConfig, type: str = "form") -> bytes:
     """Write a configuration as a form: one to fill in, or, of type `result`, one to read."""
     return forms.write(
         type,
         NODE_CONFIG,
         (
-            forms.Field(field.var, field.form_type, values, False, field.label, field.options)
-            for field, values in rules.written(config)
+            forms.Field(
+                field.name, FIELD_TYPES[field.type], values, False, field.label, field.choices
+            )
+            for field, values in rules.option_values(config)
         ),
     )
 
@@ -56,16 +70,19 @@ def read(configure: Child) -> dict[str, list[str]] | None:
         return {}
     if len(tree) != 1:
         raise pubsub.refusal("bad-request", text="one form is needed")
-    return None if forms.is_cancelled(tree[0]) else forms.read(tree[0], NODE_CONFIG)
+    if forms.is_cancelled(tree[0]):
+        return None
+    values = forms.read(tree[0], NODE_CONFIG)
+    return {"pubsub#queueing" if name == _QUEUEING else name: v for name, v in values.items()}
 
 
-def configured(house: House, old: Config, values: dict[str, list[str]]) -> Config:
+def configured(house: House, old: NodeConfig, values: dict[str, list[str]]) -> NodeConfig:
     """Return a configuration with some options changed; raises `StanzaError` if they cannot be
     so."""
     try:
-        return rules.configured(old, values, house.limits.items_per_node)
-    except Unacceptable as error:
-        specific = "unsupported-access-model" if error.var == "pubsub#access_model" else ""
+        return rules.apply_options(old, values, house.limits.items_per_node)
+    except InvalidOption as error:
+        specific = "unsupported-access-model" if error.name == "pubsub#access_model" else ""
         raise pubsub.refusal("not-acceptable", specific, str(error)) from None
 
 
@@ -103,7 +120,9 @@ def set_(house: House, stanza: Stanza) -> Work:
     return answering(house, stanza, act)
 
 
-def _configure(house: House, tx: Transaction, sender: Sender, before: Node, config: Config) -> None:
+def _configure(
+    house: House, tx: Transaction, sender: Sender, before: Node, config: NodeConfig
+) -> None:
     """Configure a node; raises `StanzaError` while nothing is changed."""
     old, node = before.config, before._replace(config=config)
     if config == old:
@@ -148,7 +167,7 @@ def tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) 
     notifying.announce(house, tx, node, content, kind)
     queue = queues.of_node(tx, node.id)
     if queue is not None and notifying.wanted(node.config, kind):
-        for member in subscriptions.of_queue(tx, queue.id):
+        for member in subscriptions.members(tx, queue.id):
             notifying.to_one(house, tx, member, content, node=node.name)
 
 
@@ -161,7 +180,7 @@ def log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> N
     events.append(tx, events.SYSTEM, event)
 
 
-def _access(config: Config) -> tuple[object, ...]:
+def _access(config: NodeConfig) -> tuple[object, ...]:
     return config.access_model, config.roster_groups_allowed
 
 
@@ -169,7 +188,7 @@ def _check_empty(tx: Transaction, node: Node) -> None:
     """Raise `StanzaError` if a node cannot begin or cease to be a queue: what it has was published,
     and subscribed to, as the other kind."""
     queue = queues.of_node(tx, node.id)
-    if node.items or (queue is not None and queue.items) or nodes.subscribers(tx, node.id):
+    if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
         raise pubsub.refusal(
             "not-acceptable", text="pubsub#queueing: the node has items or subscribers"
         )

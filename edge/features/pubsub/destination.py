@@ -32,7 +32,7 @@ from edge.features.pubsub import publishing, uplink_topics
 from edge.features.pubsub.publish import draw_id
 from edge.features.pubsub.publishing import NewItem
 from edge.features.pubsub.rules import publication
-from edge.features.pubsub.rules.publication import ID_BYTES, Shape
+from edge.features.pubsub.rules.publication import MAX_ITEM_ID_BYTES, PublicationShape
 from edge.features.pubsub.uplink_topics import Report
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.jid import Jid
@@ -71,8 +71,8 @@ def _item(body: bytes) -> Contents:
     if found[0].name != _ITEM:
         return _contents(draw_id(), found)
     id = found[0].attrs.get("id", "")
-    if len(id.encode()) > ID_BYTES:
-        return Contents([], f"an ItemID has at most {ID_BYTES} bytes")
+    if len(id.encode()) > MAX_ITEM_ID_BYTES:
+        return Contents([], f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes")
     return _contents(id or draw_id(), found[0].children)
 
 
@@ -132,12 +132,12 @@ class Node:
         if item is None:
             return
         node = publishing.target(house, tx, sender, message.to.resource)
-        shape = Shape(1, 1 if item.payload else 0, item.namespace)
-        fault = publication.fault(shape, node.config)
+        shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
+        fault = publication.find_fault(shape, node.config)
         if fault is None:
             publishing.put(house, tx, sender, node, _new(message, contents, item))
         else:
-            _refuse(house, tx, message, fault.value[1])
+            _refuse(house, tx, message, fault.text)
 
 
 def _new(message: Message, contents: Contents, item: Published) -> NewItem:

@@ -113,16 +113,16 @@ def _items(house: House, tx: Transaction, node: Node, asked: rsm.Request | None)
     elif request.before is not None:
         end = _place(tx, node, request.before) if request.before else node.items
         start, size = max(0, end - size), min(size, end)
-    page = rsm.Page(items.names(tx, node.id, start, size), start, node.items)
+    page = rsm.Page(items.item_ids(tx, node.id, start, size), start, node.items)
     return b"".join(_item(house, {"name": name}) for name in page.ids) + _part(page, asked)
 
 
 def _place(tx: Transaction, node: Node, item: str) -> int:
     """Return how many items of a node stand in front of one."""
-    place = items.place(tx, node.id, item)
+    place = items.position(tx, node.id, item)
     if place is None:
         raise pubsub.refusal("item-not-found", text="there is no such item")
-    return items.earlier(tx, node.id, place)
+    return items.count_before(tx, node.id, place)
 
 
 def _part(page: rsm.Page, asked: rsm.Request | None) -> bytes:
@@ -146,7 +146,7 @@ def _meta_data(tx: Transaction, node: Node) -> bytes:
         "publish_model": config.publish_model,
         "max_items": str(config.max_items),
         "queueing": "1" if config.queueing else "0",
-        "num_subscribers": str(nodes.subscribers(tx, node.id)),
+        "num_subscribers": str(nodes.count_subscriptions(tx, node.id)),
     }
     fields = [forms.Field(f"pubsub#{n}", "text-single", (v,)) for n, v in texts.items() if v]
     owners = affiliations.owners(tx, node.id)

@@ -112,18 +112,18 @@ def _of_ids(tx: Transaction, node: Node, ids: Sequence[str], most: int) -> tuple
 def _paged(tx: Transaction, node: Node, asked: Request, most: int) -> tuple[list[Item], Page]:
     found: list[Item]
     if asked.before is not None:
-        before = _place(tx, node, asked.before) if asked.before else items.END
+        before = _place(tx, node, asked.before) if asked.before else items.LAST_POSITION
         found = items.page(tx, node.id, asked.max, before=before, max_bytes=most)
     else:
         after = 0 if asked.after is None else _place(tx, node, asked.after)
         skip = asked.start or 0
         found = items.page(tx, node.id, asked.max, after=after, skip=skip, max_bytes=most)
-    start = items.earlier(tx, node.id, found[0].row) if found else 0
+    start = items.count_before(tx, node.id, found[0].row) if found else 0
     return found, rsm.Page([item.item for item in found], start, node.items)
 
 
 def _place(tx: Transaction, node: Node, id: str) -> int:
-    place = items.place(tx, node.id, id)
+    place = items.position(tx, node.id, id)
     if place is None:
         raise _nothing()
     return place
@@ -170,7 +170,7 @@ def _retract(
     found = items.get(tx, node.id, id)
     own = found is None or found.publisher.partition("/")[0] == sender.bare
     role = rights.affiliation(tx, node, sender.bare)
-    if not affiliation.may_delete_items(role, own=own):
+    if not affiliation.may_delete_item(role, own=own):
         raise pubsub.refusal("forbidden")
     if not node.config.persist_items:
         raise _unsupported("persistent-items")
@@ -185,7 +185,7 @@ def _retract(
 def expire(house: House, tx: Transaction) -> None:
     """Forget items whose time is over (`pubsub#item_expire`)."""
     items.expire(tx)
-    due = items.first_due(tx)
+    due = items.next_expiry(tx)
     if due is not None:
         tx.wake_at(due)
 

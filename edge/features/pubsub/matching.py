@@ -40,8 +40,8 @@ def changed(tx: Transaction, node: Node) -> None:
 def plain(house: House, tx: Transaction, node: Node) -> list[Subscription]:
     """Return the subscriptions that are told of what happens at a node: by its name or by a filter,
     who still may, and wants to be told. Members of queues are not among them."""
-    by_name = subscriptions.listening(tx, node.id)
-    found = by_name + subscriptions.matching(tx, node.name)
+    by_name = subscriptions.plain_of_node(tx, node.id)
+    found = by_name + subscriptions.plain_matching(tx, node.name)
     if not found:
         return found
     admitted = admits(house, tx, node)
@@ -51,8 +51,8 @@ def plain(house: House, tx: Transaction, node: Node) -> list[Subscription]:
 def shares(house: House, tx: Transaction, node: Node) -> list[int]:
     """Return the queues, by number, of the shares that get what is published to a node: their
     filters match its name, and they have a member who may subscribe to it."""
-    found = subscriptions.shares(tx, node.name)
+    found = subscriptions.shares_matching(tx, node.name)
     if not found:
         return found
     admitted = admits(house, tx, node)
-    return [q for q in found if any(map(admitted, subscriptions.members(tx, q)))]
+    return [q for q in found if any(map(admitted, subscriptions.member_jids(tx, q)))]

@@ -17,10 +17,9 @@ from edge.engine.feature import Feature, House, Work
 from edge.features.pubsub import configuring, rights
 from edge.features.pubsub.notifying import Kind
 from edge.features.pubsub.requests import answering
-from edge.features.pubsub.rules import node as rules
 from edge.features.pubsub.rules import topic
 from edge.features.pubsub.rules.affiliation import Affiliation
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.topic import Filter
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
@@ -32,13 +31,15 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Child, Stanza
 
-_DEFAULT: Final = Config()
+_DEFAULT: Final = NodeConfig()
 
 NAME_BYTES: Final = 10
 """Of chance in the name of a node that was to have any."""
 
 
-def create(house: House, tx: Transaction, name: str, owner: str, config: Config = _DEFAULT) -> Node:
+def create(
+    house: House, tx: Transaction, name: str, owner: str, config: NodeConfig = _DEFAULT
+) -> Node:
     """Make a node.
 
     Args:
@@ -81,7 +82,7 @@ def _filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
 
 def check_name(house: House, name: str) -> None:
     """Raise `StanzaError` if no node can have a name; it says why."""
-    why = rules.misnamed(name, house.limits.node_bytes)
+    why = topic.name_problem(name, house.limits.node_bytes)
     if not why:
         try:
             address = jid.prepare_resource(name)
@@ -121,7 +122,7 @@ def creating(house: House, stanza: Stanza) -> Work:
     return answering(house, stanza, act)
 
 
-def _wanted(house: House, rest: Sequence[Child]) -> Config:
+def _wanted(house: House, rest: Sequence[Child]) -> NodeConfig:
     """Return the configuration that stands behind a request for a node (section 8.1.3)."""
     if not rest:
         return _DEFAULT
@@ -190,7 +191,7 @@ def _dissolve(house: House, tx: Transaction, node: Node) -> None:
     """Remove the queue of a node, if it has one; nothing is in it any more."""
     queue = queues.of_node(tx, node.id)
     if queue is not None:
-        for member in subscriptions.of_queue(tx, queue.id):
+        for member in subscriptions.members(tx, queue.id):
             operations.left(house, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
 

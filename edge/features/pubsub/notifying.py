@@ -14,7 +14,7 @@ from enum import Enum
 from edge.engine.database import Transaction
 from edge.engine.feature import House
 from edge.features.pubsub import matching, sending
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
@@ -32,7 +32,7 @@ class Kind(Enum):
     CONFIGURATION = "the node is configured in another way"
 
 
-def wanted(config: Config, kind: Kind) -> bool:
+def wanted(config: NodeConfig, kind: Kind) -> bool:
     """Tell whether subscribers of a node are told of this at all."""
     if kind is Kind.CONFIGURATION:
         return config.notify_config
@@ -121,7 +121,7 @@ def subid(subscription: Subscription) -> bytes:
     return serialize.tag("headers", content=header, xmlns=SHIM)
 
 
-def _type(config: Config) -> str | None:
+def _type(config: NodeConfig) -> str | None:
     """Return the type of the message; None for one of type `normal`."""
     return None if config.notification_type == "normal" else config.notification_type
 

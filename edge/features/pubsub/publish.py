@@ -17,7 +17,14 @@ from edge.features.pubsub import publishing, uplink_topics
 from edge.features.pubsub.publishing import NewItem
 from edge.features.pubsub.requests import answering
 from edge.features.pubsub.rules import publication
-from edge.features.pubsub.rules.publication import ID_BYTES, BadOption, Fault, Options, Shape
+from edge.features.pubsub.rules.publication import (
+    MAX_ITEM_ID_BYTES,
+    Fault,
+    InvalidItemOption,
+    ItemOptions,
+    PublicationShape,
+)
+from edge.features.pubsub.rules.reasons import Reason
 from edge.features.pubsub.uplink_topics import Report
 from edge.xmpp import forms, pubsub, serialize
 from edge.xmpp.errors import StanzaError
@@ -43,9 +50,9 @@ class Asked(NamedTuple):
     the node has to be like."""
 
     node: str
-    shape: Shape
+    shape: PublicationShape
     item: NewItem
-    options: Options
+    options: ItemOptions
     wanted: Mapping[str, Sequence[str]]
 
 
@@ -59,7 +66,7 @@ def publish(house: House, stanza: Stanza) -> Work:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         node = publishing.target(house, tx, sender, asked.node, asked.wanted)
-        fault = publication.fault(asked.shape, node.config)
+        fault = publication.find_fault(asked.shape, node.config)
         if fault is not None:
             raise refusal(fault)
         if contents.unreadable:
@@ -72,10 +79,19 @@ def publish(house: House, stanza: Stanza) -> Work:
     return answering(house, stanza, act)
 
 
+_SPECIFIC = {
+    Reason.TOO_MANY_ITEMS: "max-items-exceeded",
+    Reason.ITEM_REQUIRED: "item-required",
+    Reason.ITEM_FORBIDDEN: "item-forbidden",
+    Reason.PAYLOAD_REQUIRED: "payload-required",
+    Reason.INVALID_PAYLOAD: "invalid-payload",
+}
+
+
 def refusal(fault: Fault) -> StanzaError:
     """Return the error of what is wrong with a publication (section 7.1.3)."""
-    specific, text = fault.value
-    condition = "not-acceptable" if fault is Fault.TOO_MANY else "bad-request"
+    specific, text = _SPECIFIC[fault.reason], fault.text
+    condition = "not-acceptable" if fault.reason is Reason.TOO_MANY_ITEMS else "bad-request"
     return pubsub.refusal(condition, specific, text)
 
 
@@ -83,8 +99,10 @@ def read_id(item: Child) -> str:
     """Return the ItemID of an item, empty if it has none; raises `StanzaError` if it is too
     long."""
     id = item.attrs.get("id", "")
-    if len(id.encode()) > ID_BYTES:
-        raise pubsub.refusal("not-acceptable", text=f"an ItemID has at most {ID_BYTES} bytes")
+    if len(id.encode()) > MAX_ITEM_ID_BYTES:
+        raise pubsub.refusal(
+            "not-acceptable", text=f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes"
+        )
     return id
 
 
@@ -109,21 +127,21 @@ def _read(request: Child) -> Asked:
         anywhere(payloads[0]) if payloads else b"",
     )
     options, wanted = _read_options(request)
-    shape = Shape(len(found), len(payloads), of)
+    shape = PublicationShape(len(found), len(payloads), of)
     return Asked(node, shape, new, options, wanted)
 
 
-def _read_options(request: Child) -> tuple[Options, dict[str, Sequence[str]]]:
+def _read_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
     """Read the options of a publication, if it has any (section 7.1.5)."""
     given = [child for child in request.children[1:] if child.name == _OPTIONS]
     if not given:
-        return publication.NO_OPTIONS, {}
+        return publication.DEFAULT_OPTIONS, {}
     tree = given[0].tree()
     if len(tree) != 1:
         raise pubsub.refusal("bad-request", "invalid-options", "one form is needed")
     try:
-        return publication.parted(forms.read(tree[0], PUBLISH_OPTIONS))
-    except BadOption as error:
+        return publication.split_options(forms.read(tree[0], PUBLISH_OPTIONS))
+    except InvalidItemOption as error:
         raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
 
 

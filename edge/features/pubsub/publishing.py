@@ -17,9 +17,9 @@ from edge.engine.database import Transaction
 from edge.engine.feature import House
 from edge.features.custody.quota import Over
 from edge.features.pubsub import matching, nodes, notifying, rights, uplink_topics
-from edge.features.pubsub.rules import node as rules
-from edge.features.pubsub.rules.node import Config, Unacceptable
-from edge.features.pubsub.rules.publication import NO_OPTIONS, Options
+from edge.features.pubsub.rules import node_config as rules
+from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig
+from edge.features.pubsub.rules.publication import DEFAULT_OPTIONS, ItemOptions
 from edge.features.pubsub.store import items
 from edge.features.pubsub.store import nodes as stored
 from edge.features.pubsub.store.nodes import Node
@@ -39,7 +39,7 @@ ITEM_LOCKED: Final = "item_locked"
 AROUND: Final = 512
 """Bytes of a notification beside the payload, in round figures."""
 
-_DEFAULT: Final = Config()
+_DEFAULT: Final = NodeConfig()
 _ANYTHING: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -84,10 +84,10 @@ def target(
     return node
 
 
-def _configured(house: House, old: Config, wanted: Mapping[str, Sequence[str]]) -> Config:
+def _configured(house: House, old: NodeConfig, wanted: Mapping[str, Sequence[str]]) -> NodeConfig:
     try:
-        return rules.configured(old, wanted, house.limits.items_per_node)
-    except Unacceptable as error:
+        return rules.apply_options(old, wanted, house.limits.items_per_node)
+    except InvalidOption as error:
         raise _unmet(str(error)) from None
 
 
@@ -101,7 +101,7 @@ def publish(
     sender: Sender,
     node: Node,
     item: NewItem,
-    options: Options = NO_OPTIONS,
+    options: ItemOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Publish an item to a node that the sender may publish to.
 
@@ -109,7 +109,7 @@ def publish(
         StanzaError: there is no room (`resource-constraint`), somebody is working on the item of
             that ItemID (`conflict`), or `options` are for queues alone.
     """
-    if options != NO_OPTIONS and not node.config.queueing:
+    if options != DEFAULT_OPTIONS and not node.config.queueing:
         raise _unmet("the node is no queue")
     over, lines = room(house, tx, sender, node, item)
     if not node.config.queueing:  # a line looks for that itself, and so does that of each share
@@ -207,7 +207,7 @@ def _room_to_keep(
     limits, used, size = house.limits, items.total(tx), _charge(sender, item)
     if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
         return None
-    leaving = items.leaving(tx, node.id, item.id, _most(house, node))
+    leaving = items.usage_replaced(tx, node.id, item.id, _most(house, node))
     if used.messages - leaving.messages + 1 > limits.items:
         return Over("items", limits.items)
     if used.bytes - leaving.bytes + size > limits.items_bytes:
@@ -238,7 +238,7 @@ def put(
     sender: Sender,
     node: Node,
     item: NewItem,
-    options: Options = NO_OPTIONS,
+    options: ItemOptions = DEFAULT_OPTIONS,
     lines: Sequence[Queue] | None = None,
 ) -> None:
     """Do what `publish` does, for what there is room for; `lines` are those that `room` told."""

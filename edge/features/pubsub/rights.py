@@ -37,7 +37,7 @@ def node(_house: House, tx: Transaction, name: str | None) -> Node:
 
 def affiliation(tx: Transaction, node: Node, bare: str) -> Affiliation:
     """Return what a bare JID is to a node."""
-    return affiliations.of(tx, node.id, bare)
+    return affiliations.get(tx, node.id, bare)
 
 
 def may_subscribe(house: House, tx: Transaction, node: Node, bare: str) -> bool:
@@ -61,7 +61,7 @@ def sees(house: House, tx: Transaction, node: Node, bare: str, found: Affiliatio
     """Tell whether a node is listed to a bare JID, which is `found` to it."""
     model = node.config.access_model
     knows = _asks_rosters(node, found) and _knows(house, tx, node, bare)
-    return rules.may_see(found, model, knows=knows)
+    return rules.may_discover(found, model, in_roster=knows)
 
 
 def check_subscribe(house: House, tx: Transaction, node: Node, sender: Sender) -> None:
@@ -93,7 +93,7 @@ def check_owner(_house: House, tx: Transaction, node: Node, sender: Sender) -> N
 def _allowed(house: House, tx: Transaction, node: Node, bare: str, found: Affiliation) -> bool:
     model = node.config.access_model
     knows = _asks_rosters(node, found) and _knows(house, tx, node, bare)
-    return rules.may_subscribe(found, model, knows=knows)
+    return rules.may_subscribe(found, model, in_roster=knows)
 
 
 def _asks_rosters(node: Node, found: Affiliation) -> bool:

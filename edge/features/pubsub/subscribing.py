@@ -273,7 +273,7 @@ def recheck(house: House, tx: Transaction, node: Node) -> None:
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not admitted(subscription.bare):
             end(house, tx, subscription, Why.RIGHTS)
-    for queue in subscriptions.shares(tx, node.name):
+    for queue in subscriptions.shares_matching(tx, node.name):
         if queue_holds.bring_back(tx, queue):
             pump(house, tx, queue)
 
@@ -298,17 +298,17 @@ def gone(house: House, tx: Transaction, sender: Sender) -> None:
 
 def _end_with(house: House, tx: Transaction, sender: Sender, why: Why, *, last: bool) -> None:
     for jid in (sender.full, sender.bare) if last else (sender.full,):
-        for subscription in subscriptions.ending(tx, jid):
+        for subscription in subscriptions.bound_to_session(tx, jid):
             end(house, tx, subscription, why)
 
 
 def due(house: House, tx: Transaction) -> None:
     """End what was to end with a session of before the start that has not come back: it has as much
     time as if only its connection were lost."""
-    until = subscriptions.awaited(tx, house.limits.resume_time)
+    until = subscriptions.return_deadline(tx, house.limits.resume_time)
     if until is None:
         return
-    found = subscriptions.unattended(tx)
+    found = subscriptions.bound_without_session(tx)
     if found and tx.now.service < until:
         tx.wake_at(until)
         return
@@ -317,14 +317,14 @@ def due(house: House, tx: Transaction) -> None:
     if len(found) == subscriptions.BATCH:
         tx.wake_at(tx.now.service)
     else:
-        subscriptions.await_no_more(tx)
+        subscriptions.clear_return_deadline(tx)
 
 
 def tend(house: House, tx: Transaction) -> None:
     """End the shares whose members' accounts were removed by another process."""
-    for queue in subscriptions.deserted(tx):
+    for queue in subscriptions.shares_without_members(tx):
         operations.end_share(house, tx, queue)
-        subscriptions.forget(tx)
+        subscriptions.invalidate_filters(tx)
 
 
 FEATURE = Feature(

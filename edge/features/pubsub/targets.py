@@ -53,14 +53,14 @@ def read(house: House, element: Child) -> Target:
             return Target(asked)
         _check_size(house, asked)
         return Target(asked, None, topic.parse_filter(asked))
-    except topic.BadFilter as error:
+    except topic.InvalidFilter as error:
         raise pubsub.refusal("bad-request", text=str(error)) from None
 
 
 def _check_size(house: House, text: str) -> None:
     most = house.limits.node_bytes
     if len(text.encode()) > most:
-        raise topic.BadFilter(f"a filter, and the name of a share, has {most} bytes at most")
+        raise topic.InvalidFilter(f"a filter, and the name of a share, has {most} bytes at most")
 
 
 def subscriber(element: Child, sender: Sender) -> Jid:

@@ -55,8 +55,8 @@ def node_goes(house: House, tx: Transaction, node: Node) -> None:
     """See to the items of a node that is about to be deleted, in shares that have a member who may
     not have them."""
     admitted = matching.admits(house, tx, node)
-    for queue in subscriptions.shares(tx, node.name):
-        if all(map(admitted, subscriptions.members(tx, queue))):
+    for queue in subscriptions.shares_matching(tx, node.name):
+        if all(map(admitted, subscriptions.member_jids(tx, queue))):
             continue
         count = queue_holds.bury(tx, queue, node.name, "its node was deleted")
         if count:

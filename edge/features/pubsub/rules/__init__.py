@@ -1,4 +1,1 @@
-"""The rules of the protocols, pure: functions of (state, event, now) that return decisions.
-
-Nothing here knows a socket, a clock, SQL or XML, so that every state times every input is tested.
-"""
+"""Pure rules of publish-subscribe."""

@@ -1,6 +1,4 @@
-"""Affiliations: what somebody is to a node, and what each may do there.
-
-The rights of XEP-0060, section 4.1, where the node is open (section 4.5 has the access models):
+"""Rights that an affiliation gives at a node (XEP-0060, section 4.1).
 
     affiliation    subscribe  retrieve  publish  delete items  configure, purge, delete the node
     owner             yes        yes      yes        yes          yes
@@ -10,8 +8,8 @@ The rights of XEP-0060, section 4.1, where the node is open (section 4.5 has the
     none              access     access   model      own           -
     outcast            -          -        -          -            -
 
-`access`: as the access model has it; `model`: as the publish model has it; `own`: what it published
-itself. Who somebody is to a node is stored elsewhere, and so is what a roster says.
+`access`: the node's access model decides (section 4.5). `model`: its publish model decides.
+`own`: only items that the same account published.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ PublishModel: TypeAlias = Literal["publishers", "subscribers", "open"]
 
 
 class Affiliation(Enum):
-    """What somebody is to a node (section 4.1)."""
+    """Relation of an account to a node (section 4.1)."""
 
     OWNER = "owner"
     PUBLISHER = "publisher"
@@ -42,30 +40,29 @@ _READERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER, Affiliati
 _WRITERS: Final = frozenset({Affiliation.OWNER, Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY})
 
 
-def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, knows: bool) -> bool:
-    """Tell whether somebody may subscribe to a node, and retrieve its items: who may do one may do
-    the other.
+def may_subscribe(affiliation: Affiliation, access_model: AccessModel, *, in_roster: bool) -> bool:
+    """Return whether an account may subscribe to a node and retrieve its items.
 
     Args:
-        affiliation: theirs.
-        access_model: the node's.
-        knows: an owner's roster has them as the access model wants it: with a subscription to the
-            owner's presence (`presence`), or in one of the groups that are allowed (`roster`).
+        affiliation: the account's affiliation.
+        access_model: the node's access model.
+        in_roster: whether the roster of an owner admits the account: for `presence`, it is
+            subscribed to the owner's presence; for `roster`, it is in one of the allowed groups.
     """
     if affiliation is Affiliation.NONE:
-        return access_model == "open" or (access_model != "whitelist" and knows)
+        return access_model == "open" or (access_model != "whitelist" and in_roster)
     return affiliation in _READERS
 
 
-def may_see(affiliation: Affiliation, access_model: AccessModel, *, knows: bool) -> bool:
-    """Tell whether a node is listed to somebody: who may do anything there."""
+def may_discover(affiliation: Affiliation, access_model: AccessModel, *, in_roster: bool) -> bool:
+    """Return whether service discovery lists a node to an account."""
     if affiliation in _WRITERS:
         return True
-    return may_subscribe(affiliation, access_model, knows=knows)
+    return may_subscribe(affiliation, access_model, in_roster=in_roster)
 
 
 def may_publish(affiliation: Affiliation, publish_model: PublishModel, *, subscribed: bool) -> bool:
-    """Tell whether somebody may publish to a node; `subscribed`, whether they are to it."""
+    """Return whether an account, `subscribed` to the node or not, may publish there."""
     if affiliation in _WRITERS:
         return True
     if affiliation is Affiliation.OUTCAST:
@@ -73,18 +70,18 @@ def may_publish(affiliation: Affiliation, publish_model: PublishModel, *, subscr
     return publish_model == "open" or (publish_model == "subscribers" and subscribed)
 
 
-def may_delete_items(affiliation: Affiliation, *, own: bool) -> bool:
-    """Tell whether somebody may delete an item; `own`, whether they published it."""
+def may_delete_item(affiliation: Affiliation, *, own: bool) -> bool:
+    """Return whether an account may delete an item; `own` means that it published the item."""
     if affiliation is Affiliation.OWNER:
         return True
     return own and affiliation is not Affiliation.OUTCAST
 
 
 def may_configure(affiliation: Affiliation) -> bool:
-    """Tell whether somebody may configure, purge and delete a node, and say who is what to it."""
+    """Return whether an account may configure, purge and delete a node and set affiliations."""
     return affiliation is Affiliation.OWNER
 
 
 def has_owner(affiliations: Iterable[Affiliation]) -> bool:
-    """Tell whether there is an owner among the affiliations of a node: one always is (8.9.2.4)."""
+    """Return whether an owner is among a node's affiliations; a node needs one (8.9.2.4)."""
     return Affiliation.OWNER in affiliations

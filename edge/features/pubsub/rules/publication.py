@@ -1,110 +1,126 @@
-"""What a publication must have, by how its node is configured, and what it may ask for its item.
+"""Checks of a publication against its node's configuration, and options of a queued item.
 
-The node's kind says whether it takes an item and a payload (XEP-0060, section 4.3): one that keeps
-items, or sends payloads, takes an item, and one that does neither takes none. Who may publish is
-decided in `rules.affiliation`, for how many there is room by the limits.
+The node's configuration decides whether a publication has an item and a payload (XEP-0060, section
+4.3): a node that stores items or sends payloads takes an item; a node that does neither takes none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import Final, NamedTuple
 
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.reasons import Reason
 
-ID_BYTES: Final = 256
-"""The longest ItemID, in bytes: like a msgId; it stands in each notification."""
+MAX_ITEM_ID_BYTES: Final = 256
+"""The longest ItemID, in bytes: as a msgId, because it is part of each notification."""
 
-MOST_PRIORITY: Final = 1000
-"""How far a priority may be above or below 0."""
+MAX_PRIORITY: Final = 1000
+"""The highest priority; the lowest is its negative."""
 
-LONGEST: Final = 366 * 86_400.0
-"""The longest delay, or time to live, in seconds: a year."""
+MAX_SECONDS: Final = 366 * 86_400.0
+"""The longest delay or time to live, in seconds: a year."""
 
 
-class Shape(NamedTuple):
-    """What a publication has: items, payloads in the one item, and the namespace of the payload."""
+class PublicationShape(NamedTuple):
+    """Numbers of items and of payloads in a publication, and the namespace of the payload."""
 
     items: int
     payloads: int = 0
     namespace: str = ""
 
 
-class Fault(Enum):
-    """What is wrong with it, as XEP-0060, section 7.1.3 calls it: condition and what is told."""
+class Fault(NamedTuple):
+    """Reason for which a publication does not fit its node, and a text for people."""
 
-    TOO_MANY = ("max-items-exceeded", "one item in a publication")
-    ITEM_REQUIRED = ("item-required", "the node takes an item")
-    ITEM_FORBIDDEN = ("item-forbidden", "the node keeps no items and sends none along")
-    PAYLOAD_REQUIRED = ("payload-required", "the node keeps nothing: an item has a payload")
-    TWO_PAYLOADS = ("invalid-payload", "an item has one payload")
-    OTHER_TYPE = ("invalid-payload", "the payload is of another namespace than the node's type")
+    reason: Reason
+    text: str
 
 
-def fault(shape: Shape, config: Config) -> Fault | None:
-    """Tell what is wrong with a publication to a node that is configured so."""
+_TOO_MANY_ITEMS: Final = Fault(Reason.TOO_MANY_ITEMS, "a publication has at most one item")
+_ITEM_REQUIRED: Final = Fault(Reason.ITEM_REQUIRED, "the node requires an item")
+_ITEM_FORBIDDEN: Final = Fault(
+    Reason.ITEM_FORBIDDEN, "the node neither stores items nor sends them to subscribers"
+)
+_PAYLOAD_REQUIRED: Final = Fault(
+    Reason.PAYLOAD_REQUIRED, "the node stores no items, so an item needs a payload"
+)
+_TWO_PAYLOADS: Final = Fault(Reason.INVALID_PAYLOAD, "an item has at most one payload")
+_WRONG_NAMESPACE: Final = Fault(
+    Reason.INVALID_PAYLOAD, "the payload's namespace differs from the node's pubsub#type"
+)
+
+
+def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
+    """Return why a publication does not fit a node's configuration, if it does not (7.1.3)."""
     if shape.items > 1:
-        return Fault.TOO_MANY
-    keeps = config.persist_items or config.queueing
+        return _TOO_MANY_ITEMS
+    stores = config.persist_items or config.queueing
     if not shape.items:
-        return Fault.ITEM_REQUIRED if keeps or config.deliver_payloads else None
-    if not keeps and not config.deliver_payloads:
-        return Fault.ITEM_FORBIDDEN
+        return _ITEM_REQUIRED if stores or config.deliver_payloads else None
+    if not stores and not config.deliver_payloads:
+        return _ITEM_FORBIDDEN
     if shape.payloads > 1:
-        return Fault.TWO_PAYLOADS
+        return _TWO_PAYLOADS
     if not shape.payloads:
-        return None if keeps else Fault.PAYLOAD_REQUIRED
-    return Fault.OTHER_TYPE if config.type not in ("", shape.namespace) else None
+        return None if stores else _PAYLOAD_REQUIRED
+    return _WRONG_NAMESPACE if config.type not in ("", shape.namespace) else None
 
 
-class Options(NamedTuple):
-    """What a publication asks for its item in a queue: its `priority`, the highest first, and, in
-    seconds of service, for how long it is held back and after how long it is not worth having."""
+class ItemOptions(NamedTuple):
+    """Options of an item in a queue.
+
+    `priority`: items with the highest value are assigned first. `delay`: service seconds before the
+    item may be assigned. `ttl`: service seconds after which the item expires.
+    """
 
     priority: int = 0
     delay: float | None = None
     ttl: float | None = None
 
 
-NO_OPTIONS: Final = Options()
+DEFAULT_OPTIONS: Final = ItemOptions()
 
 PRIORITY: Final = "pubsub#queue_priority"
 DELAY: Final = "pubsub#queue_delay"
 TTL: Final = "pubsub#queue_ttl"
 
 
-class BadOption(ValueError):
-    """An option of an item cannot be as somebody wants it."""
+class InvalidItemOption(ValueError):
+    """An option of an item has an invalid value."""
 
 
-def parted(values: Mapping[str, Sequence[str]]) -> tuple[Options, dict[str, Sequence[str]]]:
-    """Part what is asked for the item from what the node is to be like.
+def split_options(
+    values: Mapping[str, Sequence[str]],
+) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
+    """Split publish options into the item's options and preconditions on the node.
 
     Args:
-        values: the fields of the publication's options, by name.
+        values: the publish options, by name (section 7.1.5).
 
     Returns:
-        what is asked for the item, and the other fields.
+        The item's options, and the remaining options.
 
     Raises:
-        BadOption: something asked for the item is not a number, or out of bounds.
+        InvalidItemOption: an option of the item is not a number or is out of range.
     """
     rest = dict(values)
-    priority = _number(PRIORITY, rest.pop(PRIORITY, None), -MOST_PRIORITY, MOST_PRIORITY)
-    delay = _number(DELAY, rest.pop(DELAY, None), 0, LONGEST)
-    ttl = _number(TTL, rest.pop(TTL, None), 0, LONGEST)
-    return Options(round(priority or 0), delay or None, ttl), rest
+    priority = _number(PRIORITY, rest.pop(PRIORITY, None), -MAX_PRIORITY, MAX_PRIORITY)
+    delay = _number(DELAY, rest.pop(DELAY, None), 0, MAX_SECONDS)
+    ttl = _number(TTL, rest.pop(TTL, None), 0, MAX_SECONDS)
+    return ItemOptions(round(priority or 0), delay or None, ttl), rest
 
 
-def _number(name: str, given: Sequence[str] | None, least: float, most: float) -> float | None:
-    if given is None:
+def _number(
+    name: str, values: Sequence[str] | None, minimum: float, maximum: float
+) -> float | None:
+    if values is None:
         return None
     try:
-        value = float(given[0]) if len(given) == 1 else math.nan
+        value = float(values[0]) if len(values) == 1 else math.nan
     except ValueError:
         value = math.nan
-    if not least <= value <= most or (name == PRIORITY and value % 1):
-        raise BadOption(f"{name} is a number from {least:g} to {most:g}")
+    if not minimum <= value <= maximum or (name == PRIORITY and value % 1):
+        raise InvalidItemOption(f"{name} must be a number from {minimum:g} to {maximum:g}")
     return value

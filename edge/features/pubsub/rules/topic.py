@@ -1,168 +1,194 @@
-"""Names of nodes as topics: filters that match them, shares of filters, and a tree of many filters.
+"""Node names as MQTT topics: names, topic filters, shared subscriptions, and a trie of filters.
 
-Levels are parted by "/" and may be empty. `+` stands for one level, `#` for the rest and for its
-parent; neither, at the front, matches a first level that begins with "$". What may be subscribed to
-by whom is not known here. Source: MQTT 3.1.1, section 4.7; MQTT-234; PROTOCOL decisions on shared
+Levels are separated by "/" and may be empty. `+` matches one level; `#` matches all remaining
+levels and the parent level. A wildcard in the first level does not match a name whose first level
+begins with "$". Source: MQTT 3.1.1, section 4.7; MQTT-234; PROTOCOL decisions on shared
 subscriptions (docs/protocol.md).
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from edge.features.pubsub.rules.node import MOST_LEVELS, RESERVED
-
 T = TypeVar("T", bound="Hashable")
 
-ONE: Final = "+"
-REST: Final = "#"
-WILD: Final = (ONE, REST)
+MAX_LEVELS: Final = 32
+"""Levels of a name or a filter: a person can still read them; matching takes a step for each."""
+
+SHARE_PREFIX: Final = "$share"
+"""Prefix of shared subscriptions (MQTT-234); no node name begins with it."""
+
+ONE_LEVEL: Final = "+"
+ALL_LEVELS: Final = "#"
+WILDCARDS: Final = (ONE_LEVEL, ALL_LEVELS)
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class BadFilter(ValueError):
-    """A filter, or the syntax of a share, is wrong; the text says how."""
+class InvalidFilter(ValueError):
+    """A topic filter or the syntax of a share is invalid; the text says how."""
 
 
 class Filter(NamedTuple):
-    """A filter, checked: its levels."""
+    """A valid topic filter, as its levels."""
 
     levels: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """The filter as it is written."""
+        """The filter as text."""
         return "/".join(self.levels)
 
 
 class Share(NamedTuple):
-    """A share: all who name the same share and the same filter."""
+    """A shared subscription: all subscribers that use the same share name and filter."""
 
     name: str
     filter: Filter
 
     @property
     def text(self) -> str:
-        """The share as MQTT-234 writes it; another syntax for it is the same share."""
-        return f"{RESERVED}:{self.name}:{self.filter.text}"
+        """The share in the syntax of MQTT-234."""
+        return f"{SHARE_PREFIX}:{self.name}:{self.filter.text}"
+
+
+def name_problem(name: str, max_bytes: int) -> str:
+    """Return why a node cannot have a name, or an empty string if it can."""
+    if not name:
+        return "a node name must not be empty"
+    if len(name.encode()) > max_bytes:
+        return f"a node name has at most {max_bytes} bytes"
+    if name.count("/") >= MAX_LEVELS:
+        return f"a node name has at most {MAX_LEVELS} levels"
+    if any(wildcard in name for wildcard in WILDCARDS):
+        return "a node name must not contain the wildcards + and #"
+    if name.startswith(SHARE_PREFIX):
+        return f"a node name must not begin with {SHARE_PREFIX}"
+    if any(unicodedata.category(character) in ("Cc", "Cs", "Cn") for character in name):
+        return "a node name must not contain control characters"
+    return ""
 
 
 def is_filter(text: str) -> bool:
-    """Tell whether a text is meant as a filter, rather than as the name of one node."""
-    return ONE in text or REST in text
+    """Return whether a text contains a wildcard, so that it cannot be the name of one node."""
+    return ONE_LEVEL in text or ALL_LEVELS in text
 
 
 def is_share(text: str) -> bool:
-    """Tell whether a text is meant as a share."""
-    return text.startswith((f"{RESERVED}:", f"{RESERVED}/"))
+    """Return whether a text has the prefix of a shared subscription."""
+    return text.startswith((f"{SHARE_PREFIX}:", f"{SHARE_PREFIX}/"))
 
 
 def parse_filter(text: str) -> Filter:
-    """Read a filter; one without `+` and `#` matches one name.
+    """Parse a topic filter; a filter without wildcards matches one name.
 
     Raises:
-        BadFilter: it is none; the error says why.
+        InvalidFilter: the text is not a valid filter.
     """
     if not text:
-        raise BadFilter("a filter is not empty")
+        raise InvalidFilter("a filter must not be empty")
     if _CONTROL.search(text):
-        raise BadFilter("a filter has no control characters")
+        raise InvalidFilter("a filter must not contain control characters")
     levels = tuple(text.split("/"))
-    if len(levels) > MOST_LEVELS:
-        raise BadFilter(f"a filter has {MOST_LEVELS} levels at most")
-    if is_share(text) or text == RESERVED:
-        raise BadFilter(f"a filter does not begin with {RESERVED}")
-    for place, level in enumerate(levels, 1):
-        _check(level, last=place == len(levels))
+    if len(levels) > MAX_LEVELS:
+        raise InvalidFilter(f"a filter has at most {MAX_LEVELS} levels")
+    if is_share(text) or text == SHARE_PREFIX:
+        raise InvalidFilter(f"a filter must not begin with {SHARE_PREFIX}")
+    for number, level in enumerate(levels, 1):
+        _check_level(level, is_last=number == len(levels))
     return Filter(levels)
 
 
-def _check(level: str, *, last: bool) -> None:
-    if level == REST and not last:
-        raise BadFilter("# is the last level of a filter")
-    for wild in WILD:
-        if wild in level and level != wild:
-            raise BadFilter(f"{wild} is a whole level, and {level} is not")
+def _check_level(level: str, *, is_last: bool) -> None:
+    if level == ALL_LEVELS and not is_last:
+        raise InvalidFilter("# must be the last level of a filter")
+    for wildcard in WILDCARDS:
+        if wildcard in level and level != wildcard:
+            raise InvalidFilter(f"{wildcard} must be a whole level, but the level is {level}")
 
 
 def parse_share(text: str) -> Share | None:
-    """Read `$share:NAME:FILTER` or `$share/NAME/FILTER`; `None` if a text is not meant as either.
+    """Parse `$share:NAME:FILTER` or `$share/NAME/FILTER`; return `None` without that prefix.
 
     Raises:
-        BadFilter: it is meant so, and is none; the error says why.
+        InvalidFilter: the text has the prefix but is not a valid share.
     """
     if not is_share(text):
         return None
-    separator = text[len(RESERVED)]
-    name, found, rest = text[len(RESERVED) + 1 :].partition(separator)
+    separator = text[len(SHARE_PREFIX)]
+    name, found, rest = text[len(SHARE_PREFIX) + 1 :].partition(separator)
     if not found:
-        raise BadFilter(f"a share is {RESERVED}{separator}NAME{separator}FILTER")
+        raise InvalidFilter(f"a share must be {SHARE_PREFIX}{separator}NAME{separator}FILTER")
     if not name:
-        raise BadFilter("the name of a share is not empty")
+        raise InvalidFilter("the name of a share must not be empty")
     if _CONTROL.search(name) or any(character in name for character in ":/+#"):
-        raise BadFilter("the name of a share has no : / + # and no control characters")
+        raise InvalidFilter("the name of a share must not contain : / + # or control characters")
     return Share(name, parse_filter(rest))
 
 
 def matches(filter: Filter, name: str) -> bool:
-    """Tell whether a filter matches the name of a node."""
+    """Return whether a filter matches the name of a node."""
     levels = name.split("/")
     wanted = filter.levels
-    if wanted[0] in WILD and levels[0].startswith("$"):
+    if wanted[0] in WILDCARDS and levels[0].startswith("$"):
         return False
-    if wanted[-1] == REST:
+    if wanted[-1] == ALL_LEVELS:
         wanted = wanted[:-1]
         if len(levels) < len(wanted):
             return False
         levels = levels[: len(wanted)]
     return len(levels) == len(wanted) and all(
-        want in (ONE, level) for want, level in zip(wanted, levels, strict=True)
+        want in (ONE_LEVEL, level) for want, level in zip(wanted, levels, strict=True)
     )
 
 
 class _Branch(Generic[T]):
-    """A place in the tree: what has ended here, what has `#` here, and how it goes on."""
+    """A position in the trie.
 
-    __slots__ = ("here", "named", "one", "rest")
+    `exact` has the values of filters that end here, `subtree` those of filters whose next level is
+    `#`; `any_level` is the child for `+`, `children` are those for literal levels.
+    """
+
+    __slots__ = ("any_level", "children", "exact", "subtree")
 
     def __init__(self) -> None:
-        self.here: dict[T, None] = {}
-        self.rest: dict[T, None] = {}
-        self.one: _Branch[T] | None = None
-        self.named: dict[str, _Branch[T]] = {}
+        self.exact: dict[T, None] = {}
+        self.subtree: dict[T, None] = {}
+        self.any_level: _Branch[T] | None = None
+        self.children: dict[str, _Branch[T]] = {}
 
-    def next(self, level: str) -> _Branch[T] | None:
-        return self.one if level == ONE else self.named.get(level)
+    def child(self, level: str) -> _Branch[T] | None:
+        return self.any_level if level == ONE_LEVEL else self.children.get(level)
 
-    def grown(self, level: str) -> _Branch[T]:
-        found = self.next(level)
+    def ensure_child(self, level: str) -> _Branch[T]:
+        found = self.child(level)
         if found is None:
             found = _Branch()
-            if level == ONE:
-                self.one = found
+            if level == ONE_LEVEL:
+                self.any_level = found
             else:
-                self.named[level] = found
+                self.children[level] = found
         return found
 
-    def cut(self, level: str) -> None:
-        if level == ONE:
-            self.one = None
+    def remove_child(self, level: str) -> None:
+        if level == ONE_LEVEL:
+            self.any_level = None
         else:
-            del self.named[level]
+            del self.children[level]
 
     @property
-    def bare(self) -> bool:
-        return not (self.here or self.rest or self.named or self.one)
+    def is_empty(self) -> bool:
+        return not (self.exact or self.subtree or self.children or self.any_level)
 
 
 class Trie(Generic[T]):
-    """Filters, each with what was added under it: a name is matched with all of them in one walk.
+    """Values stored under topic filters; one walk finds those of all filters that match a name.
 
-    The walk goes along the levels of the name, and at each into what names that level and into `+`:
-    filters that differ before that are never looked at.
+    The walk follows the levels of the name, and at each level both the literal child and `+`, so
+    filters that differ in an earlier level cost nothing.
     """
 
     __slots__ = ("_root",)
@@ -171,57 +197,58 @@ class Trie(Generic[T]):
         self._root: _Branch[T] = _Branch()
 
     def add(self, filter: Filter, value: T) -> None:
-        """Add a value under a filter; again is the same."""
-        self._values(self._path(filter)[-1], filter)[value] = None
+        """Add a value under a filter; adding it again changes nothing."""
+        branch = self._root
+        for level in _literal_levels(filter):
+            branch = branch.ensure_child(level)
+        _values(branch, filter)[value] = None
 
     def remove(self, filter: Filter, value: T) -> None:
-        """Remove a value from under a filter, if it is there, and what led to it alone."""
+        """Remove a value from under a filter, if present, and the branches that become empty."""
         path = [self._root]
-        named = filter.levels[:-1] if filter.levels[-1] == REST else filter.levels
-        for level in named:
-            found = path[-1].next(level)
+        levels = _literal_levels(filter)
+        for level in levels:
+            found = path[-1].child(level)
             if found is None:
                 return
             path.append(found)
-        self._values(path[-1], filter).pop(value, None)
-        for level in reversed(named):
-            if not path.pop().bare:
+        _values(path[-1], filter).pop(value, None)
+        for level in reversed(levels):
+            if not path.pop().is_empty:
                 break
-            path[-1].cut(level)
+            path[-1].remove_child(level)
 
     def match(self, name: str) -> list[T]:
-        """Return the values under all filters that match a name, each once per filter."""
+        """Return the values under all filters that match a name; once for each filter."""
         levels = name.split("/")
         found: list[T] = []
         front = [self._root]
-        if levels[0].startswith("$"):  # which no wildcard at the front matches
-            named = self._root.named.get(levels.pop(0))
-            front = [] if named is None else [named]
+        if levels[0].startswith("$"):  # a wildcard in the first level does not match it
+            child = self._root.children.get(levels.pop(0))
+            front = [] if child is None else [child]
         for level in levels:
-            onward = []
+            following = []
             for branch in front:
-                found += branch.rest
-                if branch.one is not None:
-                    onward.append(branch.one)
-                if (named := branch.named.get(level)) is not None:
-                    onward.append(named)
-            front = onward
+                found += branch.subtree
+                if branch.any_level is not None:
+                    following.append(branch.any_level)
+                if (child := branch.children.get(level)) is not None:
+                    following.append(child)
+            front = following
         for branch in front:
-            found += branch.here
-            found += branch.rest  # `a/#` matches `a`
+            found += branch.exact
+            found += branch.subtree  # `a/#` matches `a`
         return found
 
     @property
-    def empty(self) -> bool:
-        """Whether nothing is in it."""
-        return self._root.bare
+    def is_empty(self) -> bool:
+        """Whether the trie has no values."""
+        return self._root.is_empty
 
-    def _path(self, filter: Filter) -> list[_Branch[T]]:
-        path = [self._root]
-        for level in filter.levels[:-1] if filter.levels[-1] == REST else filter.levels:
-            path.append(path[-1].grown(level))
-        return path
 
-    @staticmethod
-    def _values(branch: _Branch[T], filter: Filter) -> dict[T, None]:
-        return branch.rest if filter.levels[-1] == REST else branch.here
+def _literal_levels(filter: Filter) -> tuple[str, ...]:
+    return filter.levels[:-1] if filter.levels[-1] == ALL_LEVELS else filter.levels
+
+
+def _values(branch: _Branch[T], filter: Filter) -> dict[T, None]:
+    return branch.subtree if filter.levels[-1] == ALL_LEVELS else branch.exact

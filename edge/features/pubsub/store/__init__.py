@@ -1,1 +1,1 @@
-"""."""
+"""SQL of publish-subscribe."""

@@ -1,8 +1,4 @@
-"""What accounts are to nodes: affiliations, by bare JID.
-
-Nothing is stored of who is nothing to a node. What an affiliation lets somebody do is decided in
-`rules.affiliation`.
-"""
+"""Store affiliations of accounts, by bare JID; the affiliation `none` has no row."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 
-_OF: Final = "SELECT affiliation FROM affiliations WHERE node = ? AND jid = ?"
+_GET: Final = "SELECT affiliation FROM affiliations WHERE node = ? AND jid = ?"
 _PUT: Final = """
 INSERT INTO affiliations (node, jid, affiliation) VALUES (?, ?, ?)
 ON CONFLICT (node, jid) DO UPDATE SET affiliation = excluded.affiliation
@@ -25,7 +21,7 @@ _OF_JID: Final = """
 SELECT n.id, n.name, a.affiliation FROM affiliations AS a JOIN nodes AS n ON n.id = a.node
 WHERE a.jid = ? ORDER BY n.name
 """
-_STRIKE_OUT: Final = """
+_REMOVE_ACCOUNT: Final = """
 DELETE FROM affiliations WHERE jid = ?1 AND (
     affiliation <> 'owner' OR EXISTS (
         SELECT 1 FROM affiliations AS other
@@ -35,14 +31,14 @@ DELETE FROM affiliations WHERE jid = ?1 AND (
 """
 
 
-def of(tx: Transaction, node_id: int, bare: str) -> Affiliation:
-    """Return what a bare JID is to a node."""
-    row = tx.row(_OF, (node_id, bare))
+def get(tx: Transaction, node_id: int, bare: str) -> Affiliation:
+    """Return the affiliation of a bare JID with a node."""
+    row = tx.row(_GET, (node_id, bare))
     return Affiliation.NONE if row is None else Affiliation(row[0])
 
 
 def put(tx: Transaction, node_id: int, bare: str, affiliation: Affiliation) -> None:
-    """Write down what a bare JID is to a node from now on."""
+    """Set the affiliation of a bare JID with a node."""
     if affiliation is Affiliation.NONE:
         tx.run(_REMOVE, (node_id, bare))
     else:
@@ -50,22 +46,22 @@ def put(tx: Transaction, node_id: int, bare: str, affiliation: Affiliation) -> N
 
 
 def of_node(tx: Transaction, node_id: int) -> dict[str, Affiliation]:
-    """Return all affiliations of a node, by bare JID: at most `limits.affiliations`."""
+    """Return all affiliations of a node, by bare JID; at most `limits.affiliations`."""
     return {jid: Affiliation(text) for jid, text in tx.rows(_OF_NODE, (node_id,))}
 
 
 def owners(tx: Transaction, node_id: int) -> list[str]:
-    """Return the owners of a node, by bare JID."""
+    """Return the bare JIDs of a node's owners."""
     return [str(jid) for (jid,) in tx.rows(_OWNERS, (node_id,))]
 
 
 def of_jid(tx: Transaction, bare: str) -> list[tuple[int, str, Affiliation]]:
-    """Return all affiliations of a bare JID, each with the node's number and name, by name: at most
-    `limits.nodes`."""
+    """Return all affiliations of a bare JID, each with the node's number and name, ordered by name;
+    at most `limits.nodes`."""
     return [(id, name, Affiliation(text)) for id, name, text in tx.rows(_OF_JID, (bare,))]
 
 
-def strike_out(tx: Transaction, bare: str) -> None:
-    """Forget what a bare JID is to all nodes, but where it is the only owner: who gets the name
-    next gets those nodes."""
-    tx.run(_STRIKE_OUT, (bare,))
+def remove_account(tx: Transaction, bare: str) -> None:
+    """Remove the affiliations of a bare JID, except where it is the only owner: the next account of
+    that name becomes the owner of those nodes."""
+    tx.run(_REMOVE_ACCOUNT, (bare,))

@@ -1,8 +1,8 @@
-"""Subscriptions: who is notified of what, and who is a member of which queue.
+"""Store subscriptions, and keep their topic filters in memory as a trie.
 
-A subscription names a node, or a filter of names. One with a queue is a member of it: of a queue
-node's, or of a share's, which is a filter and the share's name. Filters are kept in memory as a
-tree, from one transaction to the next. Who may subscribe is decided elsewhere.
+A subscription is to a node or to a topic filter. One with a queue is a member of that queue: the
+queue of a node, or of a share (a filter with a share name). The trie is kept from one transaction
+to the next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge.features.pubsub.rules.topic import Trie, parse_filter
 NO_OPTIONS: Final[Mapping[str, str]] = {}
 
 BATCH: Final = 64
-"""How many subscriptions end in one unit of work, of those that nobody has come back for."""
+"""Subscriptions without a session that end in one unit of work after a start."""
 
 _FILTERS: Final = "filters"
 
@@ -26,11 +26,11 @@ _FILTERS: Final = "filters"
 class Subscription(NamedTuple):
     """A subscription.
 
-    `account` is the name of the subscriber's account, `jid` the bare or full JID that is
-    subscribed. Of `node` (its number) and `filter` there is one. `queue` is the number of the queue
-    whose member it is, `share` the name of that share if it is one; `requests` how many items such
-    a member takes at a time. `presence` tells that it ends with the session. `options` are the
-    others that were set, by their names in a form.
+    `account` is the name of the subscriber's account, `jid` the subscribed bare or full JID. Either
+    `node` (a number) or `filter` is set. For a member of a queue, `queue` is the queue's number,
+    `share` the name of the share if the queue belongs to one, and `requests` the number of items
+    that the member takes at a time. With `presence`, the subscription ends with the session.
+    `options` has further options by registered name.
     """
 
     id: int
@@ -48,12 +48,16 @@ class Subscription(NamedTuple):
 
     @property
     def bare(self) -> str:
-        """The bare JID of who is subscribed."""
+        """The subscriber's bare JID."""
         return self.jid.partition("/")[0]
 
 
-class _Known(NamedTuple):
-    """What is kept in memory of filters: those of subscriptions and of shares, by number."""
+class _FilterIndex(NamedTuple):
+    """In-memory index of topic filters.
+
+    `plain` finds the numbers of subscriptions outside shares, which `subscriptions` has by number;
+    `shares` finds the numbers of the queues of shares.
+    """
 
     plain: Trie[int]
     subscriptions: dict[int, Subscription]
@@ -81,31 +85,31 @@ _FIND: Final = f"""{_COLUMNS}
 WHERE s.jid = ? AND s.node IS ? AND s.filter IS ? AND q.share IS ?
 """
 _ALL_OF_NODE: Final = f"{_COLUMNS} WHERE s.node = ? ORDER BY s.id"
-_LISTENING: Final = f"""{_COLUMNS}
+_PLAIN_OF_NODE: Final = f"""{_COLUMNS}
 WHERE s.node = ? AND s.queue IS NULL AND a.revoked IS NULL ORDER BY s.id
 """
 _PLAIN_FILTERS: Final = f"""{_COLUMNS}
 WHERE s.filter IS NOT NULL AND s.queue IS NULL AND a.revoked IS NULL ORDER BY s.id
 """
 _SHARES: Final = "SELECT id, filter FROM queues WHERE share IS NOT NULL ORDER BY id"
-_OF_QUEUE: Final = f"{_COLUMNS} WHERE s.queue = ? ORDER BY s.id"
-_JIDS: Final = "SELECT jid FROM subscriptions WHERE queue = ? ORDER BY id"
+_MEMBERS: Final = f"{_COLUMNS} WHERE s.queue = ? ORDER BY s.id"
+_MEMBER_JIDS: Final = "SELECT jid FROM subscriptions WHERE queue = ? ORDER BY id"
 _OF_ACCOUNT: Final = f"{_COLUMNS} WHERE a.name = ? ORDER BY s.id"
-_ENDS: Final = "(s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL))"
-_ENDING: Final = f"{_COLUMNS} WHERE s.jid = ? AND {_ENDS} ORDER BY s.id"
-_UNATTENDED: Final = f"""{_COLUMNS}
-WHERE {_ENDS} AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.full = s.jid)
+_IS_SESSION_BOUND: Final = "(s.presence OR (s.queue IS NOT NULL AND s.node IS NOT NULL))"
+_BOUND_TO_SESSION: Final = f"{_COLUMNS} WHERE s.jid = ? AND {_IS_SESSION_BOUND} ORDER BY s.id"
+_BOUND_WITHOUT_SESSION: Final = f"""{_COLUMNS}
+WHERE {_IS_SESSION_BOUND} AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.full = s.jid)
     AND NOT EXISTS (SELECT 1 FROM temp.sessions AS t WHERE t.bare = s.jid)
 ORDER BY s.id LIMIT ?
-"""  # noqa: S608 - of constants
-_RETURNS: Final = "SELECT due FROM temp.returns"
-_AWAIT: Final = "INSERT OR REPLACE INTO temp.returns VALUES (1, ?)"
+"""  # noqa: S608 - made of constants
+_RETURN_DEADLINE: Final = "SELECT due FROM temp.returns"
+_SET_RETURN_DEADLINE: Final = "INSERT OR REPLACE INTO temp.returns VALUES (1, ?)"
 _COUNT: Final = "SELECT count(*) FROM subscriptions"
 _COUNT_OF: Final = """
 SELECT count(*) FROM subscriptions WHERE account = (SELECT id FROM accounts WHERE name = ?)
 """
 _HAS_MEMBERS: Final = "SELECT 1 FROM subscriptions WHERE queue = ? LIMIT 1"
-_DESERTED: Final = """
+_SHARES_WITHOUT_MEMBERS: Final = """
 SELECT id FROM queues AS q WHERE share IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.queue = q.id)
 ORDER BY id
@@ -129,41 +133,41 @@ def add(
     presence: bool = False,
     options: Mapping[str, str] = NO_OPTIONS,
 ) -> Subscription:
-    """Subscribe an account, by name; there is one of that name, and it is not subscribed so."""
+    """Add a subscription of an existing account, by name; an equal one must not exist."""
     values = (subid, jid, node, filter, queue, qos, requests, presence, _text(options), account)
     (id,) = tx.row(_ADD, values)
     found = get(tx, id)
-    assert found is not None, "what was added is there"  # noqa: S101 - for the checker of types
+    assert found is not None, "the added row exists"  # noqa: S101 - for the type checker
     if found.filter is not None and _FILTERS in tx.known:
-        _note(tx.known[_FILTERS], found)
+        _add_to_index(tx.known[_FILTERS], found)
     return found
 
 
 def save(tx: Transaction, subscription: Subscription) -> None:
-    """Write down what was set of a subscription: its level, `requests`, `presence` and options."""
+    """Store the options of a subscription: level, `requests`, `presence` and `options`."""
     options = _text(subscription.options)
     set_ = subscription.qos, subscription.requests, subscription.presence, options
     tx.run(_SAVE, (*set_, subscription.id))
-    known: _Known | None = tx.known.get(_FILTERS)
-    if known is not None and subscription.id in known.subscriptions:
-        known.subscriptions[subscription.id] = subscription
+    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    if index is not None and subscription.id in index.subscriptions:
+        index.subscriptions[subscription.id] = subscription
 
 
 def remove(tx: Transaction, subscription: Subscription) -> None:
-    """End a subscription."""
+    """Remove a subscription."""
     tx.run(_REMOVE, (subscription.id,))
-    known: _Known | None = tx.known.get(_FILTERS)
-    if known is None or subscription.filter is None:
+    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    if index is None or subscription.filter is None:
         return
     if subscription.queue is None:
-        known.subscriptions.pop(subscription.id, None)
-        known.plain.remove(parse_filter(subscription.filter), subscription.id)
+        index.subscriptions.pop(subscription.id, None)
+        index.plain.remove(parse_filter(subscription.filter), subscription.id)
     elif not has_members(tx, subscription.queue):
-        known.shares.remove(parse_filter(subscription.filter), subscription.queue)
+        index.shares.remove(parse_filter(subscription.filter), subscription.queue)
 
 
 def get(tx: Transaction, id: int) -> Subscription | None:
-    """Return a subscription by its number, if it is there still."""
+    """Return a subscription by number."""
     return _one(tx.row(_GET, (id,)))
 
 
@@ -180,112 +184,110 @@ def find(
 
 
 def all_of_node(tx: Transaction, node: int) -> list[Subscription]:
-    """Return the subscriptions to a node, and the members of its queue."""
+    """Return the subscriptions to a node, including the members of its queue."""
     return _all(tx.rows(_ALL_OF_NODE, (node,)))
 
 
-def listening(tx: Transaction, node: int) -> list[Subscription]:
-    """Return the subscriptions to a node, but for members of its queue and those whose accounts are
-    revoked."""
-    return _all(tx.rows(_LISTENING, (node,)))
+def plain_of_node(tx: Transaction, node: int) -> list[Subscription]:
+    """Return the subscriptions to a node, without members of its queue and revoked accounts."""
+    return _all(tx.rows(_PLAIN_OF_NODE, (node,)))
 
 
-def matching(tx: Transaction, name: str) -> list[Subscription]:
-    """Return the subscriptions to filters that match a node's name, but for members of shares and
-    those whose accounts are revoked; in the order in which they were made."""
-    known = _known(tx)
-    return [known.subscriptions[id] for id in sorted(known.plain.match(name))]
+def plain_matching(tx: Transaction, name: str) -> list[Subscription]:
+    """Return the subscriptions to filters that match a node's name, in the order of creation,
+    without members of shares and revoked accounts."""
+    index = _index(tx)
+    return [index.subscriptions[id] for id in sorted(index.plain.match(name))]
 
 
-def shares(tx: Transaction, name: str) -> list[int]:
-    """Return the queues, by number, of the shares whose filters match a node's name."""
-    return sorted(_known(tx).shares.match(name))
+def shares_matching(tx: Transaction, name: str) -> list[int]:
+    """Return the numbers of the queues of shares whose filters match a node's name."""
+    return sorted(_index(tx).shares.match(name))
 
 
-def of_queue(tx: Transaction, queue: int) -> list[Subscription]:
+def members(tx: Transaction, queue: int) -> list[Subscription]:
     """Return the members of a queue."""
-    return _all(tx.rows(_OF_QUEUE, (queue,)))
+    return _all(tx.rows(_MEMBERS, (queue,)))
 
 
-def members(tx: Transaction, queue: int) -> Iterator[str]:
-    """Name the members of a queue by their bare JIDs, one after another: who has seen enough reads
-    no more of them."""
-    for (jid,) in tx.run(_JIDS, (queue,)):
+def member_jids(tx: Transaction, queue: int) -> Iterator[str]:
+    """Yield the bare JIDs of a queue's members, reading rows only as they are consumed."""
+    for (jid,) in tx.run(_MEMBER_JIDS, (queue,)):
         yield jid.partition("/")[0]
 
 
 def has_members(tx: Transaction, queue: int) -> bool:
-    """Tell whether a queue has a member."""
+    """Return whether a queue has a member."""
     return tx.row(_HAS_MEMBERS, (queue,)) is not None
 
 
 def of_account(tx: Transaction, account: str) -> list[Subscription]:
-    """Return the subscriptions of an account, by name, whichever of its JIDs are subscribed."""
+    """Return the subscriptions of an account, by name, for all of its JIDs."""
     return _all(tx.rows(_OF_ACCOUNT, (account,)))
 
 
-def ending(tx: Transaction, jid: str) -> list[Subscription]:
-    """Return the subscriptions of a JID that end when it is gone: those that were meant to, and the
+def bound_to_session(tx: Transaction, jid: str) -> list[Subscription]:
+    """Return the subscriptions of a JID that end with its session: those with `presence`, and
     members of queue nodes."""
-    return _all(tx.rows(_ENDING, (jid,)))
+    return _all(tx.rows(_BOUND_TO_SESSION, (jid,)))
 
 
-def unattended(tx: Transaction) -> list[Subscription]:
-    """Return subscriptions that end with a session and have none, `BATCH` at most."""
-    return _all(tx.rows(_UNATTENDED, (BATCH,)))
+def bound_without_session(tx: Transaction) -> list[Subscription]:
+    """Return at most `BATCH` subscriptions that end with a session and have no session."""
+    return _all(tx.rows(_BOUND_WITHOUT_SESSION, (BATCH,)))
 
 
-def awaited(tx: Transaction, patience: float) -> float | None:
-    """Return until which service second sessions of before the start may come back, or `None` when
-    that is over. It is `patience` seconds from the first time that this is asked."""
-    row = tx.row(_RETURNS)
+def return_deadline(tx: Transaction, patience: float) -> float | None:
+    """Return the service second until which sessions from before a restart may return, or `None` if
+    it has been cleared. The first call sets it to `patience` seconds from now."""
+    row = tx.row(_RETURN_DEADLINE)
     if row is None:
-        tx.run(_AWAIT, (tx.now.service + patience,))
+        tx.run(_SET_RETURN_DEADLINE, (tx.now.service + patience,))
         return tx.now.service + patience
     return None if row[0] is None else float(row[0])
 
 
-def await_no_more(tx: Transaction) -> None:
-    """Note that who has not come back by now does not."""
-    tx.run(_AWAIT, (None,))
+def clear_return_deadline(tx: Transaction) -> None:
+    """Stop waiting for sessions from before a restart."""
+    tx.run(_SET_RETURN_DEADLINE, (None,))
 
 
 def count(tx: Transaction, account: str | None = None) -> int:
-    """Return how many subscriptions there are: of an account, by name, or in all."""
+    """Return the number of subscriptions of an account, by name, or of all accounts."""
     row = tx.row(_COUNT) if account is None else tx.row(_COUNT_OF, (account,))
     return int(row[0])
 
 
-def deserted(tx: Transaction) -> list[int]:
-    """Return the queues, by number, of shares that have no member: their accounts were removed."""
-    return [int(queue) for (queue,) in tx.rows(_DESERTED)]
+def shares_without_members(tx: Transaction) -> list[int]:
+    """Return the numbers of the queues of shares that have lost all members with their accounts."""
+    return [int(queue) for (queue,) in tx.rows(_SHARES_WITHOUT_MEMBERS)]
 
 
-def forget(tx: Transaction) -> None:
-    """Read filters anew at the next sight: queues of shares have gone by another way."""
+def invalidate_filters(tx: Transaction) -> None:
+    """Read filters again at the next use, because queues of shares were removed elsewhere."""
     tx.known.pop(_FILTERS, None)
 
 
-def _known(tx: Transaction) -> _Known:
-    """Return what is kept of filters, read at first sight: all there are, a bounded number."""
-    known: _Known | None = tx.known.get(_FILTERS)
-    if known is None:
-        known = _Known(Trie(), {}, Trie())
+def _index(tx: Transaction) -> _FilterIndex:
+    """Return the index of filters; the first use reads all of them, a bounded number."""
+    index: _FilterIndex | None = tx.known.get(_FILTERS)
+    if index is None:
+        index = _FilterIndex(Trie(), {}, Trie())
         for subscription in _all(tx.rows(_PLAIN_FILTERS)):
-            _note(known, subscription)
+            _add_to_index(index, subscription)
         for queue, filter in tx.rows(_SHARES):
-            known.shares.add(parse_filter(filter), queue)
-        tx.known[_FILTERS] = known
-    return known
+            index.shares.add(parse_filter(filter), queue)
+        tx.known[_FILTERS] = index
+    return index
 
 
-def _note(known: _Known, subscription: Subscription) -> None:
+def _add_to_index(index: _FilterIndex, subscription: Subscription) -> None:
     filter = parse_filter(subscription.filter or "")
     if subscription.queue is None:
-        known.plain.add(filter, subscription.id)
-        known.subscriptions[subscription.id] = subscription
+        index.plain.add(filter, subscription.id)
+        index.subscriptions[subscription.id] = subscription
     else:
-        known.shares.add(filter, subscription.queue)
+        index.shares.add(filter, subscription.queue)
 
 
 def _text(options: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Affiliations: each right, for every affiliation and every model."""
+"""Each right, for every affiliation and every model."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from edge.features.pubsub.rules.affiliation import AccessModel, Affiliation, Pub
 OWNER, PUBLISHER, PUBLISH_ONLY, MEMBER, NONE, OUTCAST = Affiliation
 
 ADMITTED = [("open", False), ("open", True), ("presence", True), ("roster", True)]
-"""Access models, and whether an owner's roster knows somebody, that let anybody in."""
+"""Access models, each with `in_roster`, that admit accounts without an affiliation."""
 
 
 @pytest.mark.parametrize("affiliation", Affiliation)
-def test_who_may_subscribe_and_retrieve(affiliation: Affiliation) -> None:
-    for model, knows in product(get_args(AccessModel), (False, True)):
+def test_who_may_subscribe_and_discover(affiliation: Affiliation) -> None:
+    for model, in_roster in product(get_args(AccessModel), (False, True)):
         expected = affiliation in (OWNER, PUBLISHER, MEMBER)
         if affiliation is NONE:
-            expected = (model, knows) in ADMITTED
-        assert rules.may_subscribe(affiliation, model, knows=knows) is expected
-        sees = expected or affiliation is PUBLISH_ONLY
-        assert rules.may_see(affiliation, model, knows=knows) is sees
+            expected = (model, in_roster) in ADMITTED
+        assert rules.may_subscribe(affiliation, model, in_roster=in_roster) is expected
+        discovers = expected or affiliation is PUBLISH_ONLY
+        assert rules.may_discover(affiliation, model, in_roster=in_roster) is discovers
 
 
 @pytest.mark.parametrize("affiliation", Affiliation)
@@ -38,12 +38,12 @@ def test_who_may_publish(affiliation: Affiliation) -> None:
 
 @pytest.mark.parametrize("affiliation", Affiliation)
 def test_who_may_delete_items_and_configure(affiliation: Affiliation) -> None:
-    assert rules.may_delete_items(affiliation, own=False) is (affiliation is OWNER)
-    assert rules.may_delete_items(affiliation, own=True) is (affiliation is not OUTCAST)
+    assert rules.may_delete_item(affiliation, own=False) is (affiliation is OWNER)
+    assert rules.may_delete_item(affiliation, own=True) is (affiliation is not OUTCAST)
     assert rules.may_configure(affiliation) is (affiliation is OWNER)
 
 
-def test_whether_a_node_has_an_owner() -> None:
+def test_a_node_has_an_owner_if_one_affiliation_is_owner() -> None:
     assert rules.has_owner([MEMBER, OWNER])
     assert not rules.has_owner([MEMBER, PUBLISHER])
     assert not rules.has_owner([])

@@ -1,4 +1,4 @@
-"""Names as topics: filters, shares, and the tree of filters."""
+"""Node names, topic filters, shares, and the trie of filters."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.features.pubsub.rules import topic
-from edge.features.pubsub.rules.node import MOST_LEVELS
 from edge.features.pubsub.rules.topic import (
-    BadFilter,
+    MAX_LEVELS,
+    InvalidFilter,
     Share,
     Trie,
     matches,
@@ -60,6 +60,39 @@ MISSES: Final = (
 )
 
 
+@pytest.mark.parametrize(
+    "name", ["a", "plant/boiler1/temp", "//", "$SYS/x", "urn:xmpp:x", "naïve/ß", "a b", "x" * 64]
+)
+def test_valid_node_names(name: str) -> None:
+    assert topic.name_problem(name, 64) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "empty"),
+        ("x" * 65, "64 bytes"),
+        ("ß" * 33, "64 bytes"),
+        ("/" * 32, "32 levels"),
+        ("a/+/b", "wildcards"),
+        ("a/#", "wildcards"),
+        ("c+", "wildcards"),
+        ("$share:crew:a", "share"),
+        ("$share/crew/a", "share"),
+        ("a\u0000b", "control"),
+        ("a\u0085b", "control"),
+        ("a\ufffeb", "control"),
+    ],
+)
+def test_invalid_node_names(name: str, problem: str) -> None:
+    assert problem in topic.name_problem(name, 64)
+
+
+def test_a_node_name_has_at_most_32_levels() -> None:
+    assert topic.name_problem("/".join("x" * 32), 64) == ""
+    assert "levels" in topic.name_problem("/".join("x" * 33), 128)
+
+
 @pytest.mark.parametrize(("filter", "name"), MATCHES)
 def test_a_filter_matches(filter: str, name: str) -> None:
     assert matches(parse_filter(filter), name)
@@ -71,9 +104,9 @@ def test_a_filter_does_not_match(filter: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "problem"),
     [
-        ("", "not empty"),
+        ("", "must not be empty"),
         ("a/\x00", "control"),
         ("a/\n", "control"),
         ("a+/b", "whole level"),
@@ -81,22 +114,22 @@ def test_a_filter_does_not_match(filter: str, name: str) -> None:
         ("++", "whole level"),
         ("a/#/b", "last level"),
         ("#/", "last level"),
-        ("$share", "begin"),
-        ("$share/x", "begin"),
-        ("$share:x", "begin"),
-        ("/" * MOST_LEVELS, "levels"),
+        ("$share", "must not begin"),
+        ("$share/x", "must not begin"),
+        ("$share:x", "must not begin"),
+        ("/" * MAX_LEVELS, "levels"),
     ],
 )
-def test_a_bad_filter_is_told_why(text: str, why: str) -> None:
-    with pytest.raises(BadFilter, match=why):
+def test_invalid_filters(text: str, problem: str) -> None:
+    with pytest.raises(InvalidFilter, match=problem):
         parse_filter(text)
 
 
-def test_a_filter_has_so_many_levels_at_most() -> None:
-    assert len(parse_filter("/" * (MOST_LEVELS - 1)).levels) == MOST_LEVELS
+def test_a_filter_has_at_most_32_levels() -> None:
+    assert len(parse_filter("/" * (MAX_LEVELS - 1)).levels) == MAX_LEVELS
 
 
-def test_what_is_no_share_is_none() -> None:
+def test_a_text_without_the_prefix_is_not_a_share() -> None:
     assert [parse_share(text) for text in ("a", "$shared:a:b", "a/$share/b/c")] == [None] * 3
 
 
@@ -108,73 +141,72 @@ def test_both_syntaxes_are_the_same_share(text: str) -> None:
     assert topic.is_share(text)
 
 
-def test_a_filter_in_a_share_may_have_what_parts_the_other_syntax() -> None:
+def test_a_filter_in_a_share_may_contain_the_other_separator() -> None:
     assert parse_share("$share:n:/a:b") == Share("n", parse_filter("/a:b"))
     assert parse_share("$share/n/a:b/c") == Share("n", parse_filter("a:b/c"))
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "problem"),
     [
         ("$share:a", "NAME:FILTER"),
         ("$share/a", "NAME/FILTER"),
-        ("$share::a", "not empty"),
-        ("$share//a", "not empty"),
-        ("$share:a/b:c", "no :"),
-        ("$share/a:b/c", "no :"),
-        ("$share/a+/c", "no :"),
-        ("$share:a#:c", "no :"),
-        ("$share:a\t:c", "no :"),
-        ("$share:a:", "not empty"),
-        ("$share:a:$share:b:c", "begin"),
+        ("$share::a", "must not be empty"),
+        ("$share//a", "must not be empty"),
+        ("$share:a/b:c", "must not contain"),
+        ("$share/a:b/c", "must not contain"),
+        ("$share/a+/c", "must not contain"),
+        ("$share:a#:c", "must not contain"),
+        ("$share:a\t:c", "must not contain"),
+        ("$share:a:", "must not be empty"),
+        ("$share:a:$share:b:c", "must not begin"),
         ("$share:a:b/#/c", "last"),
     ],
 )
-def test_a_bad_share_is_told_why(text: str, why: str) -> None:
-    with pytest.raises(BadFilter, match=why):
+def test_invalid_shares(text: str, problem: str) -> None:
+    with pytest.raises(InvalidFilter, match=problem):
         parse_share(text)
 
 
-def test_a_filter_is_told_from_a_name() -> None:
+def test_a_text_with_a_wildcard_is_a_filter() -> None:
     assert [topic.is_filter(text) for text in ("a/b", "a/+", "a/#", "a#")] == [
         False, True, True, True,
     ]  # fmt: skip
 
 
-def test_the_tree_finds_all_that_match_and_no_other() -> None:
-    for wanted in (MATCHES, MISSES):
-        for _filter, name in wanted:
-            trie: Trie[str] = Trie()
-            filters = {filter for filter, _name in (*MATCHES, *MISSES)}
-            for filter in filters:
-                trie.add(parse_filter(filter), filter)
-            told = {filter for filter in filters if matches(parse_filter(filter), name)}
-            assert sorted(trie.match(name)) == sorted(told)
+def test_the_trie_finds_exactly_the_matching_filters() -> None:
+    filters = {filter for filter, _name in (*MATCHES, *MISSES)}
+    trie: Trie[str] = Trie()
+    for filter in filters:
+        trie.add(parse_filter(filter), filter)
+    for _filter, name in (*MATCHES, *MISSES):
+        matching = [filter for filter in filters if matches(parse_filter(filter), name)]
+        assert sorted(trie.match(name)) == sorted(matching)
 
 
-def test_one_value_is_found_once_under_each_filter() -> None:
+def test_a_value_is_found_once_for_each_filter() -> None:
     trie: Trie[int] = Trie()
     for filter in ("a/+", "a/+", "a/#"):
         trie.add(parse_filter(filter), 1)
     assert trie.match("a/b") == [1, 1]
 
 
-def test_what_is_removed_leaves_nothing() -> None:
+def test_removed_values_leave_no_branches() -> None:
     trie: Trie[int] = Trie()
     filters = [parse_filter(text) for text in ("a/b", "a/+/c", "a/#", "#", "+", "a/b/#")]
     for number, filter in enumerate(filters):
         trie.add(filter, number)
     for number, filter in enumerate(filters):
-        assert not trie.empty
+        assert not trie.is_empty
         trie.remove(filter, 100)
         trie.remove(filter, number)
         assert number not in trie.match("a/b")
     trie.remove(filters[0], 0)
     trie.remove(parse_filter("x/y"), 0)
-    assert trie.empty
+    assert trie.is_empty
 
 
-def test_removing_one_leaves_its_neighbours() -> None:
+def test_removing_a_value_leaves_its_neighbours() -> None:
     trie: Trie[int] = Trie()
     trie.add(parse_filter("a/b/c"), 1)
     trie.add(parse_filter("a/b"), 2)
@@ -192,17 +224,17 @@ _FILTERS = st.tuples(
 
 
 @given(st.lists(st.tuples(_FILTERS, st.booleans()), max_size=12), _NAMES)
-def test_the_tree_agrees_with_the_rule(steps: list[tuple[str, bool]], name: str) -> None:
+def test_the_trie_agrees_with_matches(steps: list[tuple[str, bool]], name: str) -> None:
     trie: Trie[str] = Trie()
-    there: set[str] = set()
+    present: set[str] = set()
     for text, added in steps:
         if added:
             trie.add(parse_filter(text), text)
-            there.add(text)
+            present.add(text)
         else:
             trie.remove(parse_filter(text), text)
-            there.discard(text)
-    assert sorted(trie.match(name)) == sorted(t for t in there if matches(parse_filter(t), name))
-    for text in there:
+            present.discard(text)
+    assert sorted(trie.match(name)) == sorted(t for t in present if matches(parse_filter(t), name))
+    for text in present:
         trie.remove(parse_filter(text), text)
-    assert trie.empty
+    assert trie.is_empty

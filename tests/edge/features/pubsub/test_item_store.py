@@ -1,4 +1,4 @@
-"""Items of nodes: their places, what is kept of them, and what it is counted as."""
+"""Items in the database: their order, pages, usage and expiry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.features.custody.quota import Usage
-from edge.features.pubsub.rules.node import Config
+from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
 from tests.helpers.store import Clock, in_memory
 
@@ -19,8 +19,8 @@ PUBLISHER = "pump1@gw.example/fw"
 @pytest.fixture
 def tx() -> Iterator[Transaction]:
     with in_memory() as connection, database.single(connection, Clock()()) as tx:
-        nodes.add(tx, "a", "pump1@gw.example", Config())
-        nodes.add(tx, "b", "pump1@gw.example", Config())
+        nodes.add(tx, "a", "pump1@gw.example", NodeConfig())
+        nodes.add(tx, "b", "pump1@gw.example", NodeConfig())
         yield tx
 
 
@@ -33,7 +33,7 @@ def ids(found: list[items.Item]) -> list[str]:
     return [item.item for item in found]
 
 
-def test_an_item_is_kept_as_it_was_published(tx: Transaction) -> None:
+def test_an_item_is_stored_as_published(tx: Transaction) -> None:
     put(tx, "x")
     item = items.get(tx, 1, "x")
     assert item is not None
@@ -41,7 +41,7 @@ def test_an_item_is_kept_as_it_was_published(tx: Transaction) -> None:
     assert items.get(tx, 2, "x") is None
 
 
-def test_an_id_that_is_published_anew_goes_to_the_end(tx: Transaction) -> None:
+def test_an_item_published_again_moves_to_the_end(tx: Transaction) -> None:
     put(tx, "x", "y")
     put(tx, "x", size=30)
     assert ids(items.page(tx, 1, 9)) == ["y", "x"]
@@ -55,26 +55,26 @@ def test_an_id_that_is_published_anew_goes_to_the_end(tx: Transaction) -> None:
 def test_pages_go_forward_and_backward(tx: Transaction) -> None:
     put(tx, *"abcdef")
     put(tx, "other", node=2)
-    b, e = items.place(tx, 1, "b"), items.place(tx, 1, "e")
+    b, e = items.position(tx, 1, "b"), items.position(tx, 1, "e")
     assert b is not None
     assert ids(items.page(tx, 1, 2)) == ["a", "b"]
     assert ids(items.page(tx, 1, 2, after=b)) == ["c", "d"]
     assert ids(items.page(tx, 1, 2, skip=3)) == ["d", "e"]
     assert ids(items.page(tx, 1, 2, before=e)) == ["c", "d"]
-    assert ids(items.page(tx, 1, 2, before=items.END)) == ["e", "f"]
-    assert items.earlier(tx, 1, b) == 1
-    assert items.names(tx, 1, 2, 3) == ["c", "d", "e"]
-    assert items.place(tx, 1, "other") is None
+    assert ids(items.page(tx, 1, 2, before=items.LAST_POSITION)) == ["e", "f"]
+    assert items.count_before(tx, 1, b) == 1
+    assert items.item_ids(tx, 1, 2, 3) == ["c", "d", "e"]
+    assert items.position(tx, 1, "other") is None
 
 
-def test_a_page_is_bounded_in_bytes_and_has_one_at_least(tx: Transaction) -> None:
+def test_a_page_is_limited_in_bytes_but_has_at_least_one_item(tx: Transaction) -> None:
     put(tx, *"abcd")
     assert ids(items.page(tx, 1, 9, max_bytes=25)) == ["a", "b"]
-    assert ids(items.page(tx, 1, 9, before=items.END, max_bytes=25)) == ["c", "d"]
+    assert ids(items.page(tx, 1, 9, before=items.LAST_POSITION, max_bytes=25)) == ["c", "d"]
     assert ids(items.page(tx, 1, 9, max_bytes=1)) == ["a"]
 
 
-def test_the_oldest_are_trimmed(tx: Transaction) -> None:
+def test_trim_removes_the_oldest_items(tx: Transaction) -> None:
     put(tx, *"abcd")
     assert items.trim(tx, 1, 9) == 0
     assert items.trim(tx, 1, 2) == 2
@@ -82,15 +82,15 @@ def test_the_oldest_are_trimmed(tx: Transaction) -> None:
     assert items.total(tx) == Usage(2, 20)
 
 
-def test_what_leaves_for_a_new_item_is_told_beforehand(tx: Transaction) -> None:
+def test_usage_replaced_by_a_new_item(tx: Transaction) -> None:
     put(tx, *"abcd")
-    assert items.leaving(tx, 1, "b", 4) == Usage(1, 10)
-    assert items.leaving(tx, 1, "new", 4) == Usage(1, 10)
-    assert items.leaving(tx, 1, "new", 2) == Usage(3, 30)
-    assert items.leaving(tx, 1, "new", 5) == Usage(0, 0)
+    assert items.usage_replaced(tx, 1, "b", 4) == Usage(1, 10)
+    assert items.usage_replaced(tx, 1, "new", 4) == Usage(1, 10)
+    assert items.usage_replaced(tx, 1, "new", 2) == Usage(3, 30)
+    assert items.usage_replaced(tx, 1, "new", 5) == Usage(0, 0)
 
 
-def test_removing_and_purging_count(tx: Transaction) -> None:
+def test_removing_and_purging_update_the_counts(tx: Transaction) -> None:
     put(tx, *"abc")
     put(tx, "other", node=2)
     assert items.remove(tx, 1, "b")
@@ -102,7 +102,7 @@ def test_removing_and_purging_count(tx: Transaction) -> None:
     assert items.total(tx) == Usage(1, 10)
 
 
-def test_a_node_takes_its_items_along(tx: Transaction) -> None:
+def test_removing_a_node_removes_its_items(tx: Transaction) -> None:
     put(tx, *"abc")
     nodes.remove(tx, 1)
     assert items.total(tx) == Usage(0, 0)
@@ -115,11 +115,11 @@ def test_items_expire_in_batches(tx: Transaction, monkeypatch: pytest.MonkeyPatc
         items.put(tx, 1, name, PUBLISHER, b"", 10, expires)
     assert tx.due == now - 2
     assert items.expire(tx) == 2
-    assert items.first_due(tx) == now
+    assert items.next_expiry(tx) == now
     assert items.expire(tx) == 1
     assert ids(items.page(tx, 1, 9)) == ["d", "e"]
-    assert items.first_due(tx) == now + 5
+    assert items.next_expiry(tx) == now + 5
 
 
-def test_the_charge_is_in_bytes() -> None:
+def test_an_item_is_charged_in_bytes() -> None:
     assert items.charge("ä", "p", b"xyz") == 2 + 1 + 3 + items.OVERHEAD

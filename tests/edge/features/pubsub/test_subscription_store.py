@@ -1,4 +1,4 @@
-"""Subscriptions as rows, and the tree of filters that is kept between transactions."""
+"""Subscriptions in the database, and their index of filters in memory."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FILTERS: Final = ("a/#", "+/b", "#", "a/+/c", "a/b", "$a/+")
 SHARES: Final = ("one", "two")
 
 
-class Kept:
-    """A database with what its gateway keeps in memory."""
+class IndexedDatabase:
+    """A database with the memory that a running gateway keeps beside it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -36,21 +36,24 @@ class Kept:
         self.run(lambda tx: accounts.add(tx, "pump", (), trusted=True))
 
     def run(self, unit: Callable[[Transaction], Any]) -> Any:
-        """Run a unit as the running gateway does."""
+        """Run a unit of work with the memory of earlier ones."""
         self.connection.execute("BEGIN")
         found = unit(Transaction(self.connection, Clock()(), self.known))
         self.connection.execute("COMMIT")
         return found
 
-    def seen(self, name: str) -> tuple[list[Subscription], list[int]]:
-        """Return what a name matches, as it is kept."""
+    def matched(self, name: str) -> tuple[list[Subscription], list[int]]:
+        """Return the subscriptions and shares that match a name, from the index."""
         found: tuple[list[Subscription], list[int]] = self.run(
-            lambda tx: (subscriptions.matching(tx, name), subscriptions.shares(tx, name))
+            lambda tx: (
+                subscriptions.plain_matching(tx, name),
+                subscriptions.shares_matching(tx, name),
+            )
         )
         return found
 
     def stored(self, name: str) -> tuple[list[Subscription], list[int]]:
-        """Return the same, by a look at each row."""
+        """Return the same by matching each row."""
         tx = Transaction(self.connection, Clock()())
         found = [one for id in self.all if (one := subscriptions.get(tx, id)) is not None]
         hit = [one for one in found if matches(parse_filter(one.filter or ""), name)]
@@ -58,7 +61,7 @@ class Kept:
         return plain, sorted({one.queue for one in hit if one.queue is not None})
 
     def add(self, filter: str, share: str | None) -> None:
-        """Subscribe to a filter, or join a share; a JID of its own each time."""
+        """Subscribe a new JID to a filter or a share."""
         self.number += 1
         number = self.number
 
@@ -74,7 +77,7 @@ class Kept:
         self.run(unit)
 
     def remove(self, which: int) -> None:
-        """End a subscription, and its share if it was the last member."""
+        """Remove a subscription, and its share if it was the last member."""
 
         def unit(tx: Transaction) -> None:
             found = subscriptions.get(tx, self.all[which % len(self.all)])
@@ -88,7 +91,7 @@ class Kept:
             self.run(unit)
 
     def set(self, which: int) -> None:
-        """Set the options of a subscription."""
+        """Change the options of a subscription."""
 
         def unit(tx: Transaction) -> None:
             found = subscriptions.get(tx, self.all[which % len(self.all)])
@@ -107,29 +110,29 @@ _LOOK = st.tuples(st.just("look"), st.sampled_from(NAMES), st.none())
 
 
 @given(st.lists(_ADD | _REMOVE | _SET | _LOOK, max_size=16))
-def test_what_is_kept_is_what_is_stored(steps: list[tuple[str, Any, str | None]]) -> None:
+def test_the_index_agrees_with_the_rows(steps: list[tuple[str, Any, str | None]]) -> None:
     with in_memory() as connection:
-        kept = Kept(connection)
+        indexed = IndexedDatabase(connection)
         for step, what, share in steps:
             if step == "add":
-                kept.add(what, share)
+                indexed.add(what, share)
             elif step == "remove":
-                kept.remove(what)
+                indexed.remove(what)
             elif step == "set":
-                kept.set(what)
+                indexed.set(what)
             else:
-                assert kept.seen(what) == kept.stored(what)
+                assert indexed.matched(what) == indexed.stored(what)
         for name in NAMES:
-            assert kept.seen(name) == kept.stored(name)
+            assert indexed.matched(name) == indexed.stored(name)
 
 
 @pytest.fixture
-def kept() -> Any:
+def indexed() -> Any:
     with in_memory() as connection:
-        yield Kept(connection)
+        yield IndexedDatabase(connection)
 
 
-def test_a_subscription_is_found_by_all_that_names_it(kept: Kept) -> None:
+def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
     def unit(tx: Transaction) -> None:
         queue = queues.add_share(tx, "s", "a/#").id
         tx.run("INSERT INTO nodes (id, name, owner, config) VALUES (7, 'n', 'o', '{}')")
@@ -150,20 +153,20 @@ def test_a_subscription_is_found_by_all_that_names_it(kept: Kept) -> None:
         assert find(tx, full, filter="a/#", share="s") == share
         assert find(tx, jid, filter="a/#") is None
         assert subscriptions.get(tx, filter.id) == filter
-        assert subscriptions.listening(tx, 7) == [node]
+        assert subscriptions.plain_of_node(tx, 7) == [node]
         assert subscriptions.all_of_node(tx, 7) == [node, worker]
-        assert subscriptions.of_queue(tx, queue) == [share]
+        assert subscriptions.members(tx, queue) == [share]
         assert subscriptions.of_account(tx, "pump") == [node, filter, share, worker]
-        assert subscriptions.ending(tx, full) == [filter, worker]
-        assert subscriptions.ending(tx, jid) == []
-        assert subscriptions.matching(tx, "a") == [filter]
+        assert subscriptions.bound_to_session(tx, full) == [filter, worker]
+        assert subscriptions.bound_to_session(tx, jid) == []
+        assert subscriptions.plain_matching(tx, "a") == [filter]
         assert (subscriptions.count(tx), subscriptions.count(tx, "pump")) == (4, 4)
         assert subscriptions.count(tx, "nobody") == 0
 
-    kept.run(unit)
+    indexed.run(unit)
 
 
-async def test_another_process_that_removes_an_account_is_noticed(tmp_path: Path) -> None:
+async def test_the_index_notices_an_account_removed_by_another_process(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     async with opened(path) as store:
 
@@ -174,8 +177,8 @@ async def test_another_process_that_removes_an_account_is_noticed(tmp_path: Path
             subscriptions.add(tx, "pump", "pump@gw.example", "2", filter="#", queue=queue)
 
         def look(tx: Transaction) -> tuple[int, int, int]:
-            found = subscriptions.matching(tx, "a"), subscriptions.shares(tx, "a")
-            return len(found[0]), len(found[1]), len(subscriptions.deserted(tx))
+            found = subscriptions.plain_matching(tx, "a"), subscriptions.shares_matching(tx, "a")
+            return len(found[0]), len(found[1]), len(subscriptions.shares_without_members(tx))
 
         await store.run(begin)
         assert await store.run(look) == (1, 1, 0)
@@ -188,16 +191,16 @@ async def test_another_process_that_removes_an_account_is_noticed(tmp_path: Path
         assert await store.run(look) == (0, 1, 1)
 
 
-async def test_what_is_rolled_back_is_not_kept(tmp_path: Path) -> None:
+async def test_a_rollback_is_not_indexed(tmp_path: Path) -> None:
     async with opened(new_database(tmp_path)) as store:
         await store.run(lambda tx: accounts.add(tx, "pump", (), trusted=True))
-        await store.run(lambda tx: subscriptions.matching(tx, "a"))
+        await store.run(lambda tx: subscriptions.plain_matching(tx, "a"))
 
         def fail(tx: Transaction) -> None:
             subscriptions.add(tx, "pump", "pump@gw.example", "1", filter="#")
-            assert len(subscriptions.matching(tx, "a")) == 1
+            assert len(subscriptions.plain_matching(tx, "a")) == 1
             tx.run("SELECT no_such_function()")
 
         with pytest.raises(Exception, match="no_such_function"):
             await store.run(fail)
-        assert await store.run(lambda tx: subscriptions.matching(tx, "a")) == []
+        assert await store.run(lambda tx: subscriptions.plain_matching(tx, "a")) == []
