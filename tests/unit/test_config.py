@@ -287,9 +287,9 @@ def test_a_filter_that_is_none_is_refused(option: str) -> None:
     name = option.replace("]\n", ".")
     good = parse(f"{DOMAIN}[{option} = ['plant/+/temp', 'meters/#', 'one']\n")
     assert len([*good.pubsub.auto_create, *good.uplink.topics]) == 3
-    with pytest.raises(ConfigError, match=rf"{name}: 'a/#/b': # must be the last level of a filter"):
+    with pytest.raises(ConfigError, match=rf"{name}: 'a/#/b': # must be the last level"):
         parse(f"{DOMAIN}[{option} = ['plant/+', 'a/#/b']\n")
-    with pytest.raises(ConfigError, match=rf"{name}: '': a filter is not empty"):
+    with pytest.raises(ConfigError, match=rf"{name}: '': a filter must not be empty"):
         parse(f"{DOMAIN}[{option} = ['']\n")
 
 
