@@ -13,7 +13,7 @@ import click
 
 from edge.errors import FieldpostError
 from edge.ops.folder_owner import owner_to_be
-from edge.text import fault, printable
+from sync.common.text import os_error, printable
 
 P = ParamSpec("P")
 
@@ -45,7 +45,7 @@ def telling(command: Callable[P, None]) -> Callable[P, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except OSError as error:
-            raise _failed(fault(error), kwargs) from error
+            raise _failed(os_error(error), kwargs) from error
 
     return run
 

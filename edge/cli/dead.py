@@ -15,7 +15,7 @@ from edge.cli import folder as folder_option
 from edge.cli import shown, telling
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as admin
-from edge.text import plural
+from sync.common.text import plural
 
 SCREEN: Final = 100
 """Messages that `list` prints without --all: the latest."""

@@ -15,7 +15,7 @@ from edge.cli import telling
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import devices
 from edge.ops.devices import Device
-from edge.text import plural
+from sync.common.text import plural
 
 _password = click.option("--password", help="Its password; others on this machine may see it here.")
 _password_stdin = click.option(

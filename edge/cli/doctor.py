@@ -11,7 +11,6 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.cli.columns import aligned
 from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
 from edge.config.load import Config
 from edge.ops import doctor as admin
@@ -19,6 +18,7 @@ from edge.ops.checks.finding import VERDICTS, WRONG, Finding
 from edge.ops.checks.shipping import Way
 from edge.ops.doctor import Asked
 from sync.common.enrolment import EnrolmentError, read_enrolment
+from sync.common.text import columns
 
 
 @click.command()
@@ -46,7 +46,7 @@ def doctor(folder: Path, deep: bool, as_json: bool) -> None:
 
 def _lines(found: Sequence[Finding]) -> Iterator[str]:
     rows = [(finding.verdict, finding.name, finding.text) for finding in found]
-    for finding, line in zip(found, aligned(rows), strict=True):
+    for finding, line in zip(found, columns(rows), strict=True):
         yield line
         if finding.remedy:
             yield f"        -> {finding.remedy}"

@@ -11,12 +11,11 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.cli.columns import aligned
 from edge.features.queues.store.queue_view import Overview
 from edge.ops import queue as admin
 from edge.ops import queue_report
 from edge.ops.queue_report import Report, Told, stamp
-from edge.text import plural
+from sync.common.text import columns, plural
 
 _NOT_KNOWN: Final = "-"
 """In place of who is there, where that is not known."""
@@ -43,7 +42,7 @@ def list_(folder: Path, as_json: bool) -> None:
         return
     header = ("queue", "ready", "locked", "delayed", "dead", "bytes", "members")
     rows = [(one.name, *map(str, _figures(one))) for one in found]
-    for line in aligned([header, *rows], right=range(1, len(header))):
+    for line in columns([header, *rows], right=range(1, len(header))):
         click.echo(shown(line))
 
 
@@ -198,7 +197,7 @@ def _members(report: Report) -> Iterator[str]:
         there = _NOT_KNOWN if sessions is None else ", ".join(sessions) or "away"
         figures = (member.qos, member.requests, member.in_flight)
         rows.append((member.jid, *map(str, figures), there))
-    yield from aligned(rows, right=(1, 2, 3))
+    yield from columns(rows, right=(1, 2, 3))
 
 
 def _line(told: Told) -> str:

@@ -11,10 +11,9 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.cli.columns import aligned
 from edge.ops import status as admin
 from edge.ops.status import Limit, Status
-from edge.text import duration, plural
+from sync.common.text import columns, duration, plural
 
 _NOTHING: Final = "-"
 """In place of a figure that is not known, or that is none."""
@@ -57,10 +56,10 @@ def _lines(found: Status) -> Iterator[str]:
     if found.changed:
         yield "fieldpost.toml has other limits than the running gateway: a restart takes them"
     yield ""
-    yield from aligned(_facts(found))
+    yield from columns(_facts(found))
     yield ""
     header = ("limit", "used", "allowed", "unit", "whose")
-    yield from aligned([header, *map(_row, found.limits)], right=(1, 2))
+    yield from columns([header, *map(_row, found.limits)], right=(1, 2))
 
 
 def _facts(found: Status) -> list[tuple[str, ...]]:

@@ -14,15 +14,14 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.cli.columns import aligned
 from edge.config import load
 from edge.errors import SetupError, StoreError
 from edge.features.eventlog.store.uplink_view import UnsealedEvents
 from edge.ops import current_time
 from edge.ops import uplink as admin
 from edge.ops.uplink import Lane, Uplink
-from edge.text import duration, fault, plural
 from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
+from sync.common.text import columns, duration, os_error, plural
 from sync.segment import Identity, SegmentError, identity_path, read_header
 from sync.uplink import Acknowledgement, Conflict, FolderTransport, WaitingSegment
 from sync.uplink.folder_transport import MARKER, check_marked, parse_folder
@@ -148,7 +147,7 @@ def unmarked(base: Path, folder: str, patience: float = PATIENCE) -> str | None:
         try:
             check_marked(parse_folder(folder, base))
         except OSError as error:
-            found[:] = [fault(error)]
+            found[:] = [os_error(error)]
         except ValueError as error:
             found[:] = [f"{folder} is {error}"]
         else:
@@ -177,10 +176,10 @@ def _object(found: Uplink) -> dict[str, object]:
 
 
 def _lines(found: Uplink, ways: dict[str, str]) -> Iterator[str]:
-    yield from map(shown, aligned(_facts(found, ways)))
+    yield from map(shown, columns(_facts(found, ways)))
     header = ("lane", "last", "sealed", "settled", "waiting", "bytes", "share", "oldest")
     rows = [header, *(_row(lane) for lane in found.lanes)]
-    yield from ("", *aligned(rows, right=range(1, 8)), "")
+    yield from ("", *columns(rows, right=range(1, 8)), "")
     for epoch in found.epochs:
         began = _when(epoch.began or None)
         yield shown(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from edge.engine.histogram import Histogram
+from sync.common.metrics import Histogram
 
 GROUP: Final = 512
 """Units in one transaction: larger groups gain nothing and keep the answers waiting."""

@@ -19,7 +19,7 @@ from edge.engine.meta import MIGRATED
 from edge.engine.space_rules import WAL_SHARE
 from edge.engine.temporary_tables import TABLES
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
-from sync.common.regular_files import NotRegular, check_regular
+from sync.common.regular_files import NotRegularError, check_regular
 
 if TYPE_CHECKING:
     from edge.engine.service_time import Now
@@ -207,7 +207,7 @@ def _existing(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> sqli
         raise SetupError(f"{path} does not exist; `fieldpost init` makes it")
     try:
         check_regular(path)  # SQLite would wait for a FIFO
-    except NotRegular as error:
+    except NotRegularError as error:
         raise SetupError(f"{path} cannot be read: {error.strerror}") from None
     if not os.access(path, os.R_OK):  # SQLite says no more than that it cannot
         raise SetupError(f"{path} cannot be read: {os.strerror(errno.EACCES)}")

@@ -20,10 +20,17 @@ from typing import IO, Final, NamedTuple
 from edge.config import load
 from edge.engine import database, snapshot
 from edge.errors import SetupError, StoreFull
-from edge.ops import current_time, durable_files, setup
-from edge.ops.durable_files import PRIVATE, PUBLIC
-from edge.text import fault
+from edge.ops import current_time, setup
+from sync.common.durable_files import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    PUBLIC_FILE,
+    fsync_folder,
+    move_into_place,
+    temporary_folder,
+)
 from sync.common.regular_files import check_regular
+from sync.common.text import os_error
 
 FORMAT: Final = 1
 """The number of this layout; another one is refused."""
@@ -64,14 +71,14 @@ def write(folder: Path, place: Path) -> About:
         raise SetupError(f"{place} exists already")
     named = [load.FILE_NAME, settings.uplink.enrolment, settings.xmpp.component_secret]
     files = [_inside(folder, name) for name in named if name]
-    with _telling_room(place), durable_files.workshop(place) as making:
+    with _telling_room(place), temporary_folder(place) as making:
         copy = making / database.FILE_NAME
         now = current_time.now()
         epoch = snapshot.copy(folder / database.FILE_NAME, copy, now)
         about = About(settings.gateway.domain, epoch, now.wall)
         made = making / "made"
         with (
-            _new(made, PRIVATE) as file,
+            _new(made, PRIVATE_FILE) as file,
             zipfile.ZipFile(
                 file, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
             ) as archive,
@@ -82,7 +89,7 @@ def write(folder: Path, place: Path) -> About:
             for path in sorted({*files, *_below(folder)}):
                 check_regular(path)
                 archive.write(path, str(path.relative_to(folder)))
-        durable_files.put_new(made, place)
+        move_into_place(made, place)
     return about
 
 
@@ -92,7 +99,7 @@ def restore(place: Path, folder: Path) -> About:
     Raises `FieldpostError`, and then nothing is there.
     """
     folder = setup.empty(folder)
-    with _telling_room(folder), durable_files.workshop(folder) as making:
+    with _telling_room(folder), temporary_folder(folder) as making:
         try:
             with zipfile.ZipFile(place) as archive:
                 about = _read_about(archive)
@@ -104,8 +111,8 @@ def restore(place: Path, folder: Path) -> About:
             raise SetupError(f"{place} is damaged: it is of {about.gateway} and of another gateway")
         snapshot.accept(making / database.FILE_NAME, current_time.now())
         for path in (making, *(path for path in making.rglob("*") if path.is_dir())):
-            durable_files.sync_folder(path)
-        durable_files.put_new(making, folder)
+            fsync_folder(path)
+        move_into_place(making, folder)
     return about
 
 
@@ -114,7 +121,7 @@ def _telling_room(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SetupError(f"{place} cannot be made: {fault(error)}") from error
+        raise SetupError(f"{place} cannot be made: {os_error(error)}") from error
     except StoreFull as error:
         text = "there is no room beside it for a copy of the database"
         raise SetupError(f"{place} cannot be made: {text}") from error
@@ -166,9 +173,12 @@ def _members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
     path = folder / member.filename
-    path.parent.mkdir(mode=durable_files.PRIVATE_FOLDER, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     readable = (member.external_attr >> 16) & 0o004
-    with archive.open(member) as source, _new(path, PUBLIC if readable else PRIVATE) as file:
+    with (
+        archive.open(member) as source,
+        _new(path, PUBLIC_FILE if readable else PRIVATE_FILE) as file,
+    ):
         shutil.copyfileobj(source, file, CHUNK)
 
 

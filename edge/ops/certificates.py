@@ -1,8 +1,4 @@
-"""Certificates that devices log in with (SASL EXTERNAL, XEP-0178), and the list of revoked ones.
-
-Nothing here knows which devices there are and what was issued before: `store.certificates` does,
-and `devices` joins the two. The CA itself is `pki`'s.
-"""
+"""Device certificates for SASL EXTERNAL (XEP-0178), and the certificate revocation list."""
 
 from __future__ import annotations
 
@@ -13,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.errors import SetupError
-from edge.features.accounts.store import certificates
+from edge.features.accounts.store import certificates as issued_certificates
 from edge.features.accounts.store.certificates import RevokedCertificate
-from edge.ops import durable_files, pki
-from edge.ops.durable_files import PRIVATE, PUBLIC, Content
-from edge.ops.pki import Authority
+from edge.ops import pki
+from edge.ops.pki import Authority, to_datetime
+from sync.common.durable_files import PRIVATE_FILE, PUBLIC_FILE, FileContent, replace_file
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `cryptography` costs a running gateway 15 MB: it is imported to sign
     from cryptography import x509
 
 
@@ -29,7 +25,7 @@ KEY: Final = "key.pem"
 CA: Final = "ca.pem"
 
 XMPP_ADDR: Final = "1.3.6.1.5.5.7.8.5"
-"""id-on-xmppAddr: the kind of a subject's name that is a JID (RFC 6120, section 13.7.1.4)."""
+"""id-on-xmppAddr: a subject alternative name that is a JID (RFC 6120, section 13.7.1.4)."""
 
 _UTF8_STRING: Final = 0x0C
 
@@ -40,35 +36,38 @@ class Issued(NamedTuple):
     `fingerprint` is the SHA-256 of its DER, `serial` hexadecimal, `not_after` in ms since 1970 UTC.
     """
 
-    contents: Mapping[str, Content]
+    contents: Mapping[str, FileContent]
     fingerprint: bytes
     serial: str
     not_after: int
 
 
-def place(folder: Path, name: str) -> Path:
-    """Return where the certificate of device `name` is put, in the gateway's folder."""
+def device_folder(folder: Path, name: str) -> Path:
+    """Return the folder of the certificate of device `name`, in the gateway's folder."""
     return folder / FOLDER / name
 
 
 def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
-    """Make a key and a certificate for the device `jid`, valid for `days` days from `now`.
+    """Create a key and a certificate for the device `jid`, valid for `days` days from `now`.
 
-    It does not outlive the CA; it begins a day in the past. `now` is in ms since 1970 UTC. Raises
-    `SetupError` if the CA has run out.
+    The certificate ends with the CA at the latest. `now` is in ms since 1970 UTC. Raises
+    `SetupError` if the CA has expired.
     """
     from cryptography.hazmat.primitives import hashes
 
-    ends = min(pki.at(now) + datetime.timedelta(days=days), ca.certificate.not_valid_after_utc)
-    if ends <= pki.at(now):
-        raise SetupError(f"the gateway's CA ran out on {ends:%Y-%m-%d}")
-    key = pki.new_key()
-    builder = pki.builder_for(key.public_key(), pki.at(now) - pki.SKEW, ends)
-    certificate = pki.sign(_described(builder, ca, jid), ca.key)
+    from sync.common import certificates
+
+    moment = to_datetime(now)
+    ends = min(moment + datetime.timedelta(days=days), _ca_end(ca, moment))
+    key = certificates.new_key()
+    subject = certificates.common_name(jid)
+    begins = moment - certificates.SKEW
+    builder = certificates.begin(subject, ca.certificate.subject, key.public_key(), begins, ends)
+    certificate = certificates.sign(_add_extensions(builder, ca, jid), ca.key)
     contents = {
-        CERTIFICATE: Content(pki.pem(certificate), PUBLIC),
-        KEY: Content(pki.key_pem(key), PRIVATE),
-        CA: Content(pki.pem(ca.certificate), PUBLIC),
+        CERTIFICATE: FileContent(certificates.pem(certificate), PUBLIC_FILE),
+        KEY: FileContent(certificates.key_pem(key), PRIVATE_FILE),
+        CA: FileContent(certificates.pem(ca.certificate), PUBLIC_FILE),
     }
     fingerprint = certificate.fingerprint(hashes.SHA256())
     not_after = round(ends.timestamp() * 1000)
@@ -76,57 +75,63 @@ def issue(ca: Authority, jid: str, days: int, now: int) -> Issued:
 
 
 def write_crl(tx: Transaction, folder: Path, ca: Authority) -> None:
-    """Write the list of revoked certificates (RFC 5280, section 5) anew, and count it.
+    """Write a new certificate revocation list (RFC 5280, section 5), and count it.
 
-    It is written inside of the transaction: two commands cannot overtake each other, and whoever
-    sees the database change finds the new list. It says that the next one comes when the CA ends:
-    a list that ran out would shut every device out, and this one is replaced when it changes.
-    A list that follows within a second is dated a second later: OpenSSL prefers the later one.
+    It is written inside the transaction, so that two commands cannot overtake each other and
+    whoever sees the database change finds the new list. Its next update is due when the CA ends,
+    because an expired list would shut out every device. A list that follows within a second is
+    dated a second later, because OpenSSL prefers the later one.
 
     Raises:
-        SetupError: the CA has run out.
-        OSError: it cannot be written.
+        SetupError: the CA has expired.
+        OSError: the list cannot be written.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    now = pki.at(tx.now.wall)
-    ends = ca.certificate.not_valid_after_utc
-    if ends <= now:
-        raise SetupError(f"the gateway's CA ran out on {ends:%Y-%m-%d}")
-    number = certificates.next_crl_number(tx, round((now - pki.SKEW).timestamp()))
+    from sync.common import certificates
+
+    now = to_datetime(tx.now.wall)
+    ends = _ca_end(ca, now)
+    earliest = round((now - certificates.SKEW).timestamp())
+    number = issued_certificates.next_crl_number(tx, earliest)
     builder = (
         x509.CertificateRevocationListBuilder(
-            revoked_certificates=list(_entries(certificates.list_revoked(tx)))
+            revoked_certificates=list(_entries(issued_certificates.list_revoked(tx)))
         )
         .issuer_name(ca.certificate.subject)
-        .last_update(min(pki.at(number * 1000), now))
+        .last_update(min(to_datetime(number * 1000), now))
         .next_update(ends)
         .add_extension(x509.CRLNumber(number), critical=False)
-        .add_extension(pki.issued_by(ca), critical=False)
+        .add_extension(certificates.issued_by(ca.certificate), critical=False)
     )
-    crl = builder.sign(ca.key, hashes.SHA256())
-    durable_files.write_whole(
-        pki.files(folder).crl, Content(crl.public_bytes(Encoding.PEM), PUBLIC)
-    )
+    crl = builder.sign(ca.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    replace_file(pki.files(folder).crl, crl, PUBLIC_FILE)
 
 
-def _described(
+def _ca_end(ca: Authority, now: datetime.datetime) -> datetime.datetime:
+    ends = ca.certificate.not_valid_after_utc
+    if ends <= now:
+        raise SetupError(f"the gateway's CA expired on {ends:%Y-%m-%d}")
+    return ends
+
+
+def _add_extensions(
     builder: x509.CertificateBuilder, ca: Authority, jid: str
 ) -> x509.CertificateBuilder:
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
+    from sync.common import certificates
+
     address = x509.OtherName(x509.ObjectIdentifier(XMPP_ADDR), _utf8_string(jid))
     return (
-        builder.subject_name(pki.common_name(jid))
-        .issuer_name(ca.certificate.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(pki.key_usage(signs=False), critical=True)
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(certificates.key_usage(signs=False), critical=True)
         .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .add_extension(pki.issued_by(ca), critical=False)
+        .add_extension(certificates.issued_by(ca.certificate), critical=False)
     )
 
 
@@ -137,13 +142,13 @@ def _entries(revoked: Iterable[RevokedCertificate]) -> Iterator[x509.RevokedCert
         yield (
             x509.RevokedCertificateBuilder()
             .serial_number(int(serial, 16))
-            .revocation_date(pki.at(moment))
+            .revocation_date(to_datetime(moment))
             .build()
         )
 
 
 def _utf8_string(text: str) -> bytes:
-    """Encode a text in DER; one of 128 bytes and more tells first how long its length is."""
+    """Encode a UTF8String in DER."""
     data = text.encode()
     size = len(data)
     if size < 0x80:

@@ -25,10 +25,11 @@ from edge.features.accounts.store import certificates as issued_certificates
 from edge.features.accounts.store.accounts import Account, PendingMessages
 from edge.features.presence.store import roster
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, durable_files, pki
+from edge.ops import certificates, current_time, pki
 from edge.ops.certificates import Issued
 from edge.ops.transactions import changing, reading
-from edge.text import plural
+from sync.common.durable_files import remove_folder, staged_folder
+from sync.common.text import plural
 
 _THEIRS: Final = "as a component (xmpp.component), passwords and certificates are the server's"
 
@@ -214,7 +215,7 @@ def remove(folder: Path, name: str) -> PendingMessages:
     try:
         _publish(folder, f"{jid} is removed")
     finally:
-        durable_files.remove_folder(certificates.place(folder, name))
+        remove_folder(certificates.device_folder(folder, name))
     return waited
 
 
@@ -264,8 +265,8 @@ def _certify(folder: Path, name: str, jid: str, unit: Callable[[Transaction], No
     days = load.load(folder).xmpp.certificate_days
     ca = pki.load(folder)
     issued = certificates.issue(ca, jid, days, current_time.now().wall)
-    place = certificates.place(folder, name)
-    with durable_files.staged(place, issued.contents) as put:
+    place = certificates.device_folder(folder, name)
+    with staged_folder(place, issued.contents) as put:
         with changing(folder) as tx:
             unit(tx)
             issued_certificates.add(tx, name, *_record(issued))

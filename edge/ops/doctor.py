@@ -28,7 +28,7 @@ from edge.ops.checks.shipping import Way
 from edge.ops.folder_owner import owner_to_be
 from edge.ops.status import NO_ANSWER, RUNNING, Status
 from edge.ops.transactions import reading
-from edge.text import fault
+from sync.common.text import os_error
 
 DAYS: Final = 30
 """Days by which wear is told: as it is now, and not as it was when the gateway was set up."""
@@ -114,7 +114,7 @@ def _guarded(folder: Path, name: str, look: Callable[[], Iterable[Finding]]) -> 
     try:
         yield from look()
     except (FieldpostError, OSError) as error:
-        text = fault(error) if isinstance(error, OSError) else str(error)
+        text = os_error(error) if isinstance(error, OSError) else str(error)
         owner = owner_to_be(folder)
         remedy = "see the text" if owner is None else f"run this as {owner}, whose folder it is"
         yield Finding(name, WRONG, f"it cannot be looked at: {text}", remedy)

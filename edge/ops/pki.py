@@ -1,8 +1,6 @@
 """The gateway's private certificate authority and its server certificate.
 
-Elliptic-curve keys (P-256): quick on a Pi, and every TLS library that firmware uses knows them.
-Keys are readable by their owner alone. Certificates of devices are made in `certificates`.
-`cryptography` costs a running gateway some 15 MB, so it is imported where something is signed.
+Keys are readable by their owner alone. `edge.ops.certificates` issues the certificates of devices.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from edge.errors import SetupError
-from edge.ops import der, durable_files
-from edge.ops.durable_files import PRIVATE, PUBLIC, Content
+from edge.ops import der
+from sync.common.durable_files import PRIVATE_FOLDER, PUBLIC_FILE, replace_file, write_new
 from sync.common.regular_files import read_regular
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `cryptography` costs a running gateway 15 MB: it is imported to sign
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import (
         EllipticCurvePrivateKey,
@@ -26,23 +24,19 @@ if TYPE_CHECKING:
 FOLDER: Final = "pki"
 
 CA_YEARS: Final = 20
-"""A gateway's life: replacing the CA means touching every device."""
+"""The CA outlives the gateway, because replacing it means visiting every device."""
 
 SERVER_YEARS: Final = 5
 
-RENEW_PART: Final = 3
-"""The server's certificate is made anew when less than one part in so many of its life is left: at
-20 months, a gateway that lay in store for a year, or whose clock is months behind, is in time."""
+RENEWAL_FRACTION: Final = 3
+"""Renew the server's certificate when less than 1/3 of its life (20 months) is left: enough for a
+gateway that was stored for a year, or whose clock is months behind."""
 
 YEAR: Final = datetime.timedelta(days=365)
 
-SKEW: Final = datetime.timedelta(days=1)
-"""How far a certificate begins in the past: the clock of a device, or of a gateway without a
-battery for it, may be behind after a start."""
-
 
 class Files(NamedTuple):
-    """Where certificates and keys lie."""
+    """The paths of the gateway's certificates and keys."""
 
     ca: Path
     ca_key: Path
@@ -52,81 +46,83 @@ class Files(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """The gateway's CA: its certificate, and the key that it signs with."""
+    """The gateway's CA: its certificate and its signing key."""
 
     certificate: x509.Certificate
     key: EllipticCurvePrivateKey
 
 
 def files(folder: Path) -> Files:
-    """Return where the files are, in the gateway's folder."""
+    """Return the paths of certificates and keys in the gateway's folder."""
     pki = folder / FOLDER
     names = ("ca.pem", "ca.key", "server.pem", "server.key", "crl.pem")
     return Files(*(pki / name for name in names))
 
 
 def create(folder: Path, domain: str, now: int) -> Authority:
-    """Make the CA and a server certificate for `domain` in the gateway's folder.
+    """Create the CA and a server certificate for `domain` in the gateway's folder.
 
     `now` is in ms since 1970 UTC. Returns the CA.
     """
+    from sync.common import certificates
+
     paths = files(folder)
-    paths.ca.parent.mkdir(mode=durable_files.PRIVATE_FOLDER)
-    server_key = new_key()
-    moment = at(now)
-    ca = _authority(domain, new_key(), moment)
-    begins, ends = moment - SKEW, moment + SERVER_YEARS * YEAR
-    server = _server(ca, domain, server_key.public_key(), begins, ends)
-    for path, content in (
-        (paths.ca, Content(pem(ca.certificate), PUBLIC)),
-        (paths.ca_key, Content(key_pem(ca.key), PRIVATE)),
-        (paths.server, Content(pem(server), PUBLIC)),
-        (paths.server_key, Content(key_pem(server_key), PRIVATE)),
-    ):
-        durable_files.write_new(path, content)
+    paths.ca.parent.mkdir(mode=PRIVATE_FOLDER)
+    moment = to_datetime(now)
+    begins = moment - certificates.SKEW
+    key, server_key = certificates.new_key(), certificates.new_key()
+    title = f"Fieldpost CA of {domain}"
+    ca = Authority(certificates.self_signed(title, key, begins, moment + CA_YEARS * YEAR), key)
+    ends = moment + SERVER_YEARS * YEAR
+    server = _server_certificate(ca, domain, server_key.public_key(), begins, ends)
+    write_new(paths.ca, certificates.pem(ca.certificate), PUBLIC_FILE)
+    write_new(paths.ca_key, certificates.key_pem(key))
+    write_new(paths.server, certificates.pem(server), PUBLIC_FILE)
+    write_new(paths.server_key, certificates.key_pem(server_key))
     return ca
 
 
 def renew_server(folder: Path, domain: str, now: int) -> bool:
-    """Make the server's certificate anew if less than a third of its life is left.
+    """Renew the server's certificate if less than a third of its life is left.
 
-    The key stays, and so does the day that it is valid from, so that a clock which is wrong just
-    now does no harm. A certificate that another CA signed is left alone: whoever put it there
-    renews it. It blocks, for some 100 ms if it renews.
+    The key and the first day of validity stay, so that a clock which is wrong at this moment does
+    no harm. A certificate of another CA is left alone: its owner renews it. The call blocks, for
+    some 100 ms when it renews.
 
     Args:
         folder: the gateway's.
-        domain: what the certificate is for.
+        domain: the name in the certificate.
         now: ms since 1970 UTC.
 
     Returns:
-        Whether there is a new certificate: it takes effect when the file is loaded again.
+        Whether the certificate was renewed; the new one takes effect when the file is reloaded.
 
     Raises:
-        SetupError: a file is missing or not what it should be.
-        OSError: the new one cannot be written.
+        SetupError: a file is missing or damaged.
+        OSError: the new certificate cannot be written.
     """
     paths = files(folder)
     server, ca = der.read(paths.server), der.read(paths.ca)
-    if (
-        server.issuer != ca.subject
-        or server.ends - now > (server.ends - server.begins) / RENEW_PART
-    ):
+    lifetime = server.ends - server.begins
+    if server.issuer != ca.subject or server.ends - now > lifetime / RENEWAL_FRACTION:
         return False
-    ends = min(at(now) + SERVER_YEARS * YEAR, at(ca.ends))
-    if ends <= at(server.ends):  # the CA itself runs out
+    ends = min(to_datetime(now) + SERVER_YEARS * YEAR, to_datetime(ca.ends))
+    if ends <= to_datetime(server.ends):  # the CA itself expires
         return False
     from cryptography import x509
 
+    from sync.common import certificates
+
     public = x509.load_pem_x509_certificate(paths.server.read_bytes()).public_key()
-    begins = min(at(server.begins), at(now) - SKEW)
-    certificate = _server(load(folder), domain, _elliptic(public, paths.server), begins, ends)
-    durable_files.write_whole(paths.server, Content(pem(certificate), PUBLIC))
+    begins = min(to_datetime(server.begins), to_datetime(now) - certificates.SKEW)
+    key = _require_elliptic(public, paths.server)
+    renewed = _server_certificate(load(folder), domain, key, begins, ends)
+    replace_file(paths.server, certificates.pem(renewed), PUBLIC_FILE)
     return True
 
 
 def load(folder: Path) -> Authority:
-    """Read the CA and its key; raises `SetupError` if they are missing or do not fit."""
+    """Read the CA and its key; raises `SetupError` if one is missing or they do not match."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -137,28 +133,21 @@ def load(folder: Path) -> Authority:
         key = load_pem_private_key(read_regular(paths.ca_key), password=None)
     except OSError as error:
         raise SetupError(f"{error.filename} cannot be read: {error.strerror}") from None
-    except (ValueError, TypeError):  # a key with a password is a TypeError
-        raise SetupError(f"{paths.ca} or {paths.ca_key} is damaged") from None
+    except (ValueError, TypeError):  # TypeError: the key has a password
+        raise SetupError(
+            f"{paths.ca} or {paths.ca_key} is damaged; restore both from a backup"
+        ) from None
     if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise SetupError(f"{paths.ca_key} is not the key of {paths.ca}")
+        raise SetupError(f"{paths.ca_key} is not the key of {paths.ca}; restore both from a backup")
     return Authority(certificate, key)
 
 
-def _authority(domain: str, key: EllipticCurvePrivateKey, moment: datetime.datetime) -> Authority:
-    from cryptography import x509
-
-    name = common_name(f"Fieldpost CA of {domain}")
-    builder = (
-        builder_for(key.public_key(), moment - SKEW, moment + CA_YEARS * YEAR)
-        .subject_name(name)
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(key_usage(signs=True), critical=True)
-    )
-    return Authority(sign(builder, key), key)
+def to_datetime(moment: int) -> datetime.datetime:
+    """Convert ms since 1970 UTC into the whole seconds that certificates are dated with."""
+    return datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC)
 
 
-def _server(
+def _server_certificate(
     ca: Authority,
     domain: str,
     public: EllipticCurvePublicKey,
@@ -168,108 +157,22 @@ def _server(
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
+    from sync.common import certificates
+
+    subject = certificates.common_name(domain)
     builder = (
-        builder_for(public, begins, ends)
-        .subject_name(common_name(domain))
-        .issuer_name(ca.certificate.subject)
+        certificates.begin(subject, ca.certificate.subject, public, begins, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(domain)]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(issued_by(ca), critical=False)
+        .add_extension(certificates.issued_by(ca.certificate), critical=False)
     )
-    return sign(builder, ca.key)
+    return certificates.sign(builder, ca.key)
 
 
-def at(moment: int) -> datetime.datetime:
-    """Turn ms since 1970 UTC into what certificates are dated with: whole seconds."""
-    return datetime.datetime.fromtimestamp(moment // 1000, datetime.UTC)
-
-
-def new_key() -> EllipticCurvePrivateKey:
-    """Make a key on P-256."""
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def builder_for(
-    public: EllipticCurvePublicKey, begins: datetime.datetime, ends: datetime.datetime
-) -> x509.CertificateBuilder:
-    """Begin a certificate: its key, its dates, a serial number by chance."""
-    from cryptography import x509
-
-    return (
-        x509.CertificateBuilder()
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-    )
-
-
-def key_usage(*, signs: bool) -> x509.KeyUsage:
-    """Say what a key may do: an authority's signs certificates, a device's proves who it is."""
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def issued_by(ca: Authority) -> x509.AuthorityKeyIdentifier:
-    """Name the key that signs (RFC 5280, section 4.2.1.1)."""
-    from cryptography import x509
-
-    extensions = ca.certificate.extensions
-    identifier = extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-
-
-def common_name(text: str) -> x509.Name:
-    """Make a name of a text; one holds 64 characters, and the alternative name tells all."""
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
-
-
-def sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
-    """Sign a certificate."""
-    from cryptography.hazmat.primitives import hashes
-
-    return builder.sign(key, hashes.SHA256())
-
-
-def pem(certificate: x509.Certificate) -> bytes:
-    """Write a certificate as PEM."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM)
-
-
-def key_pem(key: EllipticCurvePrivateKey) -> bytes:
-    """Write a key as PEM (PKCS #8), not encrypted."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
-
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _elliptic(public: object, path: Path) -> EllipticCurvePublicKey:
+def _require_elliptic(public: object, path: Path) -> EllipticCurvePublicKey:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
     if not isinstance(public, EllipticCurvePublicKey):
-        raise SetupError(f"{path} is for no elliptic-curve key")
+        raise SetupError(f"the key of {path} is not an elliptic-curve key")
     return public

@@ -14,7 +14,8 @@ from edge.config import annotated_file, load
 from edge.engine import database, meta
 from edge.errors import SetupError
 from edge.features.eventlog.store import epochs
-from edge.ops import certificates, current_time, durable_files, pki
+from edge.ops import certificates, current_time, pki
+from sync.common.durable_files import move_into_place, temporary_folder
 
 
 def init(folder: Path, domain: str, *listen: str) -> None:
@@ -26,9 +27,9 @@ def init(folder: Path, domain: str, *listen: str) -> None:
     text = annotated_file.render(domain, *listen)
     load.parse(text.encode())
     folder = empty(folder)
-    with durable_files.workshop(folder) as making:
+    with temporary_folder(folder) as making:
         _fill(making, domain, text)
-        durable_files.put_new(making, folder)
+        move_into_place(making, folder)
 
 
 def empty(folder: Path) -> Path:

@@ -14,9 +14,9 @@ from edge.background_tasks import Beats
 from edge.config.load import Config
 from edge.engine.events import NewEvent
 from edge.errors import ConfigError
-from edge.text import fault
 from edge.uplink.backlog import StoreBacklog
 from sync.common.enrolment import Enrolment, EnrolmentError, read_enrolment
+from sync.common.text import os_error
 from sync.uplink import (
     CertificateRenewal,
     FolderTransport,
@@ -83,7 +83,7 @@ def _https(path: Path, settings: Config) -> tuple[Enrolment, HttpsTransport]:
     except FileNotFoundError as error:
         raise ConfigError(f"uplink.enrolment: {error.filename} does not exist") from error
     except OSError as error:
-        raise ConfigError(f"uplink.enrolment: {fault(error)}") from error
+        raise ConfigError(f"uplink.enrolment: {os_error(error)}") from error
     except EnrolmentError as error:
         raise ConfigError(f"uplink.enrolment: {error}") from error
     domain = settings.gateway.domain

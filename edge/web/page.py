@@ -13,8 +13,8 @@ from typing import Final
 from edge.features.queues.store.queue_depths import Depth
 from edge.ops.checks.stored import ALWAYS_FULL
 from edge.ops.status import Limit
-from edge.text import duration, plural, size
 from edge.web.status_snapshot import Look, Noted, Process
+from sync.common.text import duration, plural, size
 
 NEAR: Final = 0.5
 """The part of a limit from which on it is shown."""

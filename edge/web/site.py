@@ -44,7 +44,7 @@ class Site:
             return http.plain(503)
         process = self._looker.process()
         if path == "/metrics":
-            return Answer(200, _TEXT, metrics.exposition(look, process).encode())
+            return Answer(200, _TEXT, metrics.gateway_metrics(look, process).encode())
         return Answer(200, _HTML, page.page(look, process, round(time.time() * 1000)).encode())
 
     async def _health(self) -> Answer:

@@ -28,7 +28,7 @@ from edge.ops.status import Rows, Status
 if TYPE_CHECKING:
     from edge.engine.flash_meter import Counted, Meter
     from edge.engine.group_commit import Store
-    from edge.engine.histogram import Histogram
+    from sync.common.metrics import Histogram
 
 FRESH: Final = 5.0
 """Seconds for which what was read of the database is told again."""

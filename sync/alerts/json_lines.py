@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from sync.alerts.incidents import Alert
-from sync.common.durable import PRIVATE_FILE, fsync_folder
+from sync.common.durable_files import PRIVATE_FILE, fsync_folder
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the file from which on a new one is begun: some 25,000 alerts."""

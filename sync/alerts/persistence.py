@@ -17,7 +17,7 @@ import msgspec
 
 from sync.alerts.incidents import Alert, Incident
 from sync.alerts.state import FleetState
-from sync.common.durable import PRIVATE_FILE, make_folders, write_whole
+from sync.common.durable_files import PRIVATE_FILE, make_folders, replace_file
 from sync.common.errors import FleetError
 
 VERSION: Final = 1
@@ -101,7 +101,7 @@ class StateStore:
 
     def save_seen(self, seen: FleetState) -> None:
         """Replace what was seen, durably."""
-        write_whole(self._seen, msgspec.json.encode(_Seen(VERSION, seen)))
+        replace_file(self._seen, msgspec.json.encode(_Seen(VERSION, seen)))
 
     def told(self) -> AlertJournal:
         """Read what was told. Raises FleetError when that cannot be read."""
@@ -125,4 +125,4 @@ class StateStore:
 
     def save_told(self, told: AlertJournal) -> None:
         """Replace what was told, durably."""
-        write_whole(self._told, msgspec.json.encode(told))
+        replace_file(self._told, msgspec.json.encode(told))

@@ -18,9 +18,9 @@ import aiohttp
 import msgspec
 
 from sync.alerts.incidents import Alert
+from sync.common.backoff import Backoff
 from sync.common.errors import FleetError
 from sync.common.json_log import log_event
-from sync.uplink.backoff import Backoff
 from sync.uplink.proxies import ProxyError, is_this_machine, proxy_for
 from sync.uplink.responses import one_line, parse_retry_after
 
@@ -139,7 +139,7 @@ class Webhook:
         if after is None:
             wait = self.backoff.delay(self.failures, self.chance())
         else:
-            wait = self.backoff.delay_told(after, self.failures, self.chance())
+            wait = self.backoff.delay_retry_after(after, self.failures, self.chance())
         self.due = self.clock() + wait
         log_event(WARNING, "webhook does not take alerts", why=why, retry_s=round(wait, 1))
         return False

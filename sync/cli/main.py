@@ -15,7 +15,7 @@ import click
 
 from sync.cli import commands
 from sync.common.errors import FleetError
-from sync.common.text import fault, printable
+from sync.common.text import os_error, printable
 
 
 class CommandFolder(click.Group):
@@ -41,7 +41,7 @@ class CommandFolder(click.Group):
             text = printable(str(error), sys.stderr.encoding)
             raise click.ClickException(text) from error
         except OSError as error:
-            raise click.ClickException(printable(fault(error), sys.stderr.encoding)) from error
+            raise click.ClickException(printable(os_error(error), sys.stderr.encoding)) from error
 
 
 @click.group(cls=CommandFolder)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sync.common.durable import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
+from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER, fsync_folder
 from sync.common.errors import FleetError
 from sync.segment import (
     Identity,

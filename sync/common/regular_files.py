@@ -1,7 +1,7 @@
-"""Reading the files that a gateway is given: regular ones, and nothing else.
+"""Read regular files and refuse everything else that can stand under a path.
 
-A FIFO is waited for without end, a device may be read without end, and either may do something when
-it is opened: neither is. Symbolic links are followed, as systemd and others lay them.
+Opening a FIFO can block for ever, reading a device may never end, and opening either can have side
+effects. Symbolic links are followed because systemd and configuration tools use them.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _KINDS: Final = {
 }
 
 
-class NotRegular(OSError):
-    """There is something in a file's place; `strerror` says what, `filename` where."""
+class NotRegularError(OSError):
+    """The path names something other than a regular file; `strerror` says what it is."""
 
 
 def check_regular(path: Path) -> os.stat_result:
-    """Return what the system knows of a regular file, which is not opened.
+    """Return the `stat` of a regular file without opening it.
 
-    Raises `NotRegular`, and `OSError` as `Path.stat` does.
+    Raises `NotRegularError`, and `OSError` as `Path.stat` does.
     """
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        what = _KINDS.get(stat.S_IFMT(found.st_mode), "no file")
-        text = f"it is {what}, and a regular file is needed"
-        raise NotRegular(errno.EINVAL, text, str(path))
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "not a file")
+        text = f"it is {kind}, but a regular file is needed"
+        raise NotRegularError(errno.EINVAL, text, str(path))
     return found
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a regular file; raises `NotRegular`, and `OSError` as `Path.read_bytes` does."""
+    """Read a regular file; raises `NotRegularError`, and `OSError` as `Path.read_bytes` does."""
     check_regular(path)
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Telling systemd how it stands (sd_notify(3)); elsewhere, telling nobody."""
+"""Report a service's state to systemd (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Send `state`, such as `READY=1`, to the socket that systemd named, if it named one."""
+    """Send `state`, such as `READY=1`, to systemd; do nothing when systemd did not start us.
+
+    Raises OSError when nothing listens on the socket in `$NOTIFY_SOCKET`.
+    """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
-    if address.startswith("@"):
+    if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
         out.sendto(state.encode(), address)

@@ -1,22 +1,23 @@
-"""How the way to the centre and the centre itself write for people, wherever it is shown.
-
-`edge.text` does the same at the gateway; the two do not import each other. What is written on the
-report's pages alone is in `sync.pages.text`. Decides nothing, prints nothing.
-"""
+"""Format counts, durations, sizes, tables and system errors for people to read."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_SIZES: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[\\nrt])?")
-"""What `printable` and `spelled` write for a character; or a backslash that neither writes."""
+"""An escape that `printable` or `double_backslashes` writes, or an invalid backslash."""
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """Escape what is not printable, so that no stranger can forge a line or steer a terminal.
+    """Escape unprintable characters, so that foreign text cannot forge lines or control a terminal.
 
-    What `encoding` does not have is escaped as well.
+    Characters that `encoding` cannot represent are escaped as well.
     """
     escaped = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
@@ -24,30 +25,61 @@ def printable(text: str, encoding: str = "utf-8") -> str:
     return escaped.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def spelled(name: str) -> str:
-    """Double the backslashes of a name: what `printable` makes of that is of no other name."""
+def double_backslashes(name: str) -> str:
+    """Double the backslashes of a name, so that `printable` maps no two names to one text."""
     return name.replace("\\", "\\\\")
 
 
-def read_back(shown: str) -> str:
-    """Give the name that was `spelled` and made `printable`, in whatever encoding.
+def unescape(shown: str) -> str:
+    """Return the name that `double_backslashes` and then `printable` turned into `shown`.
 
-    Raises ValueError where that is nothing they write.
+    Raises ValueError when they cannot have written it.
     """
     return _ESCAPE.sub(lambda found: found[0].encode().decode("unicode_escape"), shown)
 
 
 def noun(number: int, one: str, many: str | None = None) -> str:
-    """Give the noun as it is behind that number."""
+    """Return the singular or the plural of a noun, as `number` requires."""
     return one if number == 1 else many or one + "s"
 
 
 def plural(number: int, one: str, many: str | None = None) -> str:
-    """Write a count with its noun."""
+    """Format a count with its noun, such as `3 items`."""
     return f"{number} {noun(number, one, many)}"
 
 
-def fault(error: OSError) -> str:
-    """Tell what the system says of a file, without the number of the error."""
+def duration(seconds: float) -> str:
+    """Format a duration with its two largest units, such as `2 h 5 min`."""
+    left = round(seconds)
+    parts = []
+    for unit, length in _UNITS:
+        number, left = divmod(left, length)
+        if number:
+            parts.append(f"{number} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0 s"
+
+
+def size(count: float) -> str:
+    """Format a number of bytes, such as `5.0 MiB`."""
+    power = min(int(math.log2(max(count, 1)) / 10), len(_SIZES) - 1)
+    unit = "byte" if count == 1 else _SIZES[power]
+    return f"{count / 1024**power:.{min(power, 1)}f} {unit}"
+
+
+def os_error(error: OSError) -> str:
+    """Format a system error as `file: reason`, without its number."""
     text = error.strerror or str(error)
     return f"{error.filename}: {text}" if error.filename else text
+
+
+def columns(rows: Sequence[tuple[str, ...]], right: Container[int] = ()) -> Iterator[str]:
+    """Align rows in columns; the column numbers in `right` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

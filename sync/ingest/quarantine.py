@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
-from sync.common.text import read_back, spelled
+from sync.common.text import double_backslashes, unescape
 from sync.ingest.inspect_file import Look, look_at
 from sync.tables.locations import ARCHIVE, LANDING, QUARANTINE, Places
 from sync.tables.manifest import Commits, live
@@ -42,7 +42,7 @@ class Held(NamedTuple):
     @property
     def shown(self) -> str:
         """The path as it is printed, which `Quarantine.find` reads back."""
-        return spelled(self.path)
+        return double_backslashes(self.path)
 
 
 class Quarantine:
@@ -105,7 +105,7 @@ class Quarantine:
         if not names[0].is_absolute():
             names.insert(0, self._root / name)
             with contextlib.suppress(ValueError):
-                names.insert(0, self._root / read_back(name))
+                names.insert(0, self._root / unescape(name))
         for path in names:
             with contextlib.suppress(ValueError):
                 yield path.resolve()

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from sync.common.durable import write_whole
-from sync.common.text import fault
+from sync.common.durable_files import replace_file
+from sync.common.text import os_error
 
 LOG_BYTES: Final = 4 * 1024 * 1024
 """Bytes of the log that are kept when it is cut: more than 20,000 lines, which tell of days. They
@@ -35,9 +35,9 @@ def keep_last(log: Path, most: int = LOG_BYTES) -> None:
         with Path(f"/proc/self/fd/{_STDERR}").open("rb") as written:
             written.seek(-most, os.SEEK_END)
             last = written.read(most)
-        write_whole(log.with_name(f"{log.name}.1"), last)
+        replace_file(log.with_name(f"{log.name}.1"), last)
     except OSError as error:
-        told = f"what stood here is lost: {fault(error)}\n"
+        told = f"what stood here is lost: {os_error(error)}\n"
     os.ftruncate(_STDERR, 0)
     with contextlib.suppress(OSError):  # a disk that is full all the same
         os.write(_STDERR, told.encode())

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from sync.common.durable import write_whole
+from sync.common.durable_files import replace_file
 from sync.pages import sections
 from sync.pages import text as words
 from sync.pages.by_gateway import PAGES, by_gateway, page_name
@@ -181,7 +181,7 @@ def _render(template: str, found: Findings, said: tuple[str, str], **more: Any) 
 
 
 def _write(path: Path, text: str) -> None:
-    write_whole(path, text.encode(), READABLE)
+    replace_file(path, text.encode(), READABLE)
 
 
 _ENVIRONMENT: Final = Environment(

@@ -11,13 +11,15 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from sync.common import certificates
+from sync.common.certificates import SKEW, PublicKey
+from sync.common.certificates import PublicKey as ClientKey
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry, next_issue_time
-from sync.receiver.pki import SKEW, Authority, ClientKey
+from sync.receiver.pki import Authority
 
 CLIENT_DAYS: Final = 365
 """Days a gateway's certificate is valid: it is renewed by itself, and one that was off for most of
@@ -70,12 +72,8 @@ def issue_with_key(
     authority: Authority, gateway: str, issued_ms: int, days: int
 ) -> tuple[IssuedCertificate, bytes]:
     """Make a certificate and its new key, PEM. Raises FleetError."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    key = certificates.new_key()
+    pem = certificates.key_pem(key)
     return issue(authority, gateway, key.public_key(), issued_ms, days), pem
 
 
@@ -119,7 +117,7 @@ def _load(certificate: bytes) -> x509.Certificate:
     return x509.load_der_x509_certificate(certificate)
 
 
-def _requested_key(request: bytes) -> ClientKey:
+def _requested_key(request: bytes) -> PublicKey:
     try:
         asked = x509.load_pem_x509_csr(request)
         proven, public = asked.is_signature_valid, asked.public_key()

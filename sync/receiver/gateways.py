@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sync.common.durable import create_whole, write_whole
+from sync.common.durable_files import create_file, replace_file
 from sync.common.enrolment import token_digest
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
@@ -106,10 +106,10 @@ class GatewayRegistry:
         )
         record = msgspec.json.encode(enrolled)
         if renew:
-            write_whole(path, record)
+            replace_file(path, record)
             return
         try:
-            create_whole(path, record)
+            create_file(path, record)
         except FileExistsError:
             msg = f"{gateway} is enrolled already; --renew gives it a new token"
             raise FleetError(msg) from None
@@ -125,7 +125,7 @@ class GatewayRegistry:
             raise FleetError(msg)
         if record.revoked is None:
             revoked = msgspec.structs.replace(record, revoked=now_ms)
-            write_whole(self._path(gateway), msgspec.json.encode(revoked))
+            replace_file(self._path(gateway), msgspec.json.encode(revoked))
 
     def first_issue(self, gateway: str, now_ms: int) -> int:
         """The moment from which certificates are good if `gateway` is enrolled now.
@@ -145,7 +145,7 @@ class GatewayRegistry:
         record = self.get(gateway)
         if record is not None:
             noted = msgspec.structs.replace(record, certificate_ends=ends_ms)
-            write_whole(self._path(gateway), msgspec.json.encode(noted))
+            replace_file(self._path(gateway), msgspec.json.encode(noted))
 
     def accepts(self, gateway: str, issued_ms: int) -> bool:
         """Tell whether a certificate of `gateway` that was issued then is good by its record.

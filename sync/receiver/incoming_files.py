@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from sync.common.durable import PRIVATE_FILE
+from sync.common.durable_files import PRIVATE_FILE
 
 if TYPE_CHECKING:
     from hashlib import _Hash  # exists for type checkers alone

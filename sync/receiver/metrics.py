@@ -1,17 +1,16 @@
-"""What the receiver counts, and the text in which Prometheus reads it.
+"""Counters of the receiver.
 
-The text is version 0.0.4 of Prometheus' format, written here: a library would bring a registry of
-the whole process, for what takes a screen. No gateway is a label, so that a fleet of any size has
-as many series. Counts alone: opens no socket and looks at no file.
+No gateway is a label, so that a fleet of any size has the same number of time series.
 """
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sync.common.metrics import Family, Histogram, labels, single
 
 PREFIX: Final = "fieldpost_centre_"
 
@@ -22,39 +21,6 @@ DURABLE_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0
 
 ARRIVED_S: Final = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
 """How long ago, in seconds at most, a gateway's last request may be to count under a label."""
-
-
-class Family(NamedTuple):
-    """One metric: its name without the prefix, its kind and meaning, and its samples."""
-
-    name: str
-    kind: str
-    meaning: str
-    samples: Iterable[tuple[str, float]]
-    """Of each: what follows the name (labels, a suffix), and the value."""
-
-
-class Histogram:
-    """How many values were at most as large as each bound."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count a value."""
-        self._counts[bisect.bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def samples(self) -> Iterator[tuple[str, float]]:
-        """The samples of a family of kind `histogram`."""
-        total = 0
-        for bound, count in zip((*self._bounds, "+Inf"), self._counts, strict=True):
-            total += count
-            yield f'_bucket{{le="{bound}"}}', total
-        yield "_sum", self._sum
-        yield "_count", total
 
 
 class Metrics:
@@ -114,23 +80,3 @@ class Metrics:
             before = within
         yield labels(last="longer"), len(ages) - before
         yield labels(last="none"), max(0, enrolled - len(ages))
-
-
-def single(name: str, kind: str, meaning: str, value: float) -> Family:
-    """A family of one sample."""
-    return Family(name, kind, meaning, [("", value)])
-
-
-def labels(**values: str) -> str:
-    """Write labels; all values are words of ours, which need no escapes."""
-    return "{" + ",".join(f'{name}="{value}"' for name, value in values.items()) + "}"
-
-
-def exposition(families: Iterable[Family]) -> str:
-    """The text that Prometheus reads."""
-    lines = []
-    for family in families:
-        name = f"{PREFIX}{family.name}"
-        lines += [f"# HELP {name} {family.meaning}", f"# TYPE {name} {family.kind}"]
-        lines += [f"{name}{suffix} {value:.17g}" for suffix, value in family.samples]
-    return "\n".join(lines) + "\n"

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from sync.common.metrics import CONTENT_TYPE, Family, exposition, labels, single
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.listener import ConnectionRegistry
-from sync.receiver.metrics import Family, Metrics, exposition, labels, single
+from sync.receiver.metrics import PREFIX, Metrics
 from sync.receiver.partial_uploads import PartialUploads
 from sync.receiver.pki import ends_at
 from sync.receiver.threads import ThreadRunner
@@ -50,9 +51,7 @@ class MonitoringPages:
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
         text = await self.in_thread(self._text)
-        return web.Response(
-            body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4"}
-        )
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _health(self, request: web.Request) -> web.Response:
         """200 while segments of any size are taken; 503 when it stops, or has too little room."""
@@ -73,7 +72,7 @@ class MonitoringPages:
 
     def _text(self) -> str:
         enrolled = sum(record.revoked is None for record in self.gateways.survey().records)
-        return exposition([*self.metrics.families(enrolled), *self._gauges()])
+        return exposition(PREFIX, [*self.metrics.families(enrolled), *self._gauges()])
 
     def _gauges(self) -> Iterator[Family]:
         sizes = self.partials.sizes()

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sync.common.durable import PRIVATE_FOLDER
+from sync.common.durable_files import PRIVATE_FOLDER
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.incoming_files import (
     PART_SUFFIX,

@@ -12,14 +12,16 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from sync.common.durable import create_whole, write_whole
+from sync.common import certificates
+from sync.common.certificates import SKEW, PublicKey
+from sync.common.durable_files import PUBLIC_FILE, create_file, replace_file
 from sync.common.errors import FleetError
 from sync.segment import is_gateway
 
@@ -34,13 +36,6 @@ RENEW_DAYS: Final = 180
 
 MAX_NAMES: Final = 64
 """Names in the receiver's certificate: a handshake carries them all."""
-
-SKEW: Final = dt.timedelta(days=1)
-"""How far a certificate starts in the past: a gateway's clock may be behind."""
-
-
-ClientKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey
-"""The public keys that a certificate is made for."""
 
 
 class _Whose(NamedTuple):
@@ -84,7 +79,7 @@ class Authority:
         """
         self._ensure_ca(now)
         if not self.server_key.exists():
-            create_whole(self.server_key, _pem(ec.generate_private_key(ec.SECP256R1())))
+            create_file(self.server_key, certificates.key_pem(certificates.new_key()))
         names = {_name(host) for host in hosts}
         if self.server.exists():
             there = _certificate(self.server)
@@ -104,18 +99,14 @@ class Authority:
         if self.ca.exists():
             return
         if not self._ca_key.exists():
-            create_whole(self._ca_key, _pem(ec.generate_private_key(ec.SECP256R1())))
-        key = _key(self._ca_key)
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fieldpost fleet authority")])
-        public = key.public_key()
-        certificate = (
-            _dated(name, name, public, now, CA_DAYS)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage(signs=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .sign(key, hashes.SHA256())
+            create_file(self._ca_key, certificates.key_pem(certificates.new_key()))
+        certificate = certificates.self_signed(
+            "Fieldpost fleet authority",
+            _key(self._ca_key),
+            now - SKEW,
+            now + dt.timedelta(days=CA_DAYS),
         )
-        write_whole(self.ca, certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+        replace_file(self.ca, certificates.pem(certificate), PUBLIC_FILE)
 
     def _issue(self, names: set[x509.GeneralName], now: dt.datetime) -> None:
         if len(names) > MAX_NAMES:
@@ -124,10 +115,10 @@ class Authority:
         ordered = sorted(names, key=lambda name: str(name.value))
         whose = _Whose("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
         public = _key(self.server_key).public_key()
-        write_whole(self.server, self._sign(whose, public, now, SERVER_DAYS), mode=0o644)
+        replace_file(self.server, self._sign(whose, public, now, SERVER_DAYS), PUBLIC_FILE)
 
     def issue_client(
-        self, gateway: str, public: ClientKey, issued: dt.datetime, days: int
+        self, gateway: str, public: PublicKey, issued: dt.datetime, days: int
     ) -> bytes:
         """Make a certificate, PEM, by which `gateway` is known in a TLS handshake.
 
@@ -138,59 +129,24 @@ class Authority:
         whose = _Whose("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
         return self._sign(whose, public, issued, days)
 
-    def _sign(self, whose: _Whose, public: ClientKey, now: dt.datetime, days: int) -> bytes:
-        authority, signer = _certificate(self.ca), _key(self._ca_key)
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, whose.title)])
-        issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-        certificate = (
-            _dated(subject, authority.subject, public, now, days)
+    def _sign(self, whose: _Whose, public: PublicKey, now: dt.datetime, days: int) -> bytes:
+        ca = _certificate(self.ca)
+        subject = certificates.common_name(whose.title)
+        ends = now + dt.timedelta(days=days)
+        builder = (
+            certificates.begin(subject, ca.subject, public, now - SKEW, ends)
             .add_extension(x509.SubjectAlternativeName(whose.names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage(signs=False), critical=True)
+            .add_extension(certificates.key_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([whose.use]), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .add_extension(issuer_key, critical=False)
-            .sign(signer, hashes.SHA256())
+            .add_extension(certificates.issued_by(ca), critical=False)
         )
-        return certificate.public_bytes(serialization.Encoding.PEM)
+        return certificates.pem(certificates.sign(builder, _key(self._ca_key)))
 
 
 def ends_at(certificate: Path) -> float:
     """When a certificate (PEM) ends, in seconds since 1970 UTC. Raises FleetError, OSError."""
     return _certificate(certificate).not_valid_after_utc.timestamp()
-
-
-def _dated(
-    subject: x509.Name,
-    issuer: x509.Name,
-    public: ClientKey,
-    now: dt.datetime,
-    days: int,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + dt.timedelta(days=days))
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    """What a key may do: an authority's sign certificates, a server's sign handshakes."""
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _name(host: str) -> x509.GeneralName:
@@ -205,14 +161,6 @@ def _name(host: str) -> x509.GeneralName:
     return x509.DNSName(name)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
 def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
@@ -223,7 +171,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError):
         msg = f"{path} holds no private key"
         raise FleetError(msg) from None

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from sync.common import sd_notify
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
-from sync.receiver import systemd
 from sync.receiver.authentication import Authenticator
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
@@ -217,6 +217,6 @@ async def serve(
         if told is not None:
             addresses["metrics"] = told.getsockname()[:2]
         ready(addresses)
-        systemd.notify("READY=1")
+        sd_notify.notify("READY=1")
         await stop.wait()
-        systemd.notify("STOPPING=1")
+        sd_notify.notify("STOPPING=1")

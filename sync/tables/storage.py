@@ -17,7 +17,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Protocol
 
-from sync.common.durable import PRIVATE_FILE, create_whole, fsync_chain, fsync_folder, make_folders
+from sync.common.durable_files import (
+    PRIVATE_FILE,
+    create_file,
+    fsync_chain,
+    fsync_folder,
+    make_folders,
+)
 from sync.common.errors import LeaseError
 
 LEASE: Final = "lease"
@@ -151,7 +157,7 @@ class LocalStorage:
         """Write beside the name, fsync, link, fsync the folder; see `Storage`."""
         target = self.root / path
         make_folders(self.root, target.parent)
-        create_whole(target, data)
+        create_file(target, data)
 
     def move(self, moves: Mapping[str, str]) -> list[str]:
         """Link all, fsync the folders, then unlink all and fsync again; see `Storage`."""

@@ -3,7 +3,7 @@
 What it needs of the store it declares as Protocols (`ports`); it knows no SQL and no XMPP.
 """
 
-from sync.uplink.backoff import Backoff
+from sync.common.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide
 from sync.uplink.folder_transport import FolderTransport, parse_folder
 from sync.uplink.http_client import HttpsLimits

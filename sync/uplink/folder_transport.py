@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from sync.common.text import fault
+from sync.common.text import os_error
 from sync.segment import (
     MAX_FILE,
     SegmentError,
@@ -88,7 +88,7 @@ class FolderTransport:
         except TimeoutError:
             return TemporaryFailure(f"{self._root} does not answer")
         except OSError as error:
-            return TemporaryFailure(one_line(fault(error)))
+            return TemporaryFailure(one_line(os_error(error)))
 
     def _put(self, waiting: WaitingSegment) -> Outcome:
         self._check()

@@ -139,21 +139,17 @@ def make_request(gateway: str) -> tuple[str, bytes]:
     """Make a key, and the request for its certificate (both PEM, the key as PKCS #8)."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
 
-    key = ec.generate_private_key(ec.SECP256R1())
+    from sync.common import certificates
+
+    key = certificates.new_key()
     request = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([]))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(gateway)]), critical=True)
         .sign(key, hashes.SHA256())
     )
-    text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return text.decode(), request.public_bytes(serialization.Encoding.PEM)
+    return certificates.key_pem(key).decode(), request.public_bytes(serialization.Encoding.PEM)
 
 
 def check_renewed(enrolment: Enrolment, now: float) -> None:

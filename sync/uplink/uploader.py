@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from sync.common.backoff import Backoff
 from sync.segment import identity_path
-from sync.uplink.backoff import Backoff
 from sync.uplink.epoch_check import EpochVerdict, compare_epochs
 from sync.uplink.interfaces import (
     Backlog,
@@ -177,7 +177,7 @@ class Uploader:
         delay = await self._failed("unreachable", outcome.text)
         if outcome.after is None:
             return delay
-        return self._backoff.delay_told(outcome.after, self._failures, self._chance())
+        return self._backoff.delay_retry_after(outcome.after, self._failures, self._chance())
 
     async def _give_up(self, waiting: WaitingSegment, name: str, reason: str, text: str) -> None:
         """Never offer this segment again, and go on with the next."""

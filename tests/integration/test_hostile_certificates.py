@@ -113,7 +113,7 @@ async def let_in(door: DirectDoor, chain: Path | None, authzid: str = "") -> str
 
 async def test_a_device_is_let_in_by_its_own_certificate(door: DirectDoor) -> None:
     async with unharmed(door):
-        chain = certificates.place(door.gateway.folder, "pump1")
+        chain = certificates.device_folder(door.gateway.folder, "pump1")
         for authzid in ("", PUMP):
             assert await let_in(door, chain, authzid) == "success"
 
@@ -121,7 +121,7 @@ async def test_a_device_is_let_in_by_its_own_certificate(door: DirectDoor) -> No
 @pytest.mark.parametrize("authzid", [f"pump2@{DOMAIN}", HONEST, DOMAIN, "", "pump1@no.example"])
 async def test_a_certificate_is_good_for_its_device_alone(door: DirectDoor, authzid: str) -> None:
     async with unharmed(door):
-        chain = certificates.place(door.gateway.folder, "pump1")
+        chain = certificates.device_folder(door.gateway.folder, "pump1")
         expected = "invalid-authzid" if authzid else "success"
         assert await let_in(door, chain, authzid) == expected
 
@@ -164,7 +164,7 @@ async def test_a_certificate_that_nobody_was_given_is_refused(
 
 async def test_a_certificate_that_was_revoked_is_refused_at_once(door: DirectDoor) -> None:
     async with unharmed(door):
-        chain = certificates.place(door.gateway.folder, "stolen")
+        chain = certificates.device_folder(door.gateway.folder, "stolen")
         assert await let_in(door, chain) == "success"
         devices.revoke(door.gateway.folder, "stolen")
         assert await let_in(door, chain) in ("handshake", "not-authorized")

@@ -17,6 +17,7 @@ from edge.engine import database
 from edge.errors import SetupError
 from edge.features.accounts.store import certificates as issued
 from edge.ops import certificates, current_time, der, devices, pki, setup
+from sync.common.certificates import common_name, pem
 
 DAY = 24 * 3600 * 1000
 YEAR = 365 * DAY
@@ -152,9 +153,9 @@ def test_its_dates_leave_room_for_slow_clocks_and_end_with_the_ca(folder: Path) 
         return certificate.not_valid_before_utc, ends
 
     one = datetime.timedelta(days=1)
-    assert dates(30, now) == (pki.at(now) - one, pki.at(now) + 30 * one)
+    assert dates(30, now) == (pki.to_datetime(now) - one, pki.to_datetime(now) + 30 * one)
     assert dates(3650, now + 15 * YEAR)[1] == ca.certificate.not_valid_after_utc
-    with pytest.raises(SetupError, match="the gateway's CA ran out on 20"):
+    with pytest.raises(SetupError, match="the gateway's CA expired on 20"):
         certificates.issue(ca, "p@gw.example", 1, now + 21 * YEAR)
 
 
@@ -211,12 +212,12 @@ def test_a_list_is_never_of_the_future_and_its_number_never_falls(folder: Path, 
     first = number_of(folder)
     write_crl(folder, now)  # the clock is right again
     assert number_of(folder) > first
-    assert crl_of(folder).last_update_utc <= pki.at(now)
+    assert crl_of(folder).last_update_utc <= pki.to_datetime(now)
 
 
 def test_a_list_of_a_ca_that_ran_out_is_refused(folder: Path) -> None:
     before = pki.files(folder).crl.read_bytes()
-    with pytest.raises(SetupError, match="the gateway's CA ran out on 20"):
+    with pytest.raises(SetupError, match="the gateway's CA expired on 20"):
         write_crl(folder, current_time.now().wall + 21 * YEAR)
     assert pki.files(folder).crl.read_bytes() == before
 
@@ -236,7 +237,7 @@ def test_the_servers_certificate_is_renewed_in_its_last_third(folder: Path) -> N
     assert after.public_key() == before.public_key()
     assert after.serial_number != before.serial_number
     assert after.not_valid_before_utc == before.not_valid_before_utc
-    assert after.not_valid_after_utc == pki.at(later + 5 * YEAR)
+    assert after.not_valid_after_utc == pki.to_datetime(later + 5 * YEAR)
     names = after.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["gw.example"]
     assert paths.server.stat().st_mode & 0o777 == 0o644
@@ -302,16 +303,16 @@ def test_a_server_certificate_of_another_kind_is_told(folder: Path) -> None:
     ca, now = pki.load(folder), current_time.now().wall
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(pki.common_name("gw.example"))
+        .subject_name(common_name("gw.example"))
         .issuer_name(ca.certificate.subject)
         .public_key(ed25519.Ed25519PrivateKey.generate().public_key())
         .serial_number(1)
-        .not_valid_before(pki.at(now))
-        .not_valid_after(pki.at(now + DAY))
+        .not_valid_before(pki.to_datetime(now))
+        .not_valid_after(pki.to_datetime(now + DAY))
         .sign(ca.key, hashes.SHA256())
     )
-    pki.files(folder).server.write_bytes(pki.pem(certificate))
-    with pytest.raises(SetupError, match="is for no elliptic-curve key"):
+    pki.files(folder).server.write_bytes(pem(certificate))
+    with pytest.raises(SetupError, match="is not an elliptic-curve key"):
         pki.renew_server(folder, "gw.example", now + DAY)
 
 

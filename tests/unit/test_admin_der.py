@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 
 from edge.errors import SetupError
 from edge.ops import current_time as moment
 from edge.ops import der, pki, setup
+from sync.common import certificates
 
 
 @pytest.fixture
@@ -43,11 +43,9 @@ def test_both_kinds_of_time(folder: Path, year: int) -> None:
     ca = pki.load(folder)
     ends = datetime.datetime(year, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     begins = ends - datetime.timedelta(days=1)
-    builder = pki.builder_for(ca.key.public_key(), begins, ends)
-    name = pki.common_name("x")
-    certificate = builder.subject_name(name).issuer_name(name).sign(ca.key, hashes.SHA256())
+    certificate = certificates.self_signed("x", ca.key, begins, ends)
     path = folder / "one.pem"
-    path.write_bytes(pki.pem(certificate))
+    path.write_bytes(certificates.pem(certificate))
     assert der.read(path)[2:] == (ms(begins), ms(ends))
 
 

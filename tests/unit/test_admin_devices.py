@@ -18,7 +18,9 @@ from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
 from edge.features.pubsub.store import affiliations
-from edge.ops import certificates, current_time, devices, durable_files, pki, setup
+from edge.ops import certificates, current_time, devices, pki, setup
+from sync.common import durable_files
+from sync.common.durable_files import FolderBusyError
 
 T = TypeVar("T")
 
@@ -205,10 +207,10 @@ def test_certificates_of_one_device_are_bounded(folder: Path) -> None:
     devices.add(folder, "pump1", None, trusted=True)
     for _ in range(issued.MAX_VALID):
         devices.renew(folder, "pump1")
-    before = (certificates.place(folder, "pump1") / "cert.pem").read_bytes()
+    before = (certificates.device_folder(folder, "pump1") / "cert.pem").read_bytes()
     with pytest.raises(SetupError, match="has 8 certificates already"):
         devices.renew(folder, "pump1")
-    assert (certificates.place(folder, "pump1") / "cert.pem").read_bytes() == before
+    assert (certificates.device_folder(folder, "pump1") / "cert.pem").read_bytes() == before
     assert devices.renew(folder, "pump1", revoke_old=True).revoked == issued.MAX_VALID
 
 
@@ -315,7 +317,7 @@ def test_who_is_not_there_is_told_so(
 ) -> None:
     with pytest.raises(SetupError, match="device 'pump1' does not exist"):
         operation(folder, "pump1")
-    assert not certificates.place(folder, "pump1").exists()
+    assert not certificates.device_folder(folder, "pump1").exists()
 
 
 # Removal.
@@ -413,8 +415,8 @@ def test_a_command_that_finds_the_folder_busy_says_so(
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.0)
     (folder / "devices").mkdir()
     with (
-        durable_files.staged(folder / "devices" / "other", {}),
-        pytest.raises(SetupError, match="another command has been busy"),
+        durable_files.staged_folder(folder / "devices" / "other", {}),
+        pytest.raises(FolderBusyError, match="another command has been busy"),
     ):
         devices.add(folder, "pump1", None, trusted=True, certificate=True)
     assert devices.listed(folder) == []

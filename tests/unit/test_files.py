@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edge.__main__ import main
 from edge.ops import setup
 from sync.common import regular_files
-from sync.common.regular_files import NotRegular
+from sync.common.regular_files import NotRegularError
 
 PATIENCE_S = 60.0
 """Seconds that a command has: it would read a FIFO for ever."""
@@ -52,7 +52,7 @@ def put(path: Path, kind: str) -> str:
     """Put what is no regular file in a place; returns what is to be told of it."""
     path.unlink(missing_ok=True)
     KINDS[kind](path)
-    return f"it is {kind}, and a regular file is needed"
+    return f"it is {kind}, but a regular file is needed"
 
 
 def configure(folder: Path, text: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, kind: str) -> Non
     (tmp_path / "link").symlink_to(path)
     for place in (path, tmp_path / "link"):
         for read in (regular_files.check_regular, regular_files.read_regular):
-            with pytest.raises(NotRegular) as caught:
+            with pytest.raises(NotRegularError) as caught:
                 read(place)
             assert (caught.value.strerror, caught.value.filename) == (told, str(place))
 

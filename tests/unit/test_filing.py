@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sync.common import durable
+from sync.common import durable_files
 from sync.common.fleet_folder import FleetFolder
 from sync.ingest.archive import Read, clear_attempts, file_away, waiting
 from sync.tables import storage
@@ -108,7 +108,7 @@ def test_what_the_receiver_links_anew_after_it_was_gone_stays_where_it_is(
 ) -> None:
     """It is another file than the one that was read, and the receiver is about to take it back."""
     put(fleet.archive / NAME, b"one")
-    synced = durable.fsync_folder
+    synced = durable_files.fsync_folder
 
     def linked_anew(folder: Path) -> None:
         put(fleet.landing / NAME, b"other")

@@ -23,7 +23,6 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.flash_meter import Counted, Meter
 from edge.engine.group_commit import Store
-from edge.engine.histogram import Histogram
 from edge.errors import ConfigError, StoreError
 from edge.features.eventlog.store.uplink_view import Notice
 from edge.features.queues.store import queues
@@ -34,6 +33,7 @@ from edge.web.http import Answer, Refused, Request
 from edge.web.server import CALLERS, Server
 from edge.web.site import Site
 from edge.web.status_snapshot import Look, Looker, Process, Sources
+from sync.common.metrics import Histogram
 from tests.helpers import queued, waiting
 from tests.helpers.store import Clock, new_database, opened
 

@@ -21,10 +21,10 @@ from edge.features.queues.store import queue_admin, queue_members, queue_view
 from edge.features.queues.store.queue_view import Overview
 from edge.ops import queue_report
 from edge.ops.queue_report import Moment, Report
-from edge.text import plural
 from edge.xmpp import commands as wire
 from edge.xmpp import forms
 from edge.xmpp.forms import Field
+from sync.common.text import plural
 
 if TYPE_CHECKING:
     Form = Mapping[str, list[str]]

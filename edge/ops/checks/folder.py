@@ -13,8 +13,8 @@ from edge.errors import SetupError
 from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
 from edge.ops import config_check, der, pki
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
-from edge.text import fault, plural
-from sync.common.regular_files import NotRegular, check_regular
+from sync.common.regular_files import NotRegularError, check_regular
+from sync.common.text import os_error, plural
 
 SOON: Final = 30
 """Days before a certificate ends from which on it is told: the gateway's own renew themselves long
@@ -54,9 +54,9 @@ def secrets(folder: Path, settings: Config) -> Iterator[Finding]:
             remedy = "put it back from a backup; an enrolment is made by `fieldpost-fleet gateway`"
             yield Finding("secrets", WRONG, f"{path} is missing", remedy)
             continue
-        except NotRegular as error:
+        except NotRegularError as error:
             bad = True
-            yield Finding("secrets", WRONG, fault(error), "put a file there, as from a backup")
+            yield Finding("secrets", WRONG, os_error(error), "put a file there, as from a backup")
             continue
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             bad = True

@@ -14,7 +14,7 @@ from edge.engine.wear import Day
 from edge.ops import hardware
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.hardware import Disk
-from edge.text import size
+from sync.common.text import size
 
 HOT: Final = 80.0
 """Degrees Celsius from which on a Raspberry Pi makes itself slow, at 85 very much so."""

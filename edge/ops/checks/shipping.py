@@ -9,7 +9,7 @@ from edge.features.accounts.store.certificates import DAY_MS
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import NOT_RUNNING, Status
 from edge.ops.uplink import Uplink
-from edge.text import duration, plural, size
+from sync.common.text import duration, plural, size
 
 SOON: Final = 30
 """Days before the gateway's certificate at the centre ends from which on it is told: by then it

@@ -13,7 +13,7 @@ from edge.engine import database
 from edge.features.queues.store.queue_depths import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import Status
-from edge.text import duration, plural, size
+from sync.common.text import duration, plural, size
 
 QUICK: Final = 10.0
 """Seconds for a look at the database that is not deep: a running gateway cannot take its WAL back

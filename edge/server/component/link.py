@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from slixmpp.componentxmpp import ComponentXMPP
 
 from edge.server.keepalive import keep_alive
-from edge.text import printable
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import TAG, Item, Stanza, StreamClose, StreamOpen
+from sync.common.text import printable
 
 if TYPE_CHECKING:
     from edge.config.limits import Limits

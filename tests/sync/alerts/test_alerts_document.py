@@ -20,8 +20,8 @@ from sync.alerts.batch_reader import HISTORY_DAYS
 from sync.alerts.incidents import Alert
 from sync.alerts.verdict import REMEDIES, Kind, Subject
 from sync.cli.commands import alerts
+from sync.common.backoff import Backoff
 from sync.reports import thresholds
-from sync.uplink.backoff import Backoff
 
 TEXT = (Path(__file__).parents[3] / "docs" / "alerts.md").read_text("utf-8")
 TOLD = " ".join(TEXT.split())

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sync.common.metrics import exposition
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import Connection, ConnectionRegistry, client_network
 from sync.receiver.log_throttle import LogThrottle
-from sync.receiver.metrics import Metrics, exposition
+from sync.receiver.metrics import PREFIX, Metrics
 from sync.receiver.min_throughput import MinThroughput
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_
         registry.logged_in(wire, "gw.example")
     assert [wire.cut for wire in wires] == [False, True, False]
     assert registry.counts() == {"stranger": 0, "gateway": 2, "proxy": 0}
-    assert 'connections_refused_total{reason="gateway"} 1' in exposition(metrics.families(0))
+    assert 'connections_refused_total{reason="gateway"} 1' in exposition(
+        PREFIX, metrics.families(0)
+    )
 
 
 async def test_a_request_on_a_connection_that_is_gone_changes_nothing() -> None:

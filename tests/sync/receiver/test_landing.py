@@ -11,7 +11,7 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
-from sync.common.durable import create_whole, write_whole
+from sync.common.durable_files import create_file, replace_file
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, parse_segment_path, segment_path
 from sync.receiver.incoming_files import IncomingFile
@@ -191,7 +191,7 @@ def test_folders_in_two_file_systems_are_refused(folder: FleetFolder, part: str)
         folder.require()
 
 
-@pytest.mark.parametrize("write", [create_whole, write_whole])
+@pytest.mark.parametrize("write", [create_file, replace_file])
 def test_a_small_file_that_cannot_be_written_leaves_no_temporary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
 ) -> None:

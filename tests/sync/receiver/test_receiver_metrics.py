@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
+from sync.common.metrics import Histogram, exposition, single
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.metrics import DURABLE_S, PREFIX, Histogram, Metrics, exposition, single
+from sync.receiver.metrics import DURABLE_S, PREFIX, Metrics
 from sync.receiver.server import ListenAddress, bind_socket, running_receiver
 from sync.receiver.tls import ensure_own_certificate
 from sync.segment import MAX_FILE
@@ -54,7 +55,7 @@ def test_gateways_are_counted_by_their_last_request() -> None:
     metrics = Metrics(lambda: next(times))
     for gateway in ("a", "b", "c"):
         metrics.arrived(gateway)
-    found = read(exposition(metrics.families(5)))
+    found = read(exposition(PREFIX, metrics.families(5)))
     assert {key: value for key, value in found.items() if key.startswith("gateways")} == {
         'gateways{last="5m"}': 1,
         'gateways{last="1h"}': 0,
@@ -68,12 +69,12 @@ def test_methods_that_are_not_ours_make_no_series() -> None:
     metrics = Metrics()
     for method in ("GET", "BREW", "X" * 100):
         metrics.answered(method, 405, "request")
-    found = read(exposition(metrics.families(0)))
+    found = read(exposition(PREFIX, metrics.families(0)))
     assert found['requests_total{method="other",status="405",reason="request"}'] == 2
 
 
 def test_large_numbers_are_exact() -> None:
-    text = exposition([single("a", "gauge", "A.", 2**53 - 1.0)])
+    text = exposition(PREFIX, [single("a", "gauge", "A.", 2**53 - 1.0)])
     assert read(text) == {"a": 2**53 - 1.0}
 
 

@@ -9,23 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from edge.errors import SetupError
-from edge.ops import durable_files
-from edge.ops.durable_files import PRIVATE, PUBLIC, Content
+from sync.common import durable_files
+from sync.common.durable_files import PRIVATE_FILE, PUBLIC_FILE, FileContent, FolderBusyError
 
-OLD = {"a": Content(b"old", PRIVATE)}
-NEW = {"a": Content(b"new", PRIVATE), "b": Content(b"beside", PUBLIC)}
+OLD = {"a": FileContent(b"old", PRIVATE_FILE)}
+NEW = {"a": FileContent(b"new", PRIVATE_FILE), "b": FileContent(b"beside", PUBLIC_FILE)}
 
 
-def put(place: Path, contents: dict[str, Content]) -> None:
-    with durable_files.staged(place, contents) as put:
+def put(place: Path, contents: dict[str, FileContent]) -> None:
+    with durable_files.staged_folder(place, contents) as put:
         put()
 
 
 def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    durable_files.write_whole(path, Content(b"one", PUBLIC))
-    durable_files.write_whole(path, Content(b"two", PRIVATE))
+    durable_files.replace_file(path, b"one", PUBLIC_FILE)
+    durable_files.replace_file(path, b"two", PRIVATE_FILE)
     assert path.read_bytes() == b"two"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -34,7 +33,7 @@ def test_a_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
 def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        durable_files.write_whole(tmp_path / "file", Content(b"one", PUBLIC))
+        durable_files.replace_file(tmp_path / "file", b"one", PUBLIC_FILE)
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
@@ -42,10 +41,10 @@ def test_who_may_read_a_file_does_not_hang_on_who_writes_it(tmp_path: Path) -> N
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    durable_files.write_whole(path, Content(b"one", PUBLIC))
+    durable_files.replace_file(path, b"one", PUBLIC_FILE)
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError, match="No space"):
-        durable_files.write_whole(path, Content(b"two", PUBLIC))
+        durable_files.replace_file(path, b"two", PUBLIC_FILE)
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -57,13 +56,13 @@ def fails(*_args: object) -> None:
 def test_a_new_file_replaces_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"here")
     with pytest.raises(FileExistsError):
-        durable_files.write_new(tmp_path / "file", Content(b"x", PUBLIC))
+        durable_files.write_new(tmp_path / "file", b"x", PUBLIC_FILE)
     assert (tmp_path / "file").read_bytes() == b"here"
 
 
 def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
-    with durable_files.staged(place, NEW) as put:
+    with durable_files.staged_folder(place, NEW) as put:
         assert not place.exists()
         put()
         assert {path.name: path.read_bytes() for path in place.iterdir()} == {
@@ -75,7 +74,7 @@ def test_a_folder_is_there_when_it_is_put_and_not_before(tmp_path: Path) -> None
 
 def test_a_folder_that_is_not_put_leaves_nothing(tmp_path: Path) -> None:
     place = tmp_path / "devices" / "pump1"
-    with durable_files.staged(place, NEW):
+    with durable_files.staged_folder(place, NEW):
         pass
     assert list(place.parent.iterdir()) == []
 
@@ -103,7 +102,7 @@ def test_where_a_folder_cannot_be_put_the_old_one_stays(
             fails()
         return rename(self, target)
 
-    with durable_files.staged(place, NEW) as put_new:
+    with durable_files.staged_folder(place, NEW) as put_new:
         monkeypatch.setattr(Path, "rename", once)
         with pytest.raises(OSError, match="No space"):
             put_new()
@@ -157,7 +156,7 @@ def test_one_command_at_a_time(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    with durable_files.staged(place, OLD) as put_old:
+    with durable_files.staged_folder(place, OLD) as put_old:
         inside.set()
         assert waits.wait(5)
         put_old()
@@ -172,8 +171,8 @@ def test_a_folder_that_is_busy_for_long_is_told(
     monkeypatch.setattr(durable_files, "LOCK_WAIT", 0.05)
     place = tmp_path / "devices" / "pump1"
     with (
-        durable_files.staged(place, OLD),
-        pytest.raises(SetupError, match=r"another command has been busy in .* for 0\.05 s"),
+        durable_files.staged_folder(place, OLD),
+        pytest.raises(FolderBusyError, match=r"another command has been busy in .* for 0\.05 s"),
     ):
         put(place, NEW)
 

@@ -1,0 +1,235 @@
+"""Write files and folders that appear whole or not at all and survive a power cut.
+
+The order is always: write a temporary one, fsync it, rename or link it, fsync the folder. All
+functions block; call them off the event loop.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+PRIVATE_FILE: Final = 0o600
+PUBLIC_FILE: Final = 0o644
+PRIVATE_FOLDER: Final = 0o700
+
+LOCK_WAIT: Final = 5.0
+"""Seconds to wait for another command that changes the same folder; its work takes milliseconds."""
+
+_POLL: Final = 0.02
+
+
+class FolderBusyError(TimeoutError):
+    """Another command held the folder's lock for longer than `LOCK_WAIT`."""
+
+
+class FileContent(NamedTuple):
+    """The bytes of a file and its mode."""
+
+    data: bytes
+    mode: int
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the entries of `folder` durable; raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_chain(root: Path, folder: Path) -> None:
+    """Make the entries of `folder` and of each folder above it, up to `root`, durable.
+
+    This covers entries of a process that died between its rename and its fsync.
+    """
+    at = folder
+    while True:
+        fsync_folder(at)
+        if at == root:
+            return
+        at = at.parent
+
+
+def make_folders(root: Path, folder: Path) -> None:
+    """Create `folder` and its parents below the existing `root`, readable by the owner alone.
+
+    Created folders are durable on return. Folders that another process created may not be;
+    `fsync_chain` makes them so. Raises ValueError when `folder` is not below `root`.
+    """
+    at = root
+    for part in folder.relative_to(root).parts:
+        at /= part
+        try:
+            at.mkdir(mode=PRIVATE_FOLDER)
+        except FileExistsError:
+            continue
+        fsync_folder(at.parent)
+
+
+def write_new(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Write a new file and fsync it, but not its folder.
+
+    The mode is exact whatever the umask is, because the user who reads a file is often not the one
+    who writes it. Raises OSError, FileExistsError among them.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, mode), "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Write the file at `path`, replacing an existing one: readers see the old or the new, whole.
+
+    Durable on return. Raises OSError, and then leaves the old file and no temporary.
+    """
+    with _temporary_file(path, data, mode) as temporary:
+        temporary.replace(path)
+    fsync_folder(path.parent)
+
+
+def create_file(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Create the file at `path`, whole and durable.
+
+    Raises FileExistsError when the file exists, and leaves it unchanged.
+    """
+    with _temporary_file(path, data, mode) as temporary:
+        os.link(temporary, path)
+    fsync_folder(path.parent)
+
+
+@contextmanager
+def _temporary_file(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    temporary = path.parent / f".{secrets.token_hex(8)}.part"
+    try:
+        write_new(temporary, data, mode)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Create a private folder beside `target`, to be filled and renamed with `move_into_place`.
+
+    Whatever is left of the folder at the end is deleted. A lock on the parent folder admits one
+    command at a time. Raises OSError, FolderBusyError among them.
+    """
+    with _locked(target.parent):
+        _delete_leftovers(target)
+        temporary = _sibling(target)
+        temporary.mkdir(mode=PRIVATE_FOLDER)
+        try:
+            yield temporary
+        finally:
+            if temporary.exists():
+                _delete(temporary)
+
+
+def move_into_place(made: Path, target: Path) -> None:
+    """Rename a finished file or folder to `target` (nothing, or an empty folder), durably."""
+    made.rename(target)
+    fsync_folder(target.parent)
+
+
+@contextmanager
+def staged_folder(
+    target: Path, contents: Mapping[str, FileContent]
+) -> Iterator[Callable[[], None]]:
+    """Write a folder of files beside `target`; yield a function that moves it there.
+
+    The function replaces whatever stands at `target`. When it is not called, nothing remains. The
+    parent folder is created if missing. Raises OSError, FolderBusyError among them.
+    """
+    target.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    with temporary_folder(target) as temporary:
+        for name, content in contents.items():
+            write_new(temporary / name, *content)
+        fsync_folder(temporary)
+        yield lambda: _replace_folder(temporary, target)
+
+
+def remove_folder(target: Path) -> None:
+    """Remove what stands at `target`, if anything does; raises OSError."""
+    if not _exists(target):
+        return
+    with _locked(target.parent):
+        removed = _sibling(target)
+        target.rename(removed)
+        _delete(removed)
+        fsync_folder(target.parent)
+
+
+def _replace_folder(temporary: Path, target: Path) -> None:
+    old = _sibling(target) if _exists(target) else None
+    if old is not None:  # a rename cannot replace a folder that is not empty
+        target.rename(old)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if old is not None:
+            old.rename(target)
+        raise
+    fsync_folder(target.parent)
+    fsync_folder(target.parent.parent)
+    if old is not None:
+        _delete(old)
+
+
+def _sibling(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+
+
+def _delete_leftovers(target: Path) -> None:
+    """Delete the siblings of `target` that a power cut left behind."""
+    prefix = f".{target.name}."
+    for path in target.parent.iterdir():
+        if path.name.startswith(prefix) and len(path.name) == len(prefix) + 8:
+            _delete(path)
+
+
+def _exists(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder and its contents, or a file or symbolic link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = time.monotonic() + LOCK_WAIT
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise FolderBusyError(
+                    f"another command has been busy in {folder} for {LOCK_WAIT:g} s; try again"
+                )
+            time.sleep(_POLL)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

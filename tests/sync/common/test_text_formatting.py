@@ -1,0 +1,86 @@
+"""Text formatting for people."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sync.common import text
+
+any_text = st.text(st.characters(exclude_categories=()))
+encodings = st.sampled_from(["utf-8", "ascii", "cp1252"])
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("pump 1, Müller", "pump 1, Müller"),
+        ("a\r\nb\x1b[2J", r"a\r\nb\x1b[2J"),
+        ("\u202egpj.exe", r"\u202egpj.exe"),
+        ("\udcff.seg", r"\udcff.seg"),
+        ("", ""),
+    ],
+)
+def test_control_characters_are_escaped(raw: str, shown: str) -> None:
+    assert text.printable(raw) == shown
+
+
+@given(any_text, encodings)
+def test_any_text_becomes_one_line_in_any_encoding(raw: str, encoding: str) -> None:
+    shown = text.printable(raw, encoding)
+    assert shown.isprintable()
+    assert shown.encode(encoding).decode(encoding) == shown
+
+
+@given(any_text, encodings)
+def test_escaped_name_can_be_unescaped(name: str, encoding: str) -> None:
+    shown = text.printable(text.double_backslashes(name), encoding)
+    assert text.unescape(shown) == name
+
+
+@pytest.mark.parametrize("wrong", ["a\\", r"\q", r"\x1", r"\x1B", r"\N{DIGIT ONE}", r"\U00110000"])
+def test_invalid_escapes_are_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="decode"):
+        text.unescape(wrong)
+
+
+def test_counts_have_their_noun() -> None:
+    assert [text.plural(n, "hour") for n in (0, 1, 2)] == ["0 hours", "1 hour", "2 hours"]
+    assert [text.plural(n, "event is", "events are") for n in (1, 3)] == [
+        *("1 event is", "3 events are"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PermissionError(13, "Permission denied", "/srv/x"), "/srv/x: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (TimeoutError("it took too long"), "it took too long"),
+    ],
+)
+def test_system_errors_name_the_file_and_no_number(error: OSError, shown: str) -> None:
+    assert text.os_error(error) == shown
+
+
+def test_durations_have_two_units_at_most() -> None:
+    lengths = (0, 0.4, 1, 59.6, 60, 3600, 7500, 86_400, 90_061, 86_700)
+    assert [text.duration(length) for length in lengths] == [
+        *("0 s", "0 s", "1 s", "1 min", "1 min", "1 h", "2 h 5 min", "1 d", "1 d 1 h", "1 d"),
+    ]
+
+
+def test_sizes_have_a_unit() -> None:
+    assert [text.size(count) for count in (0, 1, 1023, 1024, 5 * 2**20, 3 * 2**40)] == [
+        *("0 bytes", "1 byte", "1023 bytes", "1.0 KiB", "5.0 MiB", "3.0 TiB"),
+    ]
+
+
+def test_columns_are_aligned() -> None:
+    rows = [("name", "count"), ("a", "7"), ("long name", "12")]
+    assert list(text.columns(rows, right=(1,))) == [
+        "name       count",
+        "a              7",
+        "long name     12",
+    ]
