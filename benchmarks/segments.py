@@ -86,7 +86,7 @@ def as_json(events: Sequence[Event]) -> bytes:
 
 
 def as_fast_json(events: Sequence[Event]) -> bytes:
-    """Write the same by msgspec, which is the fastest writer of JSON in the house."""
+    """Write the same by msgspec, which is the fastest writer of JSON in the context."""
     return gzip.compress(msgspec.json.Encoder().encode_lines(rows(events)), _LEVEL)
 
 

@@ -153,7 +153,7 @@ class App:
             domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
         if settings.log.notify:
-            store.at_end = notify.teller(router.house, settings.log)
+            store.at_end = notify.teller(router.context, settings.log)
         facts = self._facts(clock)
         await epoch_check.settle(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
@@ -333,13 +333,13 @@ def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Ro
     clock_store.save(tx, start.saved)
     clock_store.keep(tx, run)
     timers.arm(tx, settings.limits)
-    router.due(tx)
+    router.run_timers(tx)
 
 
 def _due_alarm(store: Store, clock: Clock, router: Router) -> Alarm:
     def unit(tx: Transaction) -> None:
-        timers.ring(tx, router.house.limits)
-        router.due(tx)
+        timers.ring(tx, router.context.limits)
+        router.run_timers(tx)
 
     def ring() -> None:
         store.submit(unit, rung)

@@ -2,7 +2,7 @@
 
 A password itself is kept nowhere. Where accounts are stored, and how a client proves that it knows
 its password, is told elsewhere (`store.accounts`, `wire.sasl`): this module needs the standard
-library alone, and none of the house.
+library alone, and none of the context.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from typing import Final
 from edge.engine import event_counters, in_flight, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.feature import Confirm, Turn
+from edge.engine.hooks import ReceiptHook, SessionHook
 from edge.engine.router import Router
-from edge.features.messages import overflow_policy, unacked_stanzas
 
 UNKNOWN: Final = "unknown"
 """Why a session ended that nobody told the reason of."""
@@ -28,23 +27,14 @@ class Lifecycle:
     """What happens to sessions, for the features of a router."""
 
     def __init__(self, router: Router) -> None:
-        self._house = router.house
-        self._enters = [turn for feature in router.features for turn in feature.enters]
-        self._detaches = [turn for feature in router.features for turn in feature.detaches]
-        self._leaves = [turn for feature in router.features for turn in feature.leaves]
-        self._gone = [turn for feature in router.features for turn in feature.gone]
-        self._stops = [turn for feature in router.features for turn in feature.stops]
-        self._resumes = [turn for feature in router.features for turn in feature.resumes]
+        self._context = router.context
+        self._hooks = router.context.hooks
+        self._lost = self._hooks.session_lost
         self._stopping = False
-        self._settled: dict[str, Confirm] = {}
-        self._lost: dict[str, Confirm] = {}
-        for feature in router.features:
-            self._settled.update(feature.settled)
-            self._lost.update(feature.lost)
 
     def stop(self) -> None:
         """From now on, sessions end since the gateway does: what they have stays theirs."""
-        self._gone = self._stops
+        self._lost = self._hooks.shutdown
         self._stopping = True
 
     def enter(
@@ -64,21 +54,21 @@ class Lifecycle:
         if replaced is not None:
             self._end(tx, replaced, "replaced")
         sessions.bind(tx, generation, account, bare, full, grant)
-        if self._house.accounts:
+        if self._context.has_accounts:
             event_counters.note(tx, "session", "began", bare)
-        self._turn(tx, generation, self._enters)
+        self._turn(tx, generation, self._hooks.session_bound)
         return replaced
 
-    def _turn(self, tx: Transaction, generation: int, turns: Iterable[Turn]) -> None:
+    def _turn(self, tx: Transaction, generation: int, turns: Iterable[SessionHook]) -> None:
         sender = sessions.sender(tx, generation)
         if sender is not None:
             for turn in turns:
-                turn(self._house, tx, sender)
+                turn(self._context, tx, sender)
 
     def detach(self, tx: Transaction, generation: int) -> None:
         """Note that a session lost its connection and waits to be resumed."""
         sessions.set_detached(tx, generation, True)
-        self._turn(tx, generation, self._detaches)
+        self._turn(tx, generation, self._hooks.detached)
 
     def resume(self, tx: Transaction, generation: int) -> bool:
         """Note that a session has a connection again; false if it is over."""
@@ -86,15 +76,15 @@ class Lifecycle:
         if sender is None:
             return False
         sessions.set_detached(tx, generation, False)
-        for turn in self._resumes:
-            turn(self._house, tx, sender)
+        for turn in self._hooks.resumed:
+            turn(self._context, tx, sender)
         return True
 
     def confirm(self, tx: Transaction, generation: int, receipts: Iterable[Receipt]) -> None:
         """Note that the session's peer has the stanzas of these rows."""
         sender = sessions.sender(tx, generation)
         rows = [r for r in receipts if in_flight.end(tx, r, generation)]
-        self._tell(self._settled, tx, sender, rows)
+        self._tell(self._hooks.acknowledged, tx, sender, rows)
 
     def leave(
         self, tx: Transaction, generation: int, unconfirmed: Sequence[bytes], why: str = UNKNOWN
@@ -107,7 +97,7 @@ class Lifecycle:
         rows = self._go(tx, generation, why)
         rest = [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
         self.give_back(tx, [*unconfirmed, *rest])
-        self._tell(self._lost, tx, None, rows)
+        self._tell(self._hooks.unacknowledged, tx, None, rows)
 
     def part(self, tx: Transaction, generation: int, why: str = UNKNOWN) -> list[bytes]:
         """End a session, and give back only what is a row.
@@ -120,35 +110,38 @@ class Lifecycle:
 
     def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Deal with stanzas that a session ended without, in order."""
-        unacked_stanzas.take_all_back(self._house, tx, stanzas)
+        for hook in self._hooks.unacknowledged_stanzas:
+            hook(self._context, tx, stanzas)
 
     def turn_back(self, tx: Transaction, generation: int, stanzas: Sequence[bytes]) -> int:
         """Deal with stanzas that a session has no room for, in order; returns how many."""
-        overflow_policy.turn_back(self._house, tx, generation, stanzas)
+        for hook in self._hooks.overflow:
+            hook(self._context, tx, generation, stanzas)
         return len(stanzas)
 
     def refuse(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Tell who sent stanzas that a session ended without that there is no room for them."""
         for stanza in stanzas:
-            unacked_stanzas.refuse(tx, stanza)
+            for hook in self._hooks.rejected_stanza:
+                hook(tx, stanza)
 
     def _end(self, tx: Transaction, generation: int, why: str) -> None:
-        self._tell(self._lost, tx, None, self._go(tx, generation, why))
+        self._tell(self._hooks.unacknowledged, tx, None, self._go(tx, generation, why))
 
     def _go(self, tx: Transaction, generation: int, why: str) -> list[tuple[str, int]]:
         """End a session; returns the rows that it had and never confirmed."""
         sender = sessions.sender(tx, generation)
         if sender is not None:
-            for leave in (*self._gone, *self._leaves):
-                leave(self._house, tx, sender)
+            for leave in (*self._lost, *self._hooks.session_end):
+                leave(self._context, tx, sender)
             sessions.end(tx, generation)
-            if self._house.accounts and not self._stopping:
+            if self._context.has_accounts and not self._stopping:
                 event_counters.note(tx, "session", "ended", sender.bare, tags={"reason": why})
         return in_flight.take_back(tx, generation)
 
     def _tell(
         self,
-        what: dict[str, Confirm],
+        what: dict[str, ReceiptHook],
         tx: Transaction,
         sender: Sender | None,
         rows: Iterable[tuple[str, int]],
@@ -157,4 +150,4 @@ class Lifecycle:
         for kind, row in rows:
             kinds[kind].append(row)
         for kind, numbers in kinds.items():
-            what[kind](self._house, tx, sender, numbers)
+            what[kind](self._context, tx, sender, numbers)

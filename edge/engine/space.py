@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 from edge.engine import space_rules
 from edge.engine.database import BUSY_TIMEOUT, PAGE_BYTES, Transaction, connect_guard
+from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, Bounds, Space
 from edge.errors import StoreBroken, StoreFull
-from edge.features.custody.quota import Over
 
 if TYPE_CHECKING:
     from edge.config.limits import Limits
@@ -46,7 +46,7 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 _WAIT: Final = f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000)}"
 
 
-def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
+def refuses(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Tell which bound of the database a new message of `size` bytes would exceed.
 
     Where there is none, its bytes are taken from the room that the rest of the transaction finds.
@@ -60,7 +60,7 @@ def refuses(tx: Transaction, size: int, limits: Limits) -> Over | None:
     return None
 
 
-def lacks(tx: Transaction, size: int, limits: Limits) -> Over | None:
+def lacks(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Tell the same without taking any room: what a look at it needs."""
     return space_rules.over(size, measured(tx), _bounds(limits))
 
@@ -69,7 +69,7 @@ def _bounds(limits: Limits) -> Bounds:
     return Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
 
 
-def _why(tx: Transaction, size: int, room: int, limits: Limits) -> Over | None:
+def _why(tx: Transaction, size: int, room: int, limits: Limits) -> ExceededLimit | None:
     """Tell which bound it is, also where others in this transaction have had the room."""
     found = measured(tx)
     taken = space_rules.room(found, _bounds(limits)) - room

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.features.custody.quota import Over
+from edge.engine.quota import ExceededLimit
 
 WAL_SHARE: Final = 5 * 1024 * 1024
 """Bytes of the database that are the WAL's also while it is small: SQLite takes it back from 4 MiB
@@ -43,14 +43,14 @@ def room(space: Space, bounds: Bounds) -> int:
     )
 
 
-def over(size: int, space: Space, bounds: Bounds) -> Over | None:
+def over(size: int, space: Space, bounds: Bounds) -> ExceededLimit | None:
     """Tell which bound a new message of `size` bytes would exceed."""
     if space.wal > bounds.wal:
-        return Over("wal_bytes", bounds.wal)
+        return ExceededLimit("wal_bytes", bounds.wal)
     if size > _in_database(space, bounds):
-        return Over("database_bytes", bounds.database)
+        return ExceededLimit("database_bytes", bounds.database)
     if size > _on_disk(space, bounds):
-        return Over("database_reserve", bounds.reserve)
+        return ExceededLimit("database_reserve", bounds.reserve)
     return None
 
 

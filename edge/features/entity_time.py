@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import TIME, clark
 from edge.xmpp.stanza import Stanza
 
 
-def time(_house: House, stanza: Stanza) -> Work:
+def time(_context: Context, stanza: Stanza) -> Work:
     """Answer with the moment at which the answer is made."""
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -23,4 +23,7 @@ def time(_house: House, stanza: Stanza) -> Work:
     return work
 
 
-FEATURE = Feature(here={("iq", "get", clark(TIME, "time")): time}, advertises=(TIME,))
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq("get", clark(TIME, "time"), time)
+    hooks.advertise(TIME)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from edge.engine.feature import Feature, House
+from edge.engine.hooks import Context, Hooks
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import SESSION, clark
 from edge.xmpp.stanza import Stanza
 
 
-def establish(_house: House, stanza: Stanza) -> bytes:
+def establish(_context: Context, stanza: Stanza) -> bytes:
     """Say yes: binding has established all there is."""
     return serialize.iq_result(stanza.attrs["id"])
 
 
-FEATURE = Feature(here={("iq", "set", clark(SESSION, "session")): establish})
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq("set", clark(SESSION, "session"), establish)

@@ -6,13 +6,13 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import PING, clark
 from edge.xmpp.stanza import Stanza
 
 
-def ping(_house: House, stanza: Stanza) -> Work:
+def ping(_context: Context, stanza: Stanza) -> Work:
     """Answer; in line with the stanzas before it, so that a ping tells that they are done."""
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
@@ -21,6 +21,11 @@ def ping(_house: House, stanza: Stanza) -> Work:
     return work
 
 
-_PING: Final = ("iq", "get", clark(PING, "ping"))
+_PING: Final = ("get", clark(PING, "ping"))
 
-FEATURE = Feature(here={_PING: ping}, mine={_PING: ping}, advertises=(PING,))
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq(*_PING, ping)
+    hooks.own_account_iq(*_PING, ping)
+    hooks.advertise(PING)

@@ -8,7 +8,7 @@ from typing import Final
 from edge import __version__
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.xmpp import serialize
 from edge.xmpp.namespaces import VERSION, clark
 from edge.xmpp.stanza import Stanza
@@ -17,7 +17,7 @@ TOLD: Final = {"name": "Fieldpost", "version": __version__, "os": platform.syste
 """The system's name and no more: its version would tell which of its faults to try."""
 
 
-def version(_house: House, stanza: Stanza) -> Work:
+def version(_context: Context, stanza: Stanza) -> Work:
     """Answer with name, version and system."""
     content = b"".join(
         serialize.tag(name, content=serialize.escape(text)) for name, text in TOLD.items()
@@ -31,4 +31,7 @@ def version(_house: House, stanza: Stanza) -> Work:
     return work
 
 
-FEATURE = Feature(here={("iq", "get", clark(VERSION, "query")): version}, advertises=(VERSION,))
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq("get", clark(VERSION, "query"), version)
+    hooks.advertise(VERSION)

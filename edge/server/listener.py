@@ -99,7 +99,7 @@ class Listener:
     def _changed(self) -> None:
         """See to what another process has changed: what fails here is seen with the next look."""
         self._look_for_revoked()
-        self._store.submit(self._router.changed, lambda _outcome: None)
+        self._store.submit(self._router.run_external_change, lambda _outcome: None)
 
     def _look_for_revoked(self) -> None:
         """End the sessions whose account was removed or revoked: another process changes that."""

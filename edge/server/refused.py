@@ -7,8 +7,8 @@ once a window (`tell_once`). What the store cannot note is counted by rule alone
 from __future__ import annotations
 
 from edge.engine import refusals
-from edge.engine.feature import House
 from edge.engine.group_commit import Store
+from edge.engine.hooks import Context
 from edge.errors import StoreError
 from edge.server.refusal_counters import Tally
 
@@ -18,13 +18,13 @@ class Refused:
 
     Args:
         store: where it is told.
-        house: the gateway.
+        context: the gateway.
         tally: where it is counted when it cannot be told.
     """
 
-    def __init__(self, store: Store, house: House, tally: Tally) -> None:
+    def __init__(self, store: Store, context: Context, tally: Tally) -> None:
         self._store = store
-        self._house = house
+        self._context = context
         self._tally = tally
         self._told: dict[tuple[str, str], float] = {}
 
@@ -36,14 +36,16 @@ class Refused:
             if isinstance(outcome, StoreError):
                 self._tally.add(rule, source=source)
 
-        house = self._house
-        self._store.submit(lambda tx: refusals.log_source(house, tx, source, rule, figure), answer)
+        context = self._context
+        self._store.submit(
+            lambda tx: refusals.log_source(context, tx, source, rule, figure), answer
+        )
 
     def tell_once(self, source: str, rule: str, figure: int, now: float) -> None:
         """Tell it unless that was told within `limits.refusal_window` seconds; `now` is the present
         second of the event loop. The sources that are told apart are bounded too: the one that was
         told longest ago is forgotten."""
-        limits, key = self._house.limits, (source, rule)
+        limits, key = self._context.limits, (source, rule)
         before = self._told.pop(key, None)
         if before is not None and now - before < limits.refusal_window:
             self._told[key] = before

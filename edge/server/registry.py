@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from edge.config.limits import Limits
 from edge.engine import access
 from edge.engine.database import Send
-from edge.features.custody.quota import Over
+from edge.engine.quota import ExceededLimit
 from edge.server.session import Session
 from edge.server.unauthenticated import Strangers
 
@@ -130,7 +130,7 @@ class Registry:
         """Return the number of the next session."""
         return next(self._generations)
 
-    def admit(self, session: Session) -> Over | None:
+    def admit(self, session: Session) -> ExceededLimit | None:
         """Take a session in that is about to be bound; returns the limit that there is no room in.
 
         Where there are too many, one that waits to be resumed makes room: of its account or address
@@ -153,19 +153,19 @@ class Registry:
         self._by_source.setdefault(session.source, {})[generation] = session
         return None
 
-    def _groups(self, session: Session) -> list[tuple[Over, dict[int, Session] | None]]:
+    def _groups(self, session: Session) -> list[tuple[ExceededLimit, dict[int, Session] | None]]:
         """Name what a session counts in: the limit, and those who count too; `None` for all."""
         limits = self._limits
         return [
             (
-                Over("sessions_per_account", limits.sessions_per_account),
+                ExceededLimit("sessions_per_account", limits.sessions_per_account),
                 self._bound.get(session.account, {}),
             ),
             (
-                Over("sessions_per_address", limits.sessions_per_address),
+                ExceededLimit("sessions_per_address", limits.sessions_per_address),
                 self._by_source.get(session.source, {}),
             ),
-            (Over("sessions", limits.sessions), None),
+            (ExceededLimit("sessions", limits.sessions), None),
         ]
 
     def _make_room(self, stay: list[Session], of: dict[int, Session] | None) -> bool:

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from edge.engine.feature import Slow, Work
+from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import guarded, refusal
 from edge.errors import StoreError
 from edge.server.send_queue import Sending
@@ -73,7 +73,7 @@ class Session(Sending):
             return
         self.in_flight += 1
         self.in_flight_bytes += stanza.size
-        if isinstance(work, Slow):
+        if isinstance(work, OffloadedWork):
             self._prepare(stanza, work)
         else:
             shared.store.submit(
@@ -82,7 +82,7 @@ class Session(Sending):
                 stanza.size,
             )
 
-    def _prepare(self, stanza: Stanza, work: Slow) -> None:
+    def _prepare(self, stanza: Stanza, work: OffloadedWork) -> None:
         """Have work prepared beside the event loop; no stanza overtakes it."""
         self.slow = True
         loop = self._shared.loop

@@ -78,7 +78,7 @@ class Shared:
         self.tls = tls
         self.decoy = decoy
         self.tally = tally
-        self.refused = Refused(store, router.house, tally)
+        self.refused = Refused(store, router.context, tally)
         self.paused = 0
         self.loop = asyncio.get_running_loop()
         self.buffer = memoryview(bytearray(READ_BYTES))

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.engine import destinations
+from edge.config.limits import Limits
+from edge.engine import addresses
 from edge.engine.database import Send
-from edge.engine.router import features, refusal
+from edge.engine.router import Router, refusal
 from edge.xmpp.errors import StanzaError, StreamError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
 from edge.xmpp.parser import StreamParser
@@ -34,7 +35,7 @@ from tests.fuzz.oracle import CLIENT, one_element, one_stanza
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.wire_corpus import HEADER
 
-SERVICE: Final = f"{destinations.PUBSUB}.{DOMAIN}"
+SERVICE: Final = f"{addresses.PUBSUB}.{DOMAIN}"
 
 MAX_BYTES: Final = 4096
 
@@ -64,14 +65,12 @@ def check(data: bytes) -> None:
 
 def seeds() -> list[bytes]:
     """Write one bare stanza for each that some feature has a handler for."""
-    known = {
-        key
-        for feature in features()
-        for handlers in (feature.here, feature.mine, feature.anywhere)
-        for key in handlers
-    }
-    services = {key for feature in features() for key in feature.service}
-    verbs = {verb for feature in features() for verb in feature.verbs}
+    hooks = Router(DOMAIN, Limits()).context.hooks
+    known = {("message", "", ""), ("presence", "", ""), ("iq", "", ""), ("iq", "result", "")}
+    for handlers in (hooks.server_iqs, hooks.own_account_iqs, hooks.any_iqs):
+        known |= {("iq", *key) for key in handlers}
+    services = {("iq", *key) for key in hooks.pubsub_iqs}
+    verbs = hooks.pubsub_requests
     requests = [_stanza("iq", type_, SERVICE, _pubsub(name)) for type_, name in sorted(verbs)]
     return [
         *(_stanza(kind, type_, DOMAIN, _empty(name)) for kind, type_, name in sorted(known)),
@@ -194,7 +193,7 @@ def _check_sender(stanza: Element, sender: str, to: str) -> None:
 
 
 @cache
-def _house() -> tuple[Gateway, sqlite3.Connection]:
+def _context() -> tuple[Gateway, sqlite3.Connection]:
     """Make a gateway on a file that nobody sees, and a copy of it as it is at first."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)  # the gateway looks how much room its disk has
@@ -211,7 +210,7 @@ def _house() -> tuple[Gateway, sqlite3.Connection]:
 
 def _fresh() -> Gateway:
     """Return the gateway as it is at first, without sessions."""
-    gateway, first = _house()
+    gateway, first = _context()
     first.backup(gateway.connection)
     tables = gateway.connection.execute("SELECT name FROM sqlite_temp_master WHERE type = 'table'")
     for (table,) in tables.fetchall():

@@ -76,8 +76,8 @@ def able(gateway: Gateway, full: str, qos: str | None = QOS, priority: int = 0) 
         sessions.set_qos(tx, generation, qos)
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        for turn in gateway.router.house.takes:
-            turn(gateway.router.house, tx, sender)
+        for turn in gateway.router.context.hooks.available:
+            turn(gateway.router.context, tx, sender)
 
     gateway.tx(unit)
 

@@ -22,8 +22,8 @@ from edge.config.options import Pubsub, Xmpp
 from edge.engine import database, events, meta, timers
 from edge.engine.database import Send, Transaction
 from edge.engine.events import LANES, NewEvent, Row
-from edge.engine.feature import Slow
 from edge.engine.group_commit import Bounds, Store
+from edge.engine.hooks import OffloadedWork
 from edge.engine.router import Router, guarded
 from edge.engine.service_time import Now
 from edge.engine.session_lifecycle import Lifecycle
@@ -247,7 +247,7 @@ class Gateway:
         if isinstance(work, bytes):
             answer = work
             return lambda _tx: answer
-        if isinstance(work, Slow):
+        if isinstance(work, OffloadedWork):
             work = work.prepare()
         return guarded(work, generation)
 
@@ -286,7 +286,7 @@ class Gateway:
 
         def unit(tx: Transaction) -> None:
             timers.ring(tx, self.limits)
-            self.router.due(tx)
+            self.router.run_timers(tx)
 
         self.tx(unit)
 

@@ -124,5 +124,5 @@ async def test_what_is_used_is_told_by_the_option_that_bounds_it(tmp_path: Path)
             assert used["unacknowledged_bytes"] == used["unacknowledged_total_bytes"] > 0
             assert used["unacknowledged_stanzas"] == 1
             two.cut()
-        limits = type(gateway.router.house.limits).__struct_fields__
+        limits = type(gateway.router.context.limits).__struct_fields__
         assert set(used) - {"paused"} <= set(limits), "each is an option's"

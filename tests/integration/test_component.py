@@ -292,8 +292,8 @@ async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_pat
 
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
-        house = site.router.house
-        site.store.at_end = notify.teller(house, Log(notify=["olga@users.example"]))
+        context = site.router.context
+        site.store.at_end = notify.teller(context, Log(notify=["olga@users.example"]))
         await site.store.run(note)
         message = await link.element()
         assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)

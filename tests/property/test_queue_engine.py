@@ -192,7 +192,7 @@ class QueueMachine(RuleBasedStateMachine):
                     assert queues.requeue(tx, row.place)
 
         self.gateway.tx(unit)
-        self.gateway.tx(self.gateway.router.changed)
+        self.gateway.tx(self.gateway.router.run_external_change)
 
     # What is true at all times
 

@@ -348,7 +348,7 @@ class TwoHops(RuleBasedStateMachine):
                 self.requeued.add(f"{sender.name} {letter.msg_id[1:]}")
                 again = partial(dead_letters.requeue, row=letter.row, may_repeat=False)
                 self.gateway.tx(again)
-        self.gateway.tx(self.gateway.router.changed)
+        self.gateway.tx(self.gateway.router.run_external_change)
         self.work()
 
     # What must be true.

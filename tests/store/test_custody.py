@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.engine.database import Transaction
+from edge.engine.quota import Oldest, Usage
 from edge.engine.service_time import Now
-from edge.features.custody.quota import Oldest, Usage
 from edge.features.custody.store import dedup_keys
 from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held

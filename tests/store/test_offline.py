@@ -10,8 +10,8 @@ import pytest
 
 from edge.engine import database, in_flight
 from edge.engine.database import Receipt, Transaction
+from edge.engine.quota import Stored, Usage
 from edge.features.accounts.store import accounts
-from edge.features.custody.quota import Stored, Usage
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage
 from tests.helpers.store import Clock, new_database

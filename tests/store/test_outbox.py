@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from edge.engine.quota import Usage
 from edge.errors import SetupError
-from edge.features.custody.quota import Usage
 from edge.features.custody.store import held as custody
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter

@@ -17,9 +17,9 @@ from edge.config.limits import Limits
 from edge.engine import database, group_commit, meta, space
 from edge.engine.database import PAGE_BYTES, Transaction
 from edge.engine.group_commit import Store
+from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import StoreBroken, StoreError, StoreFull
-from edge.features.custody.quota import Over
 from tests.helpers.store import Clock, in_memory, new_database, opened
 
 MIB = 1024 * 1024
@@ -101,7 +101,7 @@ def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
     with closing(database.connect(path)) as connection:
         with database.single(connection, MOMENT) as tx:
             most = 31 * MIB - WAL_SHARE - space.measured(tx).live
-            full = Over("database_bytes", 32 * MIB)
+            full = ExceededLimit("database_bytes", 32 * MIB)
             assert space.refuses(tx, most + 1, limits) == full
             assert space.refuses(tx, most - 10, limits) is None
             assert space.refuses(tx, 11, limits) == full
@@ -118,14 +118,14 @@ async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
     limits = Limits(wal_bytes=8 * MIB)
     async with opened(path, max_bytes=1024 * MIB) as store:
 
-        def refused(tx: Transaction) -> Over | None:
+        def refused(tx: Transaction) -> ExceededLimit | None:
             return space.refuses(tx, 1, limits)
 
         with reading(path):
             while wal(path) <= 8 * MIB:
                 assert await store.run(refused) is None
                 await store.run(write("k"))
-            assert await store.run(refused) == Over("wal_bytes", 8 * MIB)
+            assert await store.run(refused) == ExceededLimit("wal_bytes", 8 * MIB)
             await store.run(remove("k"))
         await store.run(lambda _tx: None)
         assert await store.run(refused) is None

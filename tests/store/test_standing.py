@@ -16,13 +16,13 @@ from edge.engine import database, event_counters, events, space, status_events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent, Row
 from edge.engine.flash_meter import meter
+from edge.engine.quota import ExceededLimit
 from edge.engine.service_time import Run
 from edge.engine.status_events import ROOM
-from edge.features.custody.quota import Over
 from edge.server.refusal_counters import Tally
 from tests.helpers.store import Clock, Gateway, new_database, opened
 
-OVER = Over("database_bytes", 7)
+OVER = ExceededLimit("database_bytes", 7)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
     left = 2 * ROOM
     asked: list[int] = []
 
-    def lacks(_tx: Transaction, size: int, _limits: Limits) -> Over | None:
+    def lacks(_tx: Transaction, size: int, _limits: Limits) -> ExceededLimit | None:
         asked.append(size)
         return OVER if size > left else None
 
@@ -115,8 +115,12 @@ def test_what_the_store_lacks_is_what_it_refuses(gateway: Gateway) -> None:
 
     def unit(tx: Transaction) -> None:
         assert space.lacks(tx, 0, Limits()) is None
-        assert space.lacks(tx, 2**30, tight) == Over("database_bytes", tight.database_bytes)
-        assert space.refuses(tx, 2**30, tight) == Over("database_bytes", tight.database_bytes)
+        assert space.lacks(tx, 2**30, tight) == ExceededLimit(
+            "database_bytes", tight.database_bytes
+        )
+        assert space.refuses(tx, 2**30, tight) == ExceededLimit(
+            "database_bytes", tight.database_bytes
+        )
 
     gateway.tx(unit)
 

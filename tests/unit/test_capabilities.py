@@ -29,9 +29,9 @@ class Known(Gateway):
         provision(self)
         self.bind(VALVE)
         self.turns: list[str] = []
-        self.router.house = self.router.house._replace(
-            takes=(lambda _house, _tx, sender: self.turns.append(sender.full),)
-        )
+        self.router.context.hooks.available[:] = [
+            lambda _context, _tx, sender: self.turns.append(sender.full)
+        ]
 
     def learn(self, full: str = PUMP) -> list[Element]:
         """Learn of a session; returns what it was asked."""
@@ -40,7 +40,7 @@ class Known(Gateway):
             session = sessions.at(tx, full)
             assert session is not None
             if session.qos is None:
-                capabilities.learn(self.router.house, tx, session)
+                capabilities.learn(self.router.context, tx, session)
 
         self.tx(unit)
         return [stanza for stanza in self.elements(full) if stanza.tag.endswith("iq")]
@@ -65,7 +65,7 @@ class Known(Gateway):
         self.ring()
 
     def ring(self) -> None:
-        self.tx(lambda tx: capabilities.due(self.router.house, tx))
+        self.tx(lambda tx: capabilities.due(self.router.context, tx))
 
 
 @pytest.fixture
@@ -449,8 +449,8 @@ def test_who_may_take_nothing_just_now_is_not_given_its_turn(known: Known) -> No
 
 def test_turns_are_taken_by_whoever_the_session_is(known: Known) -> None:
     found: list[Sender] = []
-    house = known.router.house
-    known.router.house = house._replace(takes=(lambda _h, _tx, sender: found.append(sender),))
+    available = known.router.context.hooks.available
+    available[:] = [lambda _context, _tx, sender: found.append(sender)]
     id, _ = known.ask()
     known.send(PUMP, answer(id))
     assert [(one.full, one.provisioned) for one in found] == [(PUMP, True)]

@@ -82,7 +82,7 @@ def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
     def send(tx: Transaction) -> None:
         route = routing.route(MessageType.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
         assert route.outcome is Outcome.BEST
-        assert post(gateway.router.house, tx, letter, route) is None
+        assert post(gateway.router.context, tx, letter, route) is None
 
     gateway.tx(send)
     assert bodies(received(gateway, VALVE)) == ["a"], "one page at a time"
@@ -189,5 +189,5 @@ def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> Non
 def test_a_route_to_store_needs_nobody(gateway: Gateway) -> None:
     """`post` takes the route that is asked for, whoever is there."""
     letter = Letter(message("a"), PUMP, "valve", MessageType.CHAT, lasting=True)
-    gateway.tx(lambda tx: post(gateway.router.house, tx, letter, Route(Outcome.STORE)))
+    gateway.tx(lambda tx: post(gateway.router.context, tx, letter, Route(Outcome.STORE)))
     assert gateway.count("SELECT count(*) FROM offline") == 1

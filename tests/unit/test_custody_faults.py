@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from edge.engine.quota import Usage
 from edge.features.accounts.store import accounts
-from edge.features.custody.quota import Usage
 from edge.features.discovery import store
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter

@@ -58,7 +58,7 @@ def refused(reply: Reply) -> str:
 def test_the_gateway_names_every_feature_that_is_there_and_no_other(gateway: Gateway) -> None:
     identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
     assert identity == {"category": "server", "type": "im", "name": "Fieldpost"}
-    assert names == sorted({name for f in gateway.router.features for name in f.advertises})
+    assert names == sorted(gateway.router.context.hooks.advertised)
     assert {DISCO_INFO, DISCO_ITEMS, CAPS, PING, EVENTLOG, SENSOR_DATA, *QOS_ALL} < set(names)
 
 
@@ -66,18 +66,18 @@ def test_capabilities_are_the_hash_of_what_is_told(gateway: Gateway) -> None:
     _identity, names = told(query(gateway, DISCO_INFO, DOMAIN))
     text = "server/im//Fieldpost<" + "".join(f"{name}<" for name in names)
     expected = b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
-    caps = read_element(disco.capabilities(gateway.router.house))
+    caps = read_element(disco.capabilities(gateway.router.context))
     assert caps.tag == f"{{{CAPS}}}c"
     assert caps.attrib == {"hash": "sha-1", "node": disco.NODE, "ver": expected}
     node = f"{disco.NODE}#{expected}"
     assert told(query(gateway, DISCO_INFO, DOMAIN, node=node), node)[1] == names
-    assert disco.capabilities(gateway.router.house) in gateway.router.stream_features
+    assert disco.capabilities(gateway.router.context) in gateway.router.stream_features
 
 
 def test_capabilities_of_a_front_that_differs_differ() -> None:
     component = Router(DOMAIN, Limits(), accounts=False)
     embedded = Router(DOMAIN, Limits())
-    assert disco.capabilities(component.house) != disco.capabilities(embedded.house)
+    assert disco.capabilities(component.context) != disco.capabilities(embedded.context)
 
 
 @pytest.mark.parametrize("to", [PUMP_BARE, None])

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edge.engine.events import NewEvent
-from edge.engine.feature import Unreadable
+from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog import log_payload
 
 
@@ -59,7 +59,7 @@ def test_the_types_of_the_specification(type_: str) -> None:
 
 @pytest.mark.parametrize("type_", ["", "warning", "Loud", "Informational "])
 def test_another_type_is_unreadable(type_: str) -> None:
-    with pytest.raises(Unreadable, match="is not one of XEP-0337"):
+    with pytest.raises(UnreadablePayload, match="is not one of XEP-0337"):
         decode(f"type='{type_}'")
 
 

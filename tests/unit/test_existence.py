@@ -102,7 +102,7 @@ def test_one_set_apart_is_told_the_same_whoever_it_is_for(gateway: Gateway, what
     answers = {name: told(gateway, APART, name, what) for name in NAMES}
     assert all(answer == answers["w-never"] for answer in answers.values()), answers
     answers_what_was_asked = "result" in what or "error" in what
-    if gateway.router.house.xmpp.trust == "roster" or not answers_what_was_asked:
+    if gateway.router.context.xmpp.trust == "roster" or not answers_what_was_asked:
         assert gateway.sends(f"w-here@{DOMAIN}/fw") == [], "and nobody hears of it"
 
 

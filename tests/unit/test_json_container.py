@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edge.engine.events import NewEvent
-from edge.engine.feature import Unreadable
+from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog import destination, json_payload
 from tests.helpers.people import PUMP, provision
 from tests.helpers.publishing import embedded
@@ -62,7 +62,7 @@ def test_a_reading_is_an_event() -> None:
     ],
 )
 def test_what_holds_no_readings_is_unreadable(text: str, reason: str) -> None:
-    with pytest.raises(Unreadable, match=reason):
+    with pytest.raises(UnreadablePayload, match=reason):
         decode(text)
 
 

@@ -347,7 +347,7 @@ def test_a_share_without_accounts_ends(gateway: Gateway) -> None:
     publish(gateway, TEMP, "a")
     gateway.tx(lambda tx: accounts.remove(tx, "bee"))
     publish(gateway, TEMP, "b")
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (event,) = gateway.events(name="share_ended")
     assert (event.topic, event.value) == ("plant/+/temp", 1)
     assert queue_of(gateway) == 1

@@ -38,7 +38,7 @@ class Telling(Gateway):
         accounts: bool = True,
     ) -> None:
         super().__init__(new_database(folder), limits, xmpp=xmpp, accounts=accounts)
-        self.teller = notify.teller(self.router.house, log or Log(notify=[VALVE_BARE]))
+        self.teller = notify.teller(self.router.context, log or Log(notify=[VALVE_BARE]))
         provision(self)
         self.bind(VALVE)
         self.send(VALVE, "<presence/>")
@@ -123,7 +123,7 @@ def test_a_notice_is_a_message_with_all_that_the_event_says(telling: Telling) ->
 
 def test_a_refusal_names_source_rule_figure_and_count(telling: Telling) -> None:
     bare = PUMP.partition("/")[0]
-    telling.tx(lambda tx: refusals.log_source(telling.router.house, tx, bare, "held_bytes", 4096))
+    telling.tx(lambda tx: refusals.log_source(telling.router.context, tx, bare, "held_bytes", 4096))
     (log,) = telling.told()
     assert (log.get("id"), log.get("type"), log.get("level")) == ("held_bytes", "Warning", "Medium")
     assert (log.get("object"), log.get("subject"), log.get("module")) == (bare, bare, "limit")

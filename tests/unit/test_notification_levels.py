@@ -65,9 +65,9 @@ def notify(
     gateway: Gateway, subscription: Subscription, text: str, kind: str | None = None
 ) -> None:
     content = pubsub.event(f"<items node='meters'><item id='{text}'/></items>".encode())
-    house = gateway.router.house
+    context = gateway.router.context
     gateway.tx(
-        lambda tx: sending.notify(house, tx, subscription, content, node="meters", kind=kind)
+        lambda tx: sending.notify(context, tx, subscription, content, node="meters", kind=kind)
     )
 
 
@@ -368,7 +368,7 @@ def test_one_that_is_requeued_is_for_that_session_alone_still(gateway: Gateway) 
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "not-allowed"))
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (one,) = handed(gateway, VALVE)
     assert (one.sender, item(one.message)) == (SERVICE, "i1")
     assert told(gateway, OTHER) == []
@@ -382,7 +382,7 @@ def test_one_in_doubt_is_released_again_by_the_operator(gateway: Gateway) -> Non
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (release,) = handed(gateway, VALVE)
     assert (release.step, release.sender) == ("deliver", SERVICE)
     gateway.send(VALVE, done(release))
@@ -398,7 +398,7 @@ def test_one_that_waits_too_long_dies(gateway: Gateway) -> None:
 
 
 def end(gateway: Gateway, subscription: Subscription) -> None:
-    gateway.tx(lambda tx: sending.ended(gateway.router.house, tx, subscription))
+    gateway.tx(lambda tx: sending.ended(gateway.router.context, tx, subscription))
 
 
 def dropped(gateway: Gateway) -> list[float | None]:

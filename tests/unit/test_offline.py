@@ -60,7 +60,7 @@ def flush(gateway: Gateway, full: str) -> None:
     def unit(tx: Transaction) -> None:
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        offline.flush(gateway.router.house, tx, sender)
+        offline.flush(gateway.router.context, tx, sender)
 
     gateway.tx(unit)
 
@@ -339,6 +339,9 @@ def test_a_late_confirmation_of_a_session_that_is_over_changes_nothing(gateway: 
 
 
 def test_storing_is_advertised_where_it_is_done() -> None:
-    assert "msgoffline" in Router(DOMAIN, Limits()).house.features
-    assert "msgoffline" not in Router(DOMAIN, Limits(), Xmpp(offline="refuse")).house.features
-    assert "msgoffline" not in Router(DOMAIN, Limits(), accounts=False).house.features
+    assert "msgoffline" in Router(DOMAIN, Limits()).context.hooks.advertised
+    assert (
+        "msgoffline"
+        not in Router(DOMAIN, Limits(), Xmpp(offline="refuse")).context.hooks.advertised
+    )
+    assert "msgoffline" not in Router(DOMAIN, Limits(), accounts=False).context.hooks.advertised

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.features.custody.quota import FEW
+from edge.engine.quota import FEW
 from tests.helpers.store import Gateway, Reply, assured, deliver, log, new_database
 
 HONEST = "honest@gw.example/fw"

@@ -128,7 +128,7 @@ def test_what_a_revoked_account_sent_waits_and_holds_back_nobody(gateway: Gatewa
     (offer,) = handed(gateway, VALVE)
     assert offer.text == "open"
     gateway.tx(lambda tx: accounts.restore(tx, "pump1"))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (offer,) = handed(gateway, VALVE)
     assert offer.text == "close all"
 
@@ -400,7 +400,7 @@ def test_who_knows_no_quality_of_service_waits_unless_its_account_allows_less(
     send(gateway, "second", "m2")
     assert gateway.sends(VALVE) == []
     gateway.count("UPDATE accounts SET downgrade = 1 WHERE name = 'valve' RETURNING 1")
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (send_,) = gateway.sends(VALVE)
     message = read_element(send_.stanza)
     assert (message.tag, message.get("from"), message.get("to")) == (
@@ -556,7 +556,7 @@ def test_what_is_for_a_removed_account_is_dead(gateway: Gateway, with_a_session:
         come(gateway, VALVE)
     send(gateway, "open")
     gateway.count("DELETE FROM accounts WHERE name = 'valve' RETURNING 1")
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert states(gateway) == []
     assert reports(gateway) == [("assured", "m1", "cancel", "service-unavailable")]
     assert gateway.count("SELECT reason FROM dead").endswith("its device was removed")
@@ -594,7 +594,7 @@ def test_a_failed_message_is_requeued_as_a_new_one(gateway: Gateway) -> None:
     gateway.send(VALVE, refusal(offer, "cancel", "not-allowed"))
     number = gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False))
     assert number == 2
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (again,) = handed(gateway, VALVE)
     assert (again.msg_id, again.text, again.sender) == (f"{EPOCH}-2", "open", PUMP)
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
@@ -607,7 +607,7 @@ def test_one_in_doubt_is_released_again_and_nothing_more(gateway: Gateway) -> No
     gateway.send(VALVE, received(handed(gateway, VALVE)[0]))
     gateway.send(VALVE, refusal(handed(gateway, VALVE)[0], "cancel", "item-not-found"))
     assert gateway.tx(lambda tx: dead_letters.requeue(tx, 1, may_repeat=False)) == 1
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (release,) = handed(gateway, VALVE)
     assert release[:6] == (f"{EPOCH}-1-d", PUMP, VALVE, "deliver", QOS, f"{EPOCH}-1")
     gateway.send(VALVE, done(release))
@@ -636,7 +636,7 @@ def test_an_answer_tells_nothing_to_who_may_not_know(
     assert reply is not None
     assert reply.error == ("cancel", error)
     assert reply.text in ("", "nobody is reached at this address", "there is no such node",
-                          "this gateway serves its own domain alone")  # fmt: skip
+                          "this gateway serves only its own domain")  # fmt: skip
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM held") == 0
 

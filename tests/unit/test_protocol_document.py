@@ -82,15 +82,16 @@ def advertised(*, accounts: bool) -> set[str]:
     """All that a gateway says it has: by discovery, of its services too, and among the features of
     its streams; what publish-subscribe has no namespaces for is not told here."""
     router = Router("gw.example", Limits(), Xmpp(), accounts=accounts)
-    streams = [f.stream(router.house) for f in router.features if f.stream is not None]
-    found = re.findall(r"xmlns='([^']+)'", b"".join(streams).decode())
-    of_pubsub = {name for name in router.house.of_pubsub if not name.startswith(PARTS)}
-    return {*router.house.features, *of_pubsub, *found}
+    found = re.findall(r"xmlns='([^']+)'", router.stream_features.decode())
+    of_pubsub = {
+        name for name in router.context.hooks.pubsub_advertised if not name.startswith(PARTS)
+    }
+    return {*router.context.hooks.advertised, *of_pubsub, *found}
 
 
 def parts_of_pubsub() -> set[str]:
     """What the service of publish-subscribe says that it does (XEP-0060, section 10)."""
-    of_pubsub = Router("gw.example", Limits(), Xmpp()).house.of_pubsub
+    of_pubsub = Router("gw.example", Limits(), Xmpp()).context.hooks.pubsub_advertised
     return {name.removeprefix(PARTS) for name in of_pubsub if name.startswith(PARTS)}
 
 

@@ -392,8 +392,8 @@ def test_in_the_reserve_of_the_database_nothing_new_is_published(
     gateway: Gateway,
 ) -> None:
     full = gateway.limits.database_bytes
-    house = gateway.router.house
-    gateway.router.house = house._replace(limits=replace(house.limits, database_reserve=full))
+    context = gateway.router.context
+    gateway.router.context = context._replace(limits=replace(context.limits, database_reserve=full))
     reply = publish(gateway, PUMP, NODE, item("a", reading(1)))
     assert reply.error == ("wait", "resource-constraint")
     assert reply.text.startswith("database_")

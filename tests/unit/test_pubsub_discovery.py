@@ -104,7 +104,7 @@ def test_every_feature_has_a_request_or_an_option_behind_it(gateway: Gateway) ->
     }
     verbs = {
         (type, name.replace(f"{{{PUBSUB_OWNER}}}", "owner ").replace(f"{{{PUBSUB}}}", ""))
-        for type, name in gateway.router.house.verbs
+        for type, name in gateway.router.context.hooks.pubsub_requests
     }
     needs = {
         "config-node": ("set", "owner configure"),

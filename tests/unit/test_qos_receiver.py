@@ -240,7 +240,7 @@ def test_repeats_are_told_by_source_with_their_number(gateway: Gateway) -> None:
     (first,) = gateway.events("system", "repeated")
     assert (first.kind, first.source, first.value) == ("message", "pump1@gw.example", 1.0)
     assert (first.level, first.tags) == ("Informational", {})
-    gateway.clock.service += gateway.router.house.limits.refusal_window
+    gateway.clock.service += gateway.router.context.limits.refusal_window
     gateway.ring()
     _, rest = gateway.events("system", "repeated")
     assert rest.value == 3.0

@@ -121,7 +121,7 @@ def test_all_that_a_removed_account_had_is_given_to_others_at_once(gateway: Gate
     queues.publish(gateway, *(f"i{number}" for number in range(100)))
     queues.work(gateway, queues.TWO, requests=100)
     gateway.tx(lambda tx: accounts.remove(tx, "one"))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert len(queues.given(gateway, queues.TWO)) == 100
 
 
@@ -148,7 +148,7 @@ def _restart(gateway: Gateway, *there: str) -> None:
     gateway.sent.clear()
     for full in there:
         gateway.bind(full)
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     gateway.ring()
 
 

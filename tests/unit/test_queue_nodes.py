@@ -431,7 +431,7 @@ def test_a_requeued_item_says_how_often_it_was_given_and_has_all_its_deliveries_
         queue_admin.requeue(tx, queue, ["a"])
 
     gateway.tx(requeue)
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     for _time in range(5):
         assert states(gateway) == {"a": "locked"}
         wait(gateway, 60)
@@ -730,7 +730,7 @@ def test_items_of_a_worker_whose_account_is_removed_are_given_to_another(
     work(gateway, TWO)
     publish(gateway, "a")
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'one'"))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert told(gateway, TWO) == [Word("item", "a", 1)]
 
 
@@ -740,7 +740,7 @@ def test_what_another_process_has_unlocked_or_requeued_moves(gateway: Gateway) -
     given(gateway, ONE)
     change = "UPDATE queue_items SET state = 'dead', reason = 'a person said so' WHERE item = 'a'"
     gateway.tx(lambda tx: tx.run(change))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert given(gateway, ONE) == ["b"]
 
 

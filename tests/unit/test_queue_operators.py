@@ -40,7 +40,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 def look(gateway: Gateway) -> None:
     """See what another process has changed."""
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
 
 
 def test_an_item_is_taken_from_a_worker_and_given_to_another(

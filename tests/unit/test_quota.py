@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.config.limits import Limits as Bounds
-from edge.features.custody.quota import (
+from edge.config.limits import Limits
+from edge.engine.quota import (
     FEW,
     OFFLINE,
     OUTBOX,
     RESERVED_SHARE,
-    Limits,
+    ExceededLimit,
     Oldest,
     Options,
-    Over,
     Plan,
     Stored,
     Usage,
@@ -26,7 +25,21 @@ from edge.features.custody.quota import (
 )
 
 GRACE = 3600.0
-LIMITS = Limits(source=Usage(4, 1000), total=Usage(16, 4000))
+SOURCE = Usage(4, 1000)
+TOTAL = Usage(16, 4000)
+
+
+def held_limits(source: Usage, total: Usage) -> Limits:
+    """Make limits of what one source and all sources may hold."""
+    return Limits(
+        held_messages_per_source=source.messages,
+        held_bytes_per_source=source.bytes,
+        held_messages=total.messages,
+        held_bytes=total.bytes,
+    )
+
+
+LIMITS = held_limits(SOURCE, TOTAL)
 
 
 def held(*messages: tuple[int, float]) -> list[Oldest]:
@@ -55,12 +68,14 @@ def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("size", "mine", "over"),
     [
-        (1, held(*[(1, 0.0)] * 4), Over("held_messages_per_source", 4)),
-        (101, held((900, 0.0)), Over("held_bytes_per_source", 1000)),
-        (1001, [], Over("held_bytes_per_source", 1000)),
+        (1, held(*[(1, 0.0)] * 4), ExceededLimit("held_messages_per_source", 4)),
+        (101, held((900, 0.0)), ExceededLimit("held_bytes_per_source", 1000)),
+        (1001, [], ExceededLimit("held_bytes_per_source", 1000)),
     ],
 )
-def test_the_limits_of_a_source_are_named(size: int, mine: list[Oldest], over: Over) -> None:
+def test_the_limits_of_a_source_are_named(
+    size: int, mine: list[Oldest], over: ExceededLimit
+) -> None:
     assert decide(size, mine) == Plan(over)
 
 
@@ -71,7 +86,7 @@ def test_exactly_at_a_limit_is_within_it() -> None:
 
 def test_only_what_is_older_than_the_grace_makes_room() -> None:
     young = held((1, GRACE), (1, 0.0), (1, 0.0), (1, 0.0))
-    assert decide(1, young) == Plan(Over("held_messages_per_source", 4))
+    assert decide(1, young) == Plan(ExceededLimit("held_messages_per_source", 4))
     old = held((1, GRACE + 0.001), (1, 0.0), (1, 0.0), (1, 0.0))
     assert decide(1, old) == Plan(None, (1,))
 
@@ -83,21 +98,23 @@ def test_as_many_make_room_as_it_takes_and_no_more() -> None:
 
 def test_where_room_cannot_be_made_none_goes() -> None:
     mine = held((300, 9e9), (300, 0.0), (300, 0.0))
-    assert decide(500, mine) == Plan(Over("held_bytes_per_source", 1000))
-    mine, full_house = held(*[(1, 9e9)] * 4), Limits(Usage(4, 1000), Usage(15, 4000))
-    assert decide(1, mine, Usage(12, 0), full_house) == Plan(Over("held_messages", 15))
+    assert decide(500, mine) == Plan(ExceededLimit("held_bytes_per_source", 1000))
+    mine, full_house = held(*[(1, 9e9)] * 4), held_limits(Usage(4, 1000), Usage(15, 4000))
+    assert decide(1, mine, Usage(12, 0), full_house) == Plan(ExceededLimit("held_messages", 15))
 
 
 def test_who_replaces_its_own_is_not_kept_from_it_by_the_others() -> None:
     """Sources have filled all that is open to those who hold many."""
-    mine, limits = held(*[(10, 9e9)] * 6), Limits(Usage(6, 1000), Usage(40, 400))
+    mine, limits = held(*[(10, 9e9)] * 6), held_limits(Usage(6, 1000), Usage(40, 400))
     assert decide(10, mine, Usage(34, 0), limits) == Plan(None, (1,))
     assert decide(11, mine, Usage(34, 0), limits) == Plan(None, (1,))
     assert decide(10, mine, Usage(30, 340), limits) == Plan(None, (1,))
-    assert decide(11, mine, Usage(30, 340), limits) == Plan(Over("held_bytes", 350))
-    assert decide(10, mine[1:], Usage(34, 0), limits) == Plan(Over("held_messages", 35))
+    assert decide(11, mine, Usage(30, 340), limits) == Plan(ExceededLimit("held_bytes", 350))
+    assert decide(10, mine[1:], Usage(34, 0), limits) == Plan(ExceededLimit("held_messages", 35))
     young = held(*[(10, 0.0)] * 6)
-    assert decide(10, young, Usage(34, 0), limits) == Plan(Over("held_messages_per_source", 6))
+    assert decide(10, young, Usage(34, 0), limits) == Plan(
+        ExceededLimit("held_messages_per_source", 6)
+    )
 
 
 def test_no_more_messages_are_looked_at_than_it_takes() -> None:
@@ -111,18 +128,18 @@ def test_no_more_messages_are_looked_at_than_it_takes() -> None:
 
 
 def test_an_eighth_is_kept_for_those_who_hold_few() -> None:
-    messages = LIMITS.total.messages - LIMITS.total.messages // RESERVED_SHARE
-    limits = Limits(Usage(100, 100_000), LIMITS.total)
+    messages = TOTAL.messages - TOTAL.messages // RESERVED_SHARE
+    limits = held_limits(Usage(100, 100_000), TOTAL)
     many = held(*[(1, 0.0)] * FEW)
     few = held(*[(1, 0.0)] * (FEW - 1))
     assert decide(1, many, Usage(messages - FEW, 0), limits) == Plan(
-        Over("held_messages", messages)
+        ExceededLimit("held_messages", messages)
     )
     assert decide(1, few, Usage(messages - FEW + 1, 0), limits) == Plan(None)
-    last = Usage(LIMITS.total.messages - len(few), 0)
-    assert decide(1, few, last, limits) == Plan(Over("held_messages", LIMITS.total.messages))
-    room = LIMITS.total.bytes - LIMITS.total.bytes // RESERVED_SHARE
-    assert decide(1, many, Usage(0, room - FEW), limits) == Plan(Over("held_bytes", room))
+    last = Usage(TOTAL.messages - len(few), 0)
+    assert decide(1, few, last, limits) == Plan(ExceededLimit("held_messages", TOTAL.messages))
+    room = TOTAL.bytes - TOTAL.bytes // RESERVED_SHARE
+    assert decide(1, many, Usage(0, room - FEW), limits) == Plan(ExceededLimit("held_bytes", room))
     assert decide(1, few, Usage(0, room - FEW + 1), limits) == Plan(None)
 
 
@@ -134,7 +151,7 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_
     mine=MESSAGES,
     others=st.builds(Usage, st.integers(0, 20), st.integers(0, 400)),
     limits=st.builds(
-        Limits,
+        held_limits,
         st.builds(Usage, st.integers(1, 8), st.integers(1, 200)),
         st.builds(Usage, st.integers(8, 24), st.integers(64, 500)),
     ),
@@ -153,16 +170,21 @@ def test_a_plan_keeps_every_promise(
         return
     left = [message for message in messages if message.row not in decision.evict]
     source = Usage(len(left) + 1, sum(message.bytes for message in left) + size)
-    assert source.messages <= limits.source.messages
-    assert source.bytes <= limits.source.bytes
+    assert source.messages <= limits.held_messages_per_source
+    assert source.bytes <= limits.held_bytes_per_source
     before = Usage(len(mine), sum(message.bytes for message in messages))
-    for used, was, most, others_ in zip(source, before, limits.total, others, strict=True):
+    for used, was, most, others_ in zip(
+        source, before, Usage(limits.held_messages, limits.held_bytes), others, strict=True
+    ):
         replaces = bool(evicted) and used <= was
         share = 0 if len(left) < FEW or replaces else most // RESERVED_SHARE
         assert others_ + used <= most - share
     if evicted:  # one fewer would not have been enough
         fewer = Usage(source.messages + 1, source.bytes + evicted[-1].bytes)
-        assert fewer.messages > limits.source.messages or fewer.bytes > limits.source.bytes
+        assert (
+            fewer.messages > limits.held_messages_per_source
+            or fewer.bytes > limits.held_bytes_per_source
+        )
 
 
 @given(size=st.integers(0, 120), mine=MESSAGES, others=st.integers(0, 20))
@@ -170,7 +192,7 @@ def test_a_source_below_its_limit_loses_nothing(
     size: int, mine: list[tuple[int, float]], others: int
 ) -> None:
     messages = held(*mine)
-    wide = Limits(Usage(9, 10_000), Usage(24, 500))
+    wide = held_limits(Usage(9, 10_000), Usage(24, 500))
     assert decide(size, messages, Usage(others, 0), wide).evict == ()
 
 
@@ -209,10 +231,10 @@ def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
         assert found is None
     else:
         whose, what, figure = over
-        assert found == Over(getattr(options, whose).format(what), figure)
+        assert found == ExceededLimit(getattr(options, whose).format(what), figure)
 
 
 @pytest.mark.parametrize("options", [OFFLINE, OUTBOX])
 @pytest.mark.parametrize("what", ["messages", "bytes"])
 def test_the_rules_are_named_after_options(options: Options, what: str) -> None:
-    assert {option.format(what) for option in options} <= set(Bounds.__struct_fields__)
+    assert {option.format(what) for option in options} <= set(Limits.__struct_fields__)

@@ -141,5 +141,5 @@ def test_there_is_nothing_to_ask_of_the_account_of_another(gateway: Gateway) -> 
 
 
 def test_it_is_not_there_where_accounts_are_another_servers() -> None:
-    assert REGISTER in Router(DOMAIN, Limits()).house.features
-    assert REGISTER not in Router(DOMAIN, Limits(), accounts=False).house.features
+    assert REGISTER in Router(DOMAIN, Limits()).context.hooks.advertised
+    assert REGISTER not in Router(DOMAIN, Limits(), accounts=False).context.hooks.advertised

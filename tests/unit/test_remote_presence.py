@@ -39,7 +39,7 @@ def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tupl
     """Send a presence; returns (type, to) of what is sent back, in order."""
     kind = f" type='{type_}'" if type_ else ""
     read = stanza(f"<presence from='{full}' to='{DOMAIN}'{kind}>{content}</presence>")
-    work = remote_presence.work(gateway.router.house, read)
+    work = remote_presence.work(gateway.router.context, read)
     answer = work if isinstance(work, bytes) else gateway.tx(guarded(work, 1))
     sent = [send.stanza for send in gateway.sent] + [answer]
     gateway.sent.clear()
@@ -80,7 +80,7 @@ def test_others_may_not_and_that_is_logged(gateway: Gateway) -> None:
 def test_the_presence_of_the_gateway_tells_its_capabilities(gateway: Gateway) -> None:
     enter(gateway, FULL)
     work = remote_presence.work(
-        gateway.router.house, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
+        gateway.router.context, stanza(f"<presence from='{FULL}' to='{DOMAIN}' type='probe'/>")
     )
     assert not isinstance(work, bytes)
     shown = ElementTree.fromstring(gateway.tx(guarded(work, 1)))  # noqa: S314 - our own
@@ -142,7 +142,7 @@ def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None
     gateway.add("left-over-of-embedded-days")
 
     def unit(tx: Transaction) -> list[bytes]:
-        return remote_presence.probes(gateway.router.house, tx)
+        return remote_presence.probes(gateway.router.context, tx)
 
     (probe,) = gateway.tx(unit)
     assert b"type='probe'" in probe
@@ -151,5 +151,5 @@ def test_those_whom_the_operator_added_are_asked_after(gateway: Gateway) -> None
 
 def test_where_accounts_are_the_gateways_own_no_domain_is_trusted(tmp_path: Path) -> None:
     made = Gateway(new_database(tmp_path), xmpp=Xmpp(trusted_domains=["trusted.example"]))
-    assert made.router.house.trusted_domains == ()
+    assert made.router.context.trusted_domains == ()
     made.close()

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
+from edge.config.options import Xmpp
 from edge.engine import router
+from edge.engine.hooks import Hooks, RegistrationError, feature_modules, register_features
+from edge.features import ping
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PING
 from tests.helpers.store import DOMAIN, Gateway, Reply, log, new_database, read_reply, stanza
@@ -130,13 +133,17 @@ def test_an_error_is_never_answered_with_an_error() -> None:
         assert refused(read_reply(router.refusal(stanza(xml), error, PUMP))) == "modify/bad-request"
 
 
-def test_features_register_themselves() -> None:
-    found = router.features()
-    handled = [key for feature in found for key in (*feature.here, *feature.anywhere)]
-    assert len(handled) == len(set(handled)), "no two features handle the same"
-    assert ("message", "", "") in handled
-    kinds = [kind for feature in found for kind in feature.answers]
-    assert len(kinds) == len(set(kinds)), "nor take the same answers"
+def test_two_features_that_register_the_same_are_an_error() -> None:
+    modules = list(feature_modules())
+    with pytest.raises(RegistrationError, match="two features register the same server iq"):
+        register_features(Hooks(Xmpp()), [*modules, ping], accounts=True)
+
+
+def test_a_component_has_no_features_that_need_accounts() -> None:
+    hooks = Hooks(Xmpp())
+    register_features(hooks, feature_modules(), accounts=False)
+    assert "presence" not in hooks.stanza_handlers
+    assert "message" in hooks.stanza_handlers
 
 
 # Plain messages: quality of service 0.

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.engine.quota import ExceededLimit
 from edge.engine.space_rules import WAL_SHARE, Bounds, Space, over, room
-from edge.features.custody.quota import Over
 
 MIB = 1024 * 1024
 BOUNDS = Bounds(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
 ROOM = 90 * MIB
 DISK = 1000 * MIB
-DATABASE = Over("database_bytes", 100 * MIB)
-WAL = Over("wal_bytes", 20 * MIB)
-RESERVE = Over("database_reserve", 10 * MIB)
+DATABASE = ExceededLimit("database_bytes", 100 * MIB)
+WAL = ExceededLimit("wal_bytes", 20 * MIB)
+RESERVE = ExceededLimit("database_reserve", 10 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ RESERVE = Over("database_reserve", 10 * MIB)
         (0, Space(0, 0, 0, -1), RESERVE),
     ],
 )
-def test_each_bound(size: int, space: Space, expected: Over | None) -> None:
+def test_each_bound(size: int, space: Space, expected: ExceededLimit | None) -> None:
     assert over(size, space, BOUNDS) == expected
 
 

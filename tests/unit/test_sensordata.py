@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edge.engine.events import NewEvent
-from edge.engine.feature import Unreadable
+from edge.engine.hooks import UnreadablePayload
 from edge.features.eventlog import sensordata_payload
 
 
@@ -102,20 +102,20 @@ def test_numbers(kind: str, text: str, expected: float) -> None:
     ],
 )
 def test_what_is_no_number_is_unreadable(kind: str, text: str) -> None:
-    with pytest.raises(Unreadable, match="a field holds no"):
+    with pytest.raises(UnreadablePayload, match="a field holds no"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("kind", ["int", "long"])
 @pytest.mark.parametrize("text", ["1.5", "1e3", "1."])
 def test_an_integer_has_no_fraction(kind: str, text: str) -> None:
-    with pytest.raises(Unreadable, match="a field holds no"):
+    with pytest.raises(UnreadablePayload, match="a field holds no"):
         value(kind, text)
 
 
 @pytest.mark.parametrize("text", ["True", "yes", "2", "", " true"])
 def test_what_is_neither_true_nor_false_is_unreadable(text: str) -> None:
-    with pytest.raises(Unreadable, match="holds no boolean"):
+    with pytest.raises(UnreadablePayload, match="holds no boolean"):
         value("boolean", text)
 
 
@@ -138,7 +138,7 @@ def test_a_node_and_a_timestamp_may_say_nothing() -> None:
     ["<int value='1'/>", "<int name='' value='1'/>", "<int name='x'/>", "<string name='x'/>"],
 )
 def test_a_field_without_a_name_or_value_is_unreadable(field: str) -> None:
-    with pytest.raises(Unreadable, match="has no name or no value"):
+    with pytest.raises(UnreadablePayload, match="has no name or no value"):
         decode(field)
 
 
@@ -151,7 +151,7 @@ def test_a_field_without_a_name_or_value_is_unreadable(field: str) -> None:
     ],
 )
 def test_what_is_no_field_is_unreadable(field: str, named: str) -> None:
-    with pytest.raises(Unreadable, match=named):
+    with pytest.raises(UnreadablePayload, match=named):
         decode(field)
 
 
@@ -160,10 +160,10 @@ def test_what_is_no_field_is_unreadable(field: str, named: str) -> None:
     ["", "<node/>", "<node><timestamp/></node>", "<timestamp><int name='x'/></timestamp>"],
 )
 def test_no_field_at_all_is_unreadable(content: str) -> None:
-    with pytest.raises(Unreadable, match="no field"):
+    with pytest.raises(UnreadablePayload, match="no field"):
         decode_whole(content)
 
 
 def test_one_bad_field_makes_all_of_the_message_unreadable() -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadablePayload):
         decode("<int name='x' value='1'/><int name='y' value='nan'/>")

@@ -543,7 +543,7 @@ def test_at_level_2_what_was_received_is_in_doubt_when_the_subscription_ends(
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     assert (letter.state, letter.session) == ("in doubt", VALVE)
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=False))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     (again,) = handed(gateway, VALVE)
     assert (again.id, again.step) == (release.id, "deliver")
     gateway.send(VALVE, done(again))
@@ -575,7 +575,7 @@ def test_at_level_2_one_in_doubt_that_is_sent_anew_goes_to_the_same_account(
     assert waiting(gateway) == []
     (letter,) = gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10))
     gateway.tx(lambda tx: dead_letters.requeue(tx, letter.row, may_repeat=True))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert work(gateway, VALVE) == ["i1"]
 
 
@@ -600,7 +600,7 @@ def test_what_is_dead_in_its_queue_is_requeued_for_anybody(gateway: Gateway) -> 
         queue_admin.requeue(tx, queue, ["i1"])
 
     gateway.tx(requeue)
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert work(gateway, CAM) == ["i1"]
 
 
@@ -659,7 +659,7 @@ def test_a_removed_account_leaves_what_it_had_to_others(gateway: Gateway) -> Non
     join(gateway, CAM)
     handed(gateway, VALVE)
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert given(gateway, CAM) == ["i1"]
     assert gateway.tx(lambda tx: dead_letters.list_page(tx, 0, 10)) == []
 
@@ -668,7 +668,7 @@ def test_with_the_account_of_its_last_member_a_share_ends(gateway: Gateway) -> N
     join(gateway, VALVE)
     publish(gateway, "i1")
     gateway.tx(lambda tx: tx.run("DELETE FROM accounts WHERE name = 'valve'"))
-    gateway.tx(gateway.router.changed)
+    gateway.tx(gateway.router.run_external_change)
     assert states(gateway) == []
     assert gateway.count("SELECT count(*) FROM queues") == 0
     assert len(gateway.events(name="share_ended")) == 1

@@ -15,7 +15,7 @@ from edge.credentials import Credentials, PasswordError
 from edge.engine import access, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Slow, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.engine.refusal_log import CHANGED
 from edge.features.accounts.store import accounts, relations
 from edge.xmpp import jid, serialize
@@ -35,7 +35,7 @@ class _Wish(NamedTuple):
     password: str
 
 
-def fields(_house: House, stanza: Stanza) -> Work:
+def fields(_context: Context, stanza: Stanza) -> Work:
     """Answer which account is registered, and what a change of its password takes."""
 
     def work(_tx: Transaction, sender: Sender) -> bytes:
@@ -48,7 +48,7 @@ def fields(_house: House, stanza: Stanza) -> Work:
     return work
 
 
-def change(house: House, stanza: Stanza) -> Slow:
+def change(context: Context, stanza: Stanza) -> OffloadedWork:
     """Change the sender's password; its keys are made beside the event loop."""
     wish = _read(stanza)
 
@@ -58,21 +58,21 @@ def change(house: House, stanza: Stanza) -> Slow:
         except PasswordError as error:
             refused = StanzaError("not-acceptable", str(error))
             return lambda _tx, sender: _error(stanza, sender, refused)
-        return _changing(house, stanza, wish.username, keys)
+        return _changing(context, stanza, wish.username, keys)
 
-    return Slow(prepare)
+    return OffloadedWork(prepare)
 
 
-def _changing(house: House, stanza: Stanza, name: str, keys: Iterable[Credentials]) -> Work:
+def _changing(context: Context, stanza: Stanza, name: str, keys: Iterable[Credentials]) -> Work:
     def work(tx: Transaction, sender: Sender) -> bytes:
         relation = relations.find_relation(tx, sender, name)
         account = accounts.find(tx, sender.account)
         has_one = account is not None and account.password
         if not access.may_change_password(sender, relation, password=has_one):
-            refusals.log(house, tx, sender, "password")
+            refusals.log(context, tx, sender, "password")
             return _error(stanza, sender, StanzaError("not-allowed"))
         accounts.set_credentials(tx, name, keys)
-        refusals.log(house, tx, sender, CHANGED)
+        refusals.log(context, tx, sender, CHANGED)
         attrs = stanza.attrs
         return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"))
 
@@ -97,12 +97,16 @@ def _error(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
     return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
-_GET: Final = ("iq", "get", clark(REGISTER, "query"))
-_SET: Final = ("iq", "set", clark(REGISTER, "query"))
+_GET: Final = ("get", clark(REGISTER, "query"))
+_SET: Final = ("set", clark(REGISTER, "query"))
 
-FEATURE = Feature(
-    here={_GET: fields, _SET: change},
-    mine={_GET: fields, _SET: change},
-    advertises=(REGISTER,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq(*_GET, fields)
+    hooks.server_iq(*_SET, change)
+    hooks.own_account_iq(*_GET, fields)
+    hooks.own_account_iq(*_SET, change)
+    hooks.advertise(REGISTER)

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine.access import Sender
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.destinations import pubsub_service
-from edge.engine.feature import Command, Feature, House, Slow, Work
+from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
 from edge.features.admin_commands import store
 from edge.features.pubsub.requests import answering
 from edge.xmpp import commands as wire
@@ -33,33 +33,33 @@ ID_LETTERS: Final = 64
 class _Asked(NamedTuple):
     """What a request asks for: of which command, in which session, and its form."""
 
-    command: Command
+    command: AdHocCommand
     action: str
     session: str | None
     form: Mapping[str, list[str]] | None
 
 
-def execute(house: House, stanza: Stanza) -> Slow:
+def execute(context: Context, stanza: Stanza) -> OffloadedWork:
     """Begin, complete or cancel a command (XEP-0050, section 2.4); raises `StanzaError`.
 
     What a command looks at may be much: a session has one at a time.
     """
-    asked = _read(house, stanza)
+    asked = _read(context, stanza)
     fresh = secrets.token_hex(ID_BYTES)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         if asked.session is None:
-            return _begin(house, tx, sender, asked.command, fresh)
-        _check(house, tx, sender, asked, asked.session)
+            return _begin(context, tx, sender, asked.command, fresh)
+        _check(context, tx, sender, asked, asked.session)
         if asked.action == "cancel":
             store.delete(tx, asked.session)
             return wire.answer(asked.command.node, asked.session, wire.CANCELED)
-        return _complete(house, tx, sender, asked, asked.session)
+        return _complete(context, tx, sender, asked, asked.session)
 
-    return Slow(lambda: answering(house, stanza, act))
+    return OffloadedWork(lambda: answering(context, stanza, act))
 
 
-def listed(house: House, stanza: Stanza) -> Work | None:
+def listed(context: Context, stanza: Stanza) -> Work | None:
     """Answer a question of service discovery that is about commands (section 2.2 to 2.3).
 
     Returns `None` for one that is about something else.
@@ -68,19 +68,19 @@ def listed(house: House, stanza: Stanza) -> Work | None:
     node = query.attrs.get("node")
     namespace = query.name[1:].partition("}")[0]
     if node == COMMANDS:
-        content = _items(house) if namespace == DISCO_ITEMS else _described("command-list", None)
-    elif node is not None and node in house.commands:
-        name = house.commands[node].name
+        content = _items(context) if namespace == DISCO_ITEMS else _described("command-list", None)
+    elif node is not None and node in context.hooks.adhoc_commands:
+        name = context.hooks.adhoc_commands[node].name
         content = b"" if namespace == DISCO_ITEMS else _described("command-node", name)
     else:
         return None
     payload = serialize.tag("query", {"node": node}, content, xmlns=namespace)
-    return answering(house, stanza, lambda _tx, _sender: payload)
+    return answering(context, stanza, lambda _tx, _sender: payload)
 
 
-def _read(house: House, stanza: Stanza) -> _Asked:
+def _read(context: Context, stanza: Stanza) -> _Asked:
     request = stanza.children[0]
-    command = house.commands.get(request.attrs.get("node", ""))
+    command = context.hooks.adhoc_commands.get(request.attrs.get("node", ""))
     if command is None:
         raise wire.refusal("item-not-found", text="there is no such command")
     action = request.attrs.get("action", "execute")
@@ -92,26 +92,30 @@ def _read(house: House, stanza: Stanza) -> _Asked:
     return _Asked(command, action, session, _form(request.tree()))
 
 
-def _begin(house: House, tx: Transaction, sender: Sender, command: Command, id: str) -> bytes:
-    store.add(tx, id, sender.generation, command.node, house.limits.commands)
+def _begin(
+    context: Context, tx: Transaction, sender: Sender, command: AdHocCommand, id: str
+) -> bytes:
+    store.add(tx, id, sender.generation, command.node, context.limits.commands)
     return wire.answer(command.node, id, wire.EXECUTING, wire.ONE_STAGE + command.form)
 
 
-def _check(house: House, tx: Transaction, sender: Sender, asked: _Asked, session: str) -> None:
+def _check(context: Context, tx: Transaction, sender: Sender, asked: _Asked, session: str) -> None:
     """Raise `StanzaError` unless the sender has begun this command, not too long ago."""
     begun = None
     if len(session) <= ID_LETTERS:
         begun = store.find(tx, session, sender.generation)
     if begun is None or begun.node != asked.command.node:
         raise wire.refusal("bad-request", "bad-sessionid", "no such command was begun")
-    if tx.now.service - begun.since > house.limits.command_time:
+    if tx.now.service - begun.since > context.limits.command_time:
         raise wire.refusal("not-allowed", "session-expired", "it was begun too long ago")
 
 
-def _complete(house: House, tx: Transaction, sender: Sender, asked: _Asked, session: str) -> bytes:
+def _complete(
+    context: Context, tx: Transaction, sender: Sender, asked: _Asked, session: str
+) -> bytes:
     if asked.form is None:
         raise wire.refusal("bad-request", "bad-payload", "the form is not there")
-    outcome = asked.command.act(house, tx, sender, asked.form)
+    outcome = asked.command.act(context, tx, sender, asked.form)
     store.delete(tx, session)
     note = wire.note("error" if outcome.failed else "info", outcome.text)
     return wire.answer(asked.command.node, session, wire.COMPLETED, note + outcome.form)
@@ -128,11 +132,11 @@ def _form(request: Element) -> dict[str, list[str]] | None:
         raise wire.refusal("bad-request", "bad-payload", error.text) from None
 
 
-def _items(house: House) -> bytes:
-    service = pubsub_service(house.domain)
+def _items(context: Context) -> bytes:
+    service = pubsub_service(context.domain)
     return b"".join(
         serialize.tag("item", {"jid": service, "node": command.node, "name": command.name})
-        for command in house.commands.values()
+        for command in context.hooks.adhoc_commands.values()
     )
 
 
@@ -143,14 +147,16 @@ def _described(type: str, name: str | None) -> bytes:
     return serialize.tag("identity", identity) + listed
 
 
-def leaves(_house: House, tx: Transaction, sender: Sender) -> None:
+def leaves(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Forget what a session has begun that is over."""
     store.delete_all(tx, sender.generation)
 
 
-FEATURE = Feature(
-    service={("iq", "set", clark(COMMANDS, "command")): execute},
-    of_pubsub=(COMMANDS,),
-    leaves=(leaves,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_iq("set", clark(COMMANDS, "command"), execute)
+    hooks.advertise_pubsub(COMMANDS)
+    hooks.on_session_end(leaves)

@@ -11,13 +11,12 @@ from functools import partial
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from edge.engine import destinations, refusals, space, timers
+from edge.engine import destinations, hooks, quota, refusals, space, timers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.destinations import Destination, Message
-from edge.engine.feature import Feature, Handler, House, Work
-from edge.features.custody import quota, rules
-from edge.features.custody.quota import Over
+from edge.engine.hooks import Context, Destination, Handler, Hooks, Message, Work
+from edge.engine.quota import ExceededLimit
+from edge.features.custody import rules
 from edge.features.custody.rules import Answer, Condition, Decision, Effect
 from edge.features.custody.store import dedup_keys
 from edge.features.custody.store import held as custody
@@ -34,27 +33,27 @@ class _Fault(NamedTuple):
     """What an answer tells beside the decision: the destination's error, the limit exceeded."""
 
     error: StanzaError | None = None
-    over: Over | None = None
+    over: ExceededLimit | None = None
 
 
-def assured(house: House, stanza: Stanza) -> Work:
+def assured(context: Context, stanza: Stanza) -> Work:
     """Take a message into custody (XEP QoS, "Assured service")."""
     try:
-        msg_id, body = _msg_id(house, stanza), _embedded(stanza)
+        msg_id, body = _msg_id(context, stanza), _embedded(stanza)
     except StanzaError as malformed:
-        return _malformed(house, stanza, malformed)
-    goal, to = destinations.find(house, stanza.attrs.get("to"))
+        return _malformed(context, stanza, malformed)
+    goal, to = destinations.find(context, stanza.attrs.get("to"))
     digest = sha256(body).digest()
     size = custody.charge(msg_id, body)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         held = custody.digest(tx, sender.bare, sender.full, msg_id)
-        standing, plan = destinations.ALLOWED, quota.FITS
+        standing, plan = hooks.ALLOWED, quota.FITS
         if held is None:
-            standing = goal.standing(house, tx, sender, to)
+            standing = goal.standing(context, tx, sender, to)
             if standing.allowed and standing.error is None:
                 message = Message(sender, to, body, size, 2, msg_id)
-                plan = _plan(house, tx, goal, message)
+                plan = _plan(context, tx, goal, message)
         situation = rules.offer(
             held=held,
             digest=digest,
@@ -70,41 +69,43 @@ def assured(house: House, stanza: Stanza) -> Work:
                 )
             key = sender.bare, sender.full, msg_id
             custody.hold(tx, *key, to.full, body, digest, goal.recipient(to))
-            tx.wake_at(tx.now.service + house.limits.held_ttl)
+            tx.wake_at(tx.now.service + context.limits.held_ttl)
         fault = _Fault(standing.error, plan.over)
-        return _answer(house, tx, stanza, sender, decision, fault, msg_id)
+        return _answer(context, tx, stanza, sender, decision, fault, msg_id)
 
     return work
 
 
-def deliver(house: House, stanza: Stanza) -> Work:
+def deliver(context: Context, stanza: Stanza) -> Work:
     """Deliver a message that is in custody, in one transaction with its removal."""
     try:
-        msg_id = _msg_id(house, stanza)
+        msg_id = _msg_id(context, stanza)
     except StanzaError as malformed:
-        return _malformed(house, stanza, malformed)
+        return _malformed(context, stanza, malformed)
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         held = custody.find(tx, sender.bare, sender.full, msg_id)
         if held is None:
             known = dedup_keys.has(tx, sender.bare, sender.full, msg_id)
             decision = rules.RELEASED[rules.missing(released=known)]
-            return _answer(house, tx, stanza, sender, decision, _Fault())
-        decision, fault = _release(house, tx, sender, held)
-        return _answer(house, tx, stanza, sender, decision, fault)
+            return _answer(context, tx, stanza, sender, decision, _Fault())
+        decision, fault = _release(context, tx, sender, held)
+        return _answer(context, tx, stanza, sender, decision, fault)
 
     return work
 
 
-def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple[Decision, _Fault]:
-    goal, to = destinations.find(house, held.destination)
-    trusted, error = goal.standing(house, tx, sender, to)
+def _release(
+    context: Context, tx: Transaction, sender: Sender, held: Held
+) -> tuple[Decision, _Fault]:
+    goal, to = destinations.find(context, held.destination)
+    trusted, error = goal.standing(context, tx, sender, to)
     if not trusted:
         error = StanzaError("not-allowed")
     size = custody.charge(held.msg_id, held.body)
     message = Message(sender, to, held.body, size, 2, held.msg_id, held.since)
-    contents = goal.read(house, held.body, to)
-    over = None if error else goal.room_now(house, tx, message, contents)
+    contents = goal.read(context, held.body, to)
+    over = None if error else goal.room_now(context, tx, message, contents)
     situation = rules.release(
         destination=error is None,
         readable=not contents.unreadable,
@@ -112,32 +113,32 @@ def _release(house: House, tx: Transaction, sender: Sender, held: Held) -> tuple
     )
     decision = rules.RELEASED[situation]
     if decision.answer is Answer.EMPTY:  # and a repeated deliver is to get it too
-        custody.release(tx, held, house.limits.released_keys)
+        custody.release(tx, held, context.limits.released_keys)
     elif decision.effect is Effect.BURY:
         custody.remove(tx, held.row)
     if decision.effect is Effect.DELIVER:
-        goal.deliver(house, tx, message, contents)
+        goal.deliver(context, tx, message, contents)
     elif decision.effect is Effect.BURY:
         reason = contents.unreadable if error is None else str(error)
-        _bury(house, tx, message, goal, reason)
+        _bury(context, tx, message, goal, reason)
     return decision, _Fault(error, over)
 
 
-def acknowledged(house: House, stanza: Stanza) -> Work:
+def acknowledged(context: Context, stanza: Stanza) -> Work:
     """Deliver a message before it is acknowledged (XEP QoS, "Acknowledged service")."""
     try:
         body = _embedded(stanza)
     except StanzaError as malformed:
-        return _malformed(house, stanza, malformed)
-    goal, to = destinations.find(house, stanza.attrs.get("to"))
+        return _malformed(context, stanza, malformed)
+    goal, to = destinations.find(context, stanza.attrs.get("to"))
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         message = Message(sender, to, body, custody.charge("", body), 1)
-        contents, over = goal.read(house, body, to), None
-        standing = goal.standing(house, tx, sender, to)
+        contents, over = goal.read(context, body, to), None
+        standing = goal.standing(context, tx, sender, to)
         if standing.allowed and standing.error is None:
-            over = goal.room_now(house, tx, message, contents)
-            over = over or space.refuses(tx, message.size, house.limits)
+            over = goal.room_now(context, tx, message, contents)
+            over = over or space.refuses(tx, message.size, context.limits)
         situation = rules.acknowledge(
             trusted=standing.allowed,
             destination=standing.error is None,
@@ -146,22 +147,22 @@ def acknowledged(house: House, stanza: Stanza) -> Work:
         )
         decision = rules.ACKNOWLEDGED[situation]
         if decision.effect is Effect.DELIVER:
-            goal.deliver(house, tx, message, contents)
+            goal.deliver(context, tx, message, contents)
         elif decision.effect is Effect.BURY:
-            _bury(house, tx, message, goal, contents.unreadable)
-        return _answer(house, tx, stanza, sender, decision, _Fault(standing.error, over))
+            _bury(context, tx, message, goal, contents.unreadable)
+        return _answer(context, tx, stanza, sender, decision, _Fault(standing.error, over))
 
     return work
 
 
-def not_by_get(_house: House, _stanza: Stanza) -> bytes:
+def not_by_get(_context: Context, _stanza: Stanza) -> bytes:
     """Refuse an iq of type get: the exchange changes what is held, so it takes a set."""
     raise StanzaError("feature-not-implemented", "quality of service takes an iq of type set")
 
 
-def _msg_id(house: House, stanza: Stanza) -> str:
+def _msg_id(context: Context, stanza: Stanza) -> str:
     msg_id = stanza.children[0].attrs.get("msgId", "")
-    limit = house.limits.msgid_bytes
+    limit = context.limits.msgid_bytes
     if not msg_id or len(msg_id.encode()) > limit:
         raise StanzaError("bad-request", f"msgId must have 1 to {limit} bytes")
     return msg_id
@@ -174,36 +175,40 @@ def _embedded(stanza: Stanza) -> bytes:
     return payload.children[0].raw
 
 
-def _malformed(house: House, stanza: Stanza, malformed: StanzaError) -> Work:
+def _malformed(context: Context, stanza: Stanza, malformed: StanzaError) -> Work:
     error = malformed.with_traceback(None)  # it would keep its frames, and they this work
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        refusals.log(house, tx, sender, "malformed")
+        refusals.log(context, tx, sender, "malformed")
         return _error(stanza, sender, error)
 
     return work
 
 
-def _plan(house: House, tx: Transaction, goal: Destination, message: Message) -> quota.Plan:
-    over = goal.room_to_hold(house, tx, message)
-    over = over or space.refuses(tx, message.size, house.limits)
+def _plan(context: Context, tx: Transaction, goal: Destination, message: Message) -> quota.Plan:
+    over = goal.room_to_hold(context, tx, message)
+    over = over or space.refuses(tx, message.size, context.limits)
     if over is not None:
         return quota.Plan(over)
-    bare, grace = message.sender.bare, house.limits.held_grace
+    bare, grace = message.sender.bare, context.limits.held_grace
     source, total = custody.usage(tx, bare)
     oldest = partial(custody.oldest, tx, bare)
-    return quota.plan(message.size, source, total, house.quota, oldest, grace)
+    return quota.plan(message.size, source, total, context.limits, oldest, grace)
 
 
-def _bury(house: House, tx: Transaction, message: Message, goal: Destination, reason: str) -> None:
+def _bury(
+    context: Context, tx: Transaction, message: Message, goal: Destination, reason: str
+) -> None:
     sender, to, body, _size, qos, msg_id, _since = message
     recipient = goal.recipient(to)
     letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
-    dead_letters.add(tx, letter, quota.Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    dead_letters.add(
+        tx, letter, quota.Usage(context.limits.dead_messages, context.limits.dead_bytes)
+    )
 
 
 def _answer(
-    house: House,
+    context: Context,
     tx: Transaction,
     stanza: Stanza,
     sender: Sender,
@@ -214,9 +219,9 @@ def _answer(
     answer, rule = decision.answer, decision.rule
     over = fault.over if answer is rules.NO_ROOM else None
     if rule == rules.REPEATED:
-        refusals.log_if_room(house, tx, sender, rule)
+        refusals.log_if_room(context, tx, sender, rule)
     elif rule is not None:
-        refusals.log(house, tx, sender, over.rule if over else rule, over and over.figure)
+        refusals.log(context, tx, sender, over.rule if over else rule, over and over.figure)
     if isinstance(answer, Condition):
         text = f"{over.rule} is {over.figure}" if over else ""
         return _error(stanza, sender, StanzaError(answer.name, text, type=answer.type))
@@ -237,18 +242,17 @@ def _error(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
 _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_ALL))
 
 
-def _handlers() -> dict[tuple[str, str, str], Handler]:
-    exchange: dict[str, Handler] = {
-        "assured": assured,
-        "deliver": deliver,
-        "acknowledged": acknowledged,
-    }
-    found: dict[tuple[str, str, str], Handler] = {}
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
     for namespace in QOS_ALL:
-        for name, handler in exchange.items():
-            found["iq", "set", clark(namespace, name)] = handler
-            found["iq", "get", clark(namespace, name)] = not_by_get
-    return found
+        for name, handler in _EXCHANGE.items():
+            hooks.any_iq("set", clark(namespace, name), handler)
+            hooks.any_iq("get", clark(namespace, name), not_by_get)
+    hooks.advertise(*QOS_ALL)
 
 
-FEATURE = Feature(anywhere=_handlers(), advertises=QOS_ALL)
+_EXCHANGE: Final[dict[str, Handler]] = {
+    "assured": assured,
+    "deliver": deliver,
+    "acknowledged": acknowledged,
+}

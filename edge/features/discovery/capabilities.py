@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from edge.engine import destinations, iq_ids, meta, sessions
+from edge.engine import addresses, iq_ids, meta, sessions
 from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import Place
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import store
 from edge.features.discovery.store import CapsQuery
@@ -50,7 +50,7 @@ _LEGACY: Final = wire.Caps("", "", "")
 """What stands for a presence that announces nothing."""
 
 
-def learn(house: House, tx: Transaction, session: Session) -> None:
+def learn(context: Context, tx: Transaction, session: Session) -> None:
     """Find out in which namespace a session takes quality of service.
 
     Where it is known, it is set at once, and what features do when a session may take messages is
@@ -63,15 +63,15 @@ def learn(house: House, tx: Transaction, session: Session) -> None:
         store.add_query(tx, session.generation, *caps)
         qos = store.find_verified(tx, caps.hash, caps.ver) if caps.hash else None
         if qos is not None:
-            _settle(house, tx, session.generation, session.full, qos)
+            _settle(context, tx, session.generation, session.full, qos)
             return
         asked = store.find_query(tx, session.generation)
     if asked is None or asked.due is not None:
         return
     if asked.times >= ATTEMPTS:
-        _settle(house, tx, session.generation, session.full, NONE)
+        _settle(context, tx, session.generation, session.full, NONE)
     else:
-        _ask(house, tx, session.generation, session.full, asked)
+        _ask(context, tx, session.generation, session.full, asked)
 
 
 def announced(stanza: Stanza) -> Caps | None:
@@ -101,40 +101,44 @@ def _announced_in(presence: bytes | None) -> Caps | None:
     return next(found, None)
 
 
-def _ask(house: House, tx: Transaction, generation: int, full: str, asked: CapsQuery) -> None:
+def _ask(context: Context, tx: Transaction, generation: int, full: str, asked: CapsQuery) -> None:
     id = iq_ids.make(meta.epoch(tx), KIND, asked.number)
     node = f"{asked.node}#{asked.ver}" if asked.by_node else None
     query = serialize.tag("query", {"node": node}, xmlns=DISCO_INFO)
-    tx.send(generation, serialize.iq_get(id, full, house.domain, query))
-    limits = house.limits
+    tx.send(generation, serialize.iq_get(id, full, context.domain, query))
+    limits = context.limits
     wait = min(limits.retry_after * 2.0**asked.times, limits.retry_most)
     store.mark_sent(tx, generation, by_node=asked.by_node, due=tx.now.service + wait)
 
 
-def _settle(house: House, tx: Transaction, generation: int, full: str, qos: str) -> None:
+def _settle(context: Context, tx: Transaction, generation: int, full: str, qos: str) -> None:
     """Note what a session takes, and do what waited for that."""
     store.clear_due(tx, generation)
     sessions.set_qos(tx, generation, qos)
-    _take(house, tx, generation, full)
+    _take(context, tx, generation, full)
 
 
-def _take(house: House, tx: Transaction, generation: int, full: str) -> None:
+def _take(context: Context, tx: Transaction, generation: int, full: str) -> None:
     """Let a session take its messages, if it may; else what is for it alone."""
     session, sender = sessions.at(tx, full), sessions.sender(tx, generation)
     if session is None or sender is None:
         return
-    for turn in house.known if rules.best_session((session,)) is None else house.takes:
-        turn(house, tx, sender)
+    for turn in (
+        context.hooks.caps_known
+        if rules.best_session((session,)) is None
+        else context.hooks.available
+    ):
+        turn(context, tx, sender)
 
 
 # Answers
 
 
-def answered(house: House, stanza: Stanza) -> Work | bytes:
+def answered(context: Context, stanza: Stanza) -> Work | bytes:
     """Take an answer of the session that was asked; any other is passed on as if nobody was."""
     question = iq_ids.parse(stanza.attrs.get("id", ""))
-    other = relay.answer(house, stanza)
-    if question is None or not _is_here(house, stanza):
+    other = relay.answer(context, stanza)
+    if question is None or not _is_here(context, stanza):
         return other
 
     def work(tx: Transaction, sender: Sender) -> bytes:
@@ -142,25 +146,25 @@ def answered(house: House, stanza: Stanza) -> Work | bytes:
         if asked is None or asked.due is None or asked.number != question.row:
             return b""
         if question.epoch == meta.epoch(tx):
-            _answered(house, tx, sender, stanza, asked)
+            _answered(context, tx, sender, stanza, asked)
         return b""
 
     return work
 
 
-def _is_here(house: House, stanza: Stanza) -> bool:
+def _is_here(context: Context, stanza: Stanza) -> bool:
     """Tell whether an answer is for the gateway itself."""
     try:
-        return destinations.place(house.domain, stanza.attrs.get("to"), "") is Place.GATEWAY
+        return addresses.classify(context.domain, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
     except StanzaError:
         return False
 
 
 def _answered(
-    house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
+    context: Context, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
 ) -> None:
     if stanza.attrs["type"] == "error":
-        _refused(house, tx, sender, stanza, asked)
+        _refused(context, tx, sender, stanza, asked)
         return
     query = next((child for child in stanza.children if child.name == _QUERY), None)
     info = wire.Info((), None)
@@ -168,16 +172,16 @@ def _answered(
         info = wire.read(query.tree())
     qos = _first(info.features)
     if asked.hash and asked.node and asked.ver:
-        _keep(house, tx, wire.Caps(asked.hash, asked.node, asked.ver), info)
-    _settle(house, tx, sender.generation, sender.full, qos)
+        _keep(context, tx, wire.Caps(asked.hash, asked.node, asked.ver), info)
+    _settle(context, tx, sender.generation, sender.full, qos)
 
 
-def _keep(house: House, tx: Transaction, caps: Caps, info: Info) -> None:
+def _keep(context: Context, tx: Transaction, caps: Caps, info: Info) -> None:
     """Keep what a hash stands for, if the answer has that hash: as the text says that is hashed,
     so that no other answer with the same hash would have said anything else."""
     if info.text is not None and wire.verifies(info.text, caps):
         qos = _first(wire.parts(info.text))
-        store.add_verified(tx, caps.hash, caps.ver, qos, house.limits.capabilities)
+        store.add_verified(tx, caps.hash, caps.ver, qos, context.limits.capabilities)
 
 
 def _first(features: Collection[str]) -> str:
@@ -185,7 +189,7 @@ def _first(features: Collection[str]) -> str:
 
 
 def _refused(
-    house: House, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
+    context: Context, tx: Transaction, sender: Sender, stanza: Stanza, asked: CapsQuery
 ) -> None:
     """Take an error: ask for all that the session does where it does not know the name of its
     capabilities; where it knows no service discovery at all, it takes no quality of service."""
@@ -193,15 +197,15 @@ def _refused(
     if error is None or error.attrs.get("type") not in _FINAL:
         return  # it is asked again when its answer is late
     if asked.by_node:
-        _ask(house, tx, sender.generation, sender.full, asked._replace(by_node=False))
+        _ask(context, tx, sender.generation, sender.full, asked._replace(by_node=False))
     else:
-        _settle(house, tx, sender.generation, sender.full, NONE)
+        _settle(context, tx, sender.generation, sender.full, NONE)
 
 
 # Time
 
 
-def due(house: House, tx: Transaction) -> None:
+def due(context: Context, tx: Transaction) -> None:
     """See to the sessions whose answer is late: who still has something to take is asked again.
 
     One that waits to be resumed has the time that it is away.
@@ -209,18 +213,25 @@ def due(house: House, tx: Transaction) -> None:
     for generation, full in store.find_overdue(tx):
         session = sessions.at(tx, full)
         if session is not None and session.detached:
-            store.set_due(tx, generation, tx.now.service + house.limits.retry_after)
+            store.set_due(tx, generation, tx.now.service + context.limits.retry_after)
             continue
         store.clear_due(tx, generation)
-        _take(house, tx, generation, full)
+        _take(context, tx, generation, full)
     first = store.next_due_time(tx)
     if first is not None:
         tx.wake_at(first)
 
 
-def leave(_house: House, tx: Transaction, sender: Sender) -> None:
+def leave(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Forget what a session was asked."""
     store.delete_query(tx, sender.generation)
 
 
-FEATURE = Feature(answers={KIND: answered}, leaves=(leave,), due=(due,), accounts=True)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.iq_answer(KIND, answered)
+    hooks.on_session_end(leave)
+    hooks.on_timer(due)

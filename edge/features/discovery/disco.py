@@ -11,10 +11,10 @@ from functools import lru_cache
 from hashlib import sha1
 from typing import Final
 
-from edge.engine import access, destinations
+from edge.engine import access, addresses
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts.store import relations
 from edge.xmpp import jid, serialize
 from edge.xmpp.errors import StanzaError
@@ -44,45 +44,45 @@ def version(features: tuple[str, ...], *, component: bool = False) -> str:
     return b64encode(sha1(text.encode(), usedforsecurity=False).digest()).decode()
 
 
-def capabilities(house: House) -> bytes:
+def capabilities(context: Context) -> bytes:
     """Tell the gateway's capabilities, among the features of a stream (XEP-0115, section 6.3) or in
     the presence of a component."""
-    ver = version(house.features, component=not house.accounts)
+    ver = version(context.hooks.advertised, component=not context.has_accounts)
     attrs = {"hash": "sha-1", "node": NODE, "ver": ver}
     return serialize.tag("c", attrs, xmlns=CAPS)
 
 
-def info(house: House, stanza: Stanza) -> Work:
+def info(context: Context, stanza: Stanza) -> Work:
     """Answer disco#info with the gateway's identity and features."""
     node = stanza.children[0].attrs.get("node")
-    ver = version(house.features, component=not house.accounts)
+    ver = version(context.hooks.advertised, component=not context.has_accounts)
     if node not in (None, f"{NODE}#{ver}"):
         raise StanzaError("item-not-found")
-    own = SERVER if house.accounts else COMPONENT
-    return answer(stanza, DISCO_INFO, described(own, house.features), node)
+    own = SERVER if context.has_accounts else COMPONENT
+    return answer(stanza, DISCO_INFO, described(own, context.hooks.advertised), node)
 
 
-def items(house: House, stanza: Stanza) -> Work:
+def items(context: Context, stanza: Stanza) -> Work:
     """Answer disco#items: the publish-subscribe service stands below the gateway."""
     _check_node(stanza)
-    service = {"jid": destinations.pubsub_service(house.domain), "name": "Publish-Subscribe"}
-    content = serialize.tag("item", service) if house.accounts else b""
+    service = {"jid": addresses.pubsub_service(context.domain), "name": "Publish-Subscribe"}
+    content = serialize.tag("item", service) if context.has_accounts else b""
     return answer(stanza, DISCO_ITEMS, content)
 
 
-def account_items(_house: House, stanza: Stanza) -> Work:
+def account_items(_context: Context, stanza: Stanza) -> Work:
     """Answer disco#items on behalf of an account: nothing stands below it."""
     _check_node(stanza)
     return answer(stanza, DISCO_ITEMS, b"")
 
 
-def account_info(_house: House, stanza: Stanza) -> Work:
+def account_info(_context: Context, stanza: Stanza) -> Work:
     """Answer disco#info on behalf of an account."""
     _check_node(stanza)
     return answer(stanza, DISCO_INFO, described(ACCOUNT, OF_ACCOUNT))
 
 
-def another(_house: House, stanza: Stanza) -> Work:
+def another(_context: Context, stanza: Stanza) -> Work:
     """Answer a query for the account of another, if the sender may know of it."""
     query = stanza.children[0]
     namespace = query.name[1:].partition("}")[0]
@@ -125,13 +125,17 @@ def answer(stanza: Stanza, namespace: str, content: bytes, node: str | None = No
     return work
 
 
-_INFO: Final = ("iq", "get", clark(DISCO_INFO, "query"))
-_ITEMS: Final = ("iq", "get", clark(DISCO_ITEMS, "query"))
+_INFO: Final = ("get", clark(DISCO_INFO, "query"))
+_ITEMS: Final = ("get", clark(DISCO_ITEMS, "query"))
 
-FEATURE = Feature(
-    here={_INFO: info, _ITEMS: items},
-    mine={_INFO: account_info, _ITEMS: account_items},
-    others={_INFO: another, _ITEMS: another},
-    advertises=(CAPS, DISCO_INFO, DISCO_ITEMS),
-    stream=capabilities,
-)
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.server_iq(*_INFO, info)
+    hooks.server_iq(*_ITEMS, items)
+    hooks.own_account_iq(*_INFO, account_info)
+    hooks.own_account_iq(*_ITEMS, account_items)
+    hooks.account_iq(*_INFO, another)
+    hooks.account_iq(*_ITEMS, another)
+    hooks.advertise(CAPS, DISCO_INFO, DISCO_ITEMS)
+    hooks.stream_feature(capabilities)

@@ -14,11 +14,20 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import access, events
 from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import ALLOWED, NOT_ALLOWED, Contents, Message, Place, Standing
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, House, Unreadable
-from edge.features.custody.quota import Over
+from edge.engine.hooks import (
+    ALLOWED,
+    NOT_ALLOWED,
+    Contents,
+    Context,
+    Hooks,
+    Message,
+    Standing,
+    UnreadablePayload,
+)
+from edge.engine.quota import ExceededLimit
 from edge.features.eventlog.rules.json_readings import MAX_READINGS
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.jid import Jid
@@ -37,27 +46,27 @@ MOST_EVENTS: Final = MAX_READINGS
 NOTHING: Final = "it holds no log event, no sensor data and no JSON container"
 
 
-def read(house: House, message: bytes) -> Contents:
+def read(context: Context, message: bytes) -> Contents:
     """Decode a `<message/>`; content that is not for the event log is passed over."""
     try:
         payloads = parse_fragment(message)
     except FragmentError as error:
         return Contents([], str(error)[:REASON])
-    found = decode(house, payloads)
+    found = decode(context, payloads)
     return found if found.events or found.unreadable else Contents([], NOTHING)
 
 
-def decode(house: House, payloads: Iterable[Element]) -> Contents:
+def decode(context: Context, payloads: Iterable[Element]) -> Contents:
     """Decode what of these is for the event log, perhaps nothing; the rest is passed over."""
     found: list[tuple[str, NewEvent]] = []
     try:
         for payload in payloads:
-            decoder = house.contents.get(payload.tag)
+            decoder = context.hooks.event_payloads.get(payload.tag)
             if decoder is not None:
                 found += decoder(payload)
             if len(found) > MOST_EVENTS:
-                raise Unreadable(f"it holds more than {MOST_EVENTS} events")
-    except Unreadable as error:
+                raise UnreadablePayload(f"it holds more than {MOST_EVENTS} events")
+    except UnreadablePayload as error:
         return Contents([], str(error)[:REASON])
     return Contents(found)
 
@@ -67,18 +76,18 @@ SPARE: Final = 15
 many in one message is asked to wait while who sends few still finds room. At most half the lane."""
 
 
-def may_have_room(house: House, tx: Transaction) -> bool:
+def may_have_room(context: Context, tx: Transaction) -> bool:
     """Tell whether a message whose contents are not known yet would find room."""
-    return events.fullest(tx) < house.limits.unsealed_events
+    return events.fullest(tx) < context.limits.unsealed_events
 
 
-def has_room(house: House, tx: Transaction, found: Logged) -> bool:
+def has_room(context: Context, tx: Transaction, found: Logged) -> bool:
     """Tell whether the lanes of these events have room for them.
 
     What cannot be read becomes an event too, in the lane of the gateway's own.
     """
     lanes = Counter(lane for lane, _event in found) or Counter([events.SYSTEM])
-    limit = house.limits.unsealed_events
+    limit = context.limits.unsealed_events
     return all(
         events.unsealed(tx, lane) + count + min(SPARE * (count - 1), limit // 2) <= limit
         for lane, count in lanes.items()
@@ -114,37 +123,43 @@ def deliver(
 class EventLog:
     """The gateway itself as the destination of messages."""
 
-    def standing(self, house: House, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
+    def standing(self, context: Context, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
         """Trust who may use the services; it is always there."""
-        allowed = access.may_use_services(sender, house.trusted_domains)
+        allowed = access.may_use_services(sender, context.trusted_domains)
         return ALLOWED if allowed else NOT_ALLOWED
 
-    def room_to_hold(self, house: House, tx: Transaction, _message: Message) -> Over | None:
+    def room_to_hold(
+        self, context: Context, tx: Transaction, _message: Message
+    ) -> ExceededLimit | None:
         """Take nothing more where the log is full: what is not read yet has no size there."""
-        return None if may_have_room(house, tx) else full(house)
+        return None if may_have_room(context, tx) else full(context)
 
     def recipient(self, _to: Jid) -> str | None:
         """It is of no account."""
         return None
 
-    def read(self, house: House, body: bytes, _to: Jid) -> Contents:
+    def read(self, context: Context, body: bytes, _to: Jid) -> Contents:
         """Decode the events of a message."""
-        return read(house, body)
+        return read(context, body)
 
     def room_now(
-        self, house: House, tx: Transaction, _message: Message, contents: Contents
-    ) -> Over | None:
+        self, context: Context, tx: Transaction, _message: Message, contents: Contents
+    ) -> ExceededLimit | None:
         """Look whether the lanes have room for these events."""
-        return None if has_room(house, tx, contents.events) else full(house)
+        return None if has_room(context, tx, contents.events) else full(context)
 
-    def deliver(self, _house: House, tx: Transaction, message: Message, contents: Contents) -> None:
+    def deliver(
+        self, _context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> None:
         """Write the events into the log."""
         deliver(tx, contents.events, message.sender.full, message.qos, message.since)
 
 
-def full(house: House) -> Over:
+def full(context: Context) -> ExceededLimit:
     """Return the limit of what waits in a lane to be sealed."""
-    return Over("unsealed_events", house.limits.unsealed_events)
+    return ExceededLimit("unsealed_events", context.limits.unsealed_events)
 
 
-FEATURE = Feature(destinations={Place.GATEWAY: EventLog()})
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.destination(AddressKind.GATEWAY, EventLog())

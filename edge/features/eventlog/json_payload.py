@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import events
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, Unreadable
+from edge.engine.hooks import Hooks, UnreadablePayload
 from edge.features.eventlog.rules import json_readings
 from edge.features.eventlog.rules.strict_json import InvalidJson
 from edge.xmpp.namespaces import JSON, clark
@@ -20,11 +20,11 @@ def decode(container: Element) -> list[tuple[str, NewEvent]]:
     """Turn a `<json/>` into one event a reading; raises `Unreadable` where it holds anything
     else."""
     if len(container):
-        raise Unreadable("a JSON container has elements, and no text alone")
+        raise UnreadablePayload("a JSON container has elements, and no text alone")
     try:
         found = json_readings.parse(container.text or "")
     except InvalidJson as error:
-        raise Unreadable(f"a JSON container is not taken: {error}") from None
+        raise UnreadablePayload(f"a JSON container is not taken: {error}") from None
     return [
         (
             events.READINGS,
@@ -34,4 +34,7 @@ def decode(container: Element) -> list[tuple[str, NewEvent]]:
     ]
 
 
-FEATURE = Feature(contents={clark(JSON, "json"): decode}, advertises=(JSON,))
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.event_payload(clark(JSON, "json"), decode)
+    hooks.advertise(JSON)

@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import events
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, Unreadable
+from edge.engine.hooks import Hooks, UnreadablePayload
 from edge.features.eventlog.rules.levels import LEVELS
 from edge.xmpp.namespaces import EVENTLOG, clark
 
@@ -30,7 +30,7 @@ def decode(log: Element) -> list[tuple[str, NewEvent]]:
     """Turn a `<log/>` into one event; raises `Unreadable` for a type not of XEP-0337."""
     type_ = log.get("type", "Informational")
     if type_ not in TYPES:
-        raise Unreadable(f"log type {type_!r} is not one of XEP-0337")
+        raise UnreadablePayload(f"log type {type_!r} is not one of XEP-0337")
     tags = _tags(log)
     tags |= {name: value for name in _PLAIN if (value := log.get(name))}
     if stack := log.findtext(clark(EVENTLOG, "stackTrace")):
@@ -55,4 +55,7 @@ def _tags(log: Element) -> dict[str, str]:
     return tags
 
 
-FEATURE = Feature(contents={clark(EVENTLOG, "log"): decode}, advertises=(EVENTLOG,))
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.event_payload(clark(EVENTLOG, "log"), decode)
+    hooks.advertise(EVENTLOG)

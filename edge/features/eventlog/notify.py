@@ -15,7 +15,7 @@ from edge.config.options import Log
 from edge.engine import events, meta, refusals, sessions
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.accounts.store import accounts
 from edge.features.eventlog.rules.levels import RANKS
 from edge.features.eventlog.store import notices
@@ -53,23 +53,23 @@ _BY_SOURCE: Final = frozenset({"limit", "message"})
 """Kinds of events that somebody else than the gateway brings about."""
 
 
-def teller(house: House, log: Log) -> Callable[[Transaction], None]:
+def teller(context: Context, log: Log) -> Callable[[Transaction], None]:
     """Return what tells people of the events of a transaction, to be called at its end."""
-    return partial(_tell, house, log)
+    return partial(_tell, context, log)
 
 
-def _tell(house: House, log: Log, tx: Transaction) -> None:
+def _tell(context: Context, log: Log, tx: Transaction) -> None:
     while noted := events.noted(tx):
         for number, event in noted:
-            if event.source == house.domain:  # it is about notices
+            if event.source == context.domain:  # it is about notices
                 if event.name == RULE:
-                    _send(house, log, tx, number, event)
+                    _send(context, log, tx, number, event)
             elif not _is_wanted(log, event):
                 continue
             elif notices.count(tx) <= log.notify_most:
-                _send(house, log, tx, number, event)
+                _send(context, log, tx, number, event)
             else:
-                refusals.log_source(house, tx, house.domain, RULE, log.notify_most)
+                refusals.log_source(context, tx, context.domain, RULE, log.notify_most)
 
 
 def _is_wanted(log: Log, event: NewEvent) -> bool:
@@ -77,33 +77,33 @@ def _is_wanted(log: Log, event: NewEvent) -> bool:
     return rank >= RANKS[log.notify_level] and event.name not in _SELDOM
 
 
-def _send(house: House, log: Log, tx: Transaction, number: int, event: NewEvent) -> None:
+def _send(context: Context, log: Log, tx: Transaction, number: int, event: NewEvent) -> None:
     id = f"{meta.epoch(tx)}-{number}-log"
-    content = _content(house, event, tx.now.wall)
+    content = _content(context, event, tx.now.wall)
     for to in log.notify:
-        attrs = {"to": to, "from": house.domain, "id": id, "type": "normal", "xml:lang": "en"}
+        attrs = {"to": to, "from": context.domain, "id": id, "type": "normal", "xml:lang": "en"}
         stanza = serialize.tag("message", attrs, content)
-        if house.accounts:
-            _post(house, tx, to, stanza)
+        if context.has_accounts:
+            _post(context, tx, to, stanza)
         else:
             tx.send(sessions.OUTSIDE, stanza)
 
 
-def _post(house: House, tx: Transaction, to: str, stanza: bytes) -> None:
+def _post(context: Context, tx: Transaction, to: str, stanza: bytes) -> None:
     account = jid.parse(to).local
     exists = accounts.is_active(tx, account)
     route = rules.route(
         MessageType.NORMAL, sessions.of(tx, to) if exists else (), None, exists=exists
     )
-    letter = Letter(stanza, house.domain, account, MessageType.NORMAL, lasting=True)
-    refusal = post(house, tx, letter, route)
+    letter = Letter(stanza, context.domain, account, MessageType.NORMAL, lasting=True)
+    refusal = post(context, tx, letter, route)
     if refusal is not None:
-        refusals.log_source(house, tx, house.domain, refusal.rule, refusal.figure)
+        refusals.log_source(context, tx, context.domain, refusal.rule, refusal.figure)
 
 
-def _content(house: House, event: NewEvent, wall: int) -> bytes:
+def _content(context: Context, event: NewEvent, wall: int) -> bytes:
     """Make the `<log/>`, and a body for who reads messages only."""
-    source = event.source or house.domain
+    source = event.source or context.domain
     target = (event.tags or {}).get("destination", "") if event.kind == "message" else ""
     attrs = {
         "timestamp": serialize.timestamp(wall),
@@ -111,7 +111,7 @@ def _content(house: House, event: NewEvent, wall: int) -> bytes:
         "type": event.level or INFORMATIONAL,
         "level": LEVELS[event.level or INFORMATIONAL],
         "object": target or event.topic or source,
-        "subject": source if event.kind in _BY_SOURCE else house.domain,
+        "subject": source if event.kind in _BY_SOURCE else context.domain,
         "facility": FACILITY,
         "module": event.kind,
     }

@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import events
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, Unreadable
+from edge.engine.hooks import Hooks, UnreadablePayload
 from edge.xmpp.namespaces import SENSOR_DATA, clark
 
 NUMBERS: Final = frozenset({"numeric", "int", "long", "boolean"})
@@ -43,7 +43,7 @@ def decode(fields: Element) -> list[tuple[str, NewEvent]]:
         for field in timestamp
     ]
     if not found:
-        raise Unreadable("it holds no field of sensor data")
+        raise UnreadablePayload("it holds no field of sensor data")
     return found
 
 
@@ -51,9 +51,9 @@ def _event(field: Element, node: str | None, timestamp: str | None) -> NewEvent:
     namespace, _, kind = field.tag.rpartition("}")
     name, value = field.get("name"), field.get("value")
     if namespace[1:] != SENSOR_DATA or kind not in KINDS:
-        raise Unreadable(f"{kind!r} is not a field of XEP-0323")
+        raise UnreadablePayload(f"{kind!r} is not a field of XEP-0323")
     if not name or value is None:
-        raise Unreadable("a field has no name or no value")
+        raise UnreadablePayload("a field has no name or no value")
     tags = {key: text for key, text in (("node", node), ("timestamp", timestamp)) if text}
     if flags := " ".join(_flags(field)):
         tags["flags"] = flags
@@ -70,7 +70,7 @@ def _number(kind: str, name: str, value: str) -> float:
     elif (_NUMERIC if kind == "numeric" else _INTEGER).fullmatch(value):
         number = float(value)
     if number is None or not math.isfinite(number):
-        raise Unreadable(f"a field holds no {kind}: {name!r} is {value!r}")
+        raise UnreadablePayload(f"a field holds no {kind}: {name!r} is {value!r}")
     return number
 
 
@@ -80,4 +80,7 @@ def _flags(field: Element) -> Iterator[str]:
     )
 
 
-FEATURE = Feature(contents={clark(SENSOR_DATA, "fields"): decode}, advertises=(SENSOR_DATA,))
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.event_payload(clark(SENSOR_DATA, "fields"), decode)
+    hooks.advertise(SENSOR_DATA)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.messages import offline
 from edge.features.messages import store as stored
 from edge.features.messages.rules import MessageType, Outcome, Route
@@ -46,14 +46,14 @@ class Refusal(NamedTuple):
     figure: int | None = None
 
 
-def post(house: House, tx: Transaction, letter: Letter, route: Route) -> Refusal | None:
+def post(context: Context, tx: Transaction, letter: Letter, route: Route) -> Refusal | None:
     """Send or store a message as its route says; returns why it went nowhere, if it did."""
-    if route.outcome is Outcome.BEST and _stands_in_line(house, tx, letter):
-        refusal = _store(house, tx, letter)
-        offline.flush_best(house, tx, letter.account)
+    if route.outcome is Outcome.BEST and _stands_in_line(context, tx, letter):
+        refusal = _store(context, tx, letter)
+        offline.flush_best(context, tx, letter.account)
         return refusal
     if route.outcome is Outcome.STORE:
-        return _store(house, tx, letter)
+        return _store(context, tx, letter)
     if route.outcome is Outcome.REFUSE:
         return Refusal(NOBODY_THERE, StanzaError("service-unavailable"))
     if route.outcome is Outcome.IGNORE:
@@ -63,20 +63,22 @@ def post(house: House, tx: Transaction, letter: Letter, route: Route) -> Refusal
     return None
 
 
-def _stands_in_line(house: House, tx: Transaction, letter: Letter) -> bool:
+def _stands_in_line(context: Context, tx: Transaction, letter: Letter) -> bool:
     """Tell whether stored messages have to go first (RFC 6120, section 10.1)."""
     return (
-        letter.lasting and offline.offered(house.xmpp) and stored.has_messages(tx, letter.account)
+        letter.lasting
+        and offline.stores_messages(context.xmpp)
+        and stored.has_messages(tx, letter.account)
     )
 
 
-def _store(house: House, tx: Transaction, letter: Letter) -> Refusal | None:
+def _store(context: Context, tx: Transaction, letter: Letter) -> Refusal | None:
     if not letter.lasting:
         return None
-    if not offline.offered(house.xmpp):
+    if not offline.stores_messages(context.xmpp):
         return Refusal(NOBODY_THERE, StanzaError("service-unavailable"))
     over = offline.store(
-        house,
+        context,
         tx,
         letter.account,
         letter.stanza,

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from edge.config.options import Xmpp
-from edge.engine import in_flight, sessions, space
+from edge.engine import in_flight, quota, sessions, space
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.feature import Feature, House
-from edge.features.custody import quota
-from edge.features.custody.quota import Over, Usage
+from edge.engine.hooks import Context, Hooks
+from edge.engine.quota import ExceededLimit, Usage
 from edge.features.messages import rules
 from edge.features.messages import store as offline
 from edge.xmpp import serialize
@@ -42,7 +41,7 @@ _CHAT_STATE: Final = f"{{{CHAT_STATES}}}"
 _THREAD: Final = clark(CLIENT, "thread")
 
 
-def offered(xmpp: Xmpp) -> bool:
+def stores_messages(xmpp: Xmpp) -> bool:
     """Tell whether messages are stored here at all."""
     return xmpp.offline == "store"
 
@@ -57,7 +56,7 @@ def worth_storing(names: Sequence[str]) -> bool:
 
 
 def store(
-    house: House,
+    context: Context,
     tx: Transaction,
     account: str,
     stanza: bytes,
@@ -65,11 +64,11 @@ def store(
     *,
     delayed: bool,
     returned: bool = False,
-) -> Over | None:
+) -> ExceededLimit | None:
     """Store a message for an account that is there; returns the limit that it exceeds, if it does.
 
     Args:
-        house: the gateway.
+        context: the gateway.
         tx: the transaction.
         account: the name of the account.
         stanza: the message, addressed and stamped with its sender.
@@ -78,20 +77,20 @@ def store(
         returned: a session had it and ended without it: it was taken before what is stored.
     """
     if not delayed:
-        stanza = stamped_with(stanza, sender, serialize.delay(house.domain, tx.now.wall))
+        stanza = stamped_with(stanza, sender, serialize.delay(context.domain, tx.now.wall))
     size = offline.stored_size(stanza, sender)
     mine, waiting = offline.usage(tx, account, sender)
-    over = quota.over_waiting(quota.OFFLINE, size, mine, waiting, _limits(house, returned))
+    over = quota.over_waiting(quota.OFFLINE, size, mine, waiting, _limits(context, returned))
     if not returned:  # that one was admitted when it came: it may use the reserve
-        over = over or space.refuses(tx, size, house.limits)
+        over = over or space.refuses(tx, size, context.limits)
     if over is None:
         offline.add(tx, account, stanza, sender)
-        tx.wake_at(tx.now.service + house.limits.offline_ttl)
+        tx.wake_at(tx.now.service + context.limits.offline_ttl)
     return over
 
 
-def _limits(house: House, returned: bool) -> quota.Stored:
-    limits = house.limits
+def _limits(context: Context, returned: bool) -> quota.Stored:
+    limits = context.limits
     times = RETURNED if returned else 1
     return quota.Stored(
         Usage(limits.offline_messages * times, limits.offline_bytes * times),
@@ -100,7 +99,7 @@ def _limits(house: House, returned: bool) -> quota.Stored:
     )
 
 
-def flush(house: House, tx: Transaction, sender: Sender) -> None:
+def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     """Send a session what is stored for its account, if it may have it and no session has some.
 
     It may if it is available with a priority that is not negative. Cheap where nothing is stored.
@@ -110,7 +109,7 @@ def flush(house: House, tx: Transaction, sender: Sender) -> None:
     session = sessions.at(tx, sender.full)
     if session is None or rules.best_session((session,)) is None:
         return
-    limits = house.limits
+    limits = context.limits
     count = min(PAGE, limits.unacknowledged_stanzas // HALF)
     for row, stanza in offline.read_page(
         tx, sender.account, count, limits.unacknowledged_bytes // HALF
@@ -120,36 +119,38 @@ def flush(house: House, tx: Transaction, sender: Sender) -> None:
         tx.send(session.generation, stanza, receipt)
 
 
-def flush_best(house: House, tx: Transaction, account: str) -> None:
+def flush_best(context: Context, tx: Transaction, account: str) -> None:
     """Send what is stored for an account to its most available session, if there is one."""
-    best = rules.best_session(sessions.of(tx, f"{account}@{house.domain}"))
+    best = rules.best_session(sessions.of(tx, f"{account}@{context.domain}"))
     if best is None:
         return
     sender = sessions.sender(tx, best.generation)
     if sender is not None:
-        flush(house, tx, sender)
+        flush(context, tx, sender)
 
 
-def settled(house: House, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
+def settled(context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
     """Forget what a session confirmed, and send what is next: to another, if it is not there."""
     offline.remove(tx, rows)
     if sender is not None:
-        flush(house, tx, sender)
-        flush_best(house, tx, sender.account)
+        flush(context, tx, sender)
+        flush_best(context, tx, sender.account)
 
 
-def lost(house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+def lost(context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
     """Keep what a session ended without, for the next one: at once, if another is there."""
     tx.wake_at(tx.now.service)  # some may have fallen due while they were with the session
     for account in offline.find_accounts(tx, rows):
-        flush_best(house, tx, account)
+        flush_best(context, tx, account)
 
 
-FEATURE = Feature(
-    advertises=(OFFLINE,),
-    offered=offered,
-    settled={offline.RECEIPT: settled},
-    lost={offline.RECEIPT: lost},
-    takes=(flush,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    if stores_messages(hooks.xmpp):
+        hooks.advertise(OFFLINE)
+    hooks.on_acknowledged(offline.RECEIPT, settled)
+    hooks.on_unacknowledged(offline.RECEIPT, lost)
+    hooks.on_available(flush)

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.engine.refusals import log_source
 from edge.features.messages import offline, rules, unacked_stanzas
 from edge.features.messages.message_routing import Letter, Refusal, post
@@ -29,7 +29,7 @@ RULE: Final = "crowded"
 _STORED: Final = (MessageType.NORMAL, MessageType.CHAT)
 
 
-def turn_back(house: House, tx: Transaction, generation: int, stanzas: Iterable[bytes]) -> None:
+def turn_back(context: Context, tx: Transaction, generation: int, stanzas: Iterable[bytes]) -> None:
     """Deal with stanzas (raw, stamped) that a session had no room for, in order.
 
     What units before in this transaction have for its account was sent after them: it stands in
@@ -37,11 +37,11 @@ def turn_back(house: House, tx: Transaction, generation: int, stanzas: Iterable[
     """
     recipient = sessions.sender(tx, generation)
     if recipient is None:
-        unacked_stanzas.take_all_back(house, tx, stanzas)
+        unacked_stanzas.take_all_back(context, tx, stanzas)
         return
     for stanza in (*stanzas, *_behind(tx, generation)):
-        _turn_back(house, tx, stanza)
-    offline.flush_best(house, tx, recipient.account)
+        _turn_back(context, tx, stanza)
+    offline.flush_best(context, tx, recipient.account)
 
 
 def _behind(tx: Transaction, generation: int) -> Iterator[bytes]:
@@ -61,26 +61,28 @@ def _is_for_account(stanza: bytes) -> bool:
     )
 
 
-def _turn_back(house: House, tx: Transaction, stanza: bytes) -> None:
+def _turn_back(context: Context, tx: Transaction, stanza: bytes) -> None:
     tree = parse_fragment(stanza)
-    refusal = _refuse_or_store(house, tx, tree, stanza)
+    refusal = _refuse_or_store(context, tx, tree, stanza)
     if refusal is not None:
-        log_source(house, tx, jid.parse(tree.get("from", "")).bare, refusal.rule, refusal.figure)
+        log_source(context, tx, jid.parse(tree.get("from", "")).bare, refusal.rule, refusal.figure)
         if refusal.error is not None:
             unacked_stanzas.tell(tx, tree, refusal.error)
 
 
-def _refuse_or_store(house: House, tx: Transaction, tree: Element, stanza: bytes) -> Refusal | None:
-    figure = house.limits.unacknowledged_bytes
+def _refuse_or_store(
+    context: Context, tx: Transaction, tree: Element, stanza: bytes
+) -> Refusal | None:
+    figure = context.limits.unacknowledged_bytes
     error = StanzaError("resource-constraint", "the session takes nothing just now")
     if tree.tag == unacked_stanzas.IQ and tree.get("type") in ("get", "set"):
         return Refusal(RULE, error, figure)
     kind = rules.parse_type(tree.get("type"))
     if tree.tag != unacked_stanzas.MESSAGE or kind is MessageType.ERROR:
         return Refusal(RULE, None, figure)
-    if not (_is_for_account(stanza) and offline.offered(house.xmpp)):
+    if not (_is_for_account(stanza) and offline.stores_messages(context.xmpp)):
         return Refusal(RULE, error, figure)
     address = jid.parse(tree.get("to", ""))
     lasting = offline.worth_storing([child.tag for child in tree])
     letter = Letter(stanza, tree.get("from", ""), address.local, kind, lasting)
-    return post(house, tx, letter, Route(Outcome.STORE))
+    return post(context, tx, letter, Route(Outcome.STORE))

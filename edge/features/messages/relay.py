@@ -7,11 +7,13 @@ unless the two share presence; devices of one site share trust instead (`access.
 
 from __future__ import annotations
 
-from edge.engine import access, destinations, refusals, sessions
+from typing import Final
+
+from edge.engine import access, addresses, refusals, sessions
 from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import Place
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
 from edge.xmpp import jid, serialize
@@ -19,7 +21,7 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped
 
 
-def request(house: House, stanza: Stanza) -> Work:
+def request(context: Context, stanza: Stanza) -> Work:
     """Relay a get or a set to the session of a full JID.
 
     Where it is not there, or may not be reached, the answer is the same: it tells nothing.
@@ -28,9 +30,9 @@ def request(house: House, stanza: Stanza) -> Work:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         relation = relations.find_relation(tx, sender, address.local)
-        if not access.may_reach(sender, relation, house.xmpp.trust):
+        if not access.may_reach(sender, relation, context.xmpp.trust):
             if relation is not Relation.NOBODY:
-                refusals.log(house, tx, sender, "untrusted")
+                refusals.log(context, tx, sender, "untrusted")
             return _unavailable(stanza, sender)
         session = sessions.at(tx, address.full)
         if session is None:
@@ -41,18 +43,18 @@ def request(house: House, stanza: Stanza) -> Work:
     return work
 
 
-def answer(house: House, stanza: Stanza) -> Work | bytes:
+def answer(context: Context, stanza: Stanza) -> Work | bytes:
     """Relay a result or an error to the session that may have asked; all else is passed over."""
     try:
         to = stanza.attrs.get("to")
-        if destinations.place(house.domain, to, "") is not Place.SESSION or to is None:
+        if addresses.classify(context.domain, to, "") is not AddressKind.SESSION or to is None:
             return b""
     except StanzaError:
         return b""
     full = jid.parse(to).full
 
     def work(tx: Transaction, sender: Sender) -> bytes:
-        session = answerable(house, tx, sender, full)
+        session = answerable(context, tx, sender, full)
         if session is not None:
             tx.send(session.generation, stamped(stanza, sender.full, full))
         return b""
@@ -60,14 +62,14 @@ def answer(house: House, stanza: Stanza) -> Work | bytes:
     return work
 
 
-def answerable(house: House, tx: Transaction, sender: Sender, full: str) -> Session | None:
+def answerable(context: Context, tx: Transaction, sender: Sender, full: str) -> Session | None:
     """Return the session of a full JID if the sender may answer it, with a result or an error."""
     session = sessions.at(tx, full)
     asker = None if session is None else sessions.sender(tx, session.generation)
     if asker is None:
         return None
     relation = relations.find_relation(tx, asker, sender.account)
-    may = access.may_answer(sender, asker, relation, house.xmpp.trust)
+    may = access.may_answer(sender, asker, relation, context.xmpp.trust)
     return session if may else None
 
 
@@ -76,4 +78,10 @@ def _unavailable(stanza: Stanza, sender: Sender) -> bytes:
     return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
-FEATURE = Feature(anywhere={("iq", "", ""): request, ("iq", "result", ""): answer}, accounts=True)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.session_iq(request)
+    hooks.other_iq_answer(answer)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from edge.engine import quota
 from edge.engine.database import Transaction
-from edge.features.custody import quota
-from edge.features.custody.quota import Usage
+from edge.engine.quota import Usage
 
 RECEIPT: Final = "offline"
 """The kind of receipt of these rows."""

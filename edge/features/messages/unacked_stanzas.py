@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.engine.refusals import log_source
 from edge.features.accounts.store import accounts
 from edge.features.messages import offline, rules
@@ -28,7 +28,7 @@ MESSAGE = clark(CLIENT, "message")
 IQ = clark(CLIENT, "iq")
 
 
-def take_all_back(house: House, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+def take_all_back(context: Context, tx: Transaction, stanzas: Iterable[bytes]) -> None:
     """Deal with the stanzas (raw, stamped) of one session, in order, as if it had not been there.
 
     What is stored for its account came later than these, which the session had first: it is put
@@ -36,14 +36,14 @@ def take_all_back(house: House, tx: Transaction, stanzas: Iterable[bytes]) -> No
     """
     line: dict[str, int] = {}
     for stanza in stanzas:
-        _take_back(house, tx, stanza, line)
+        _take_back(context, tx, stanza, line)
     for account, last in line.items():
         if 0 < last < stored.last_row(tx, account):
             stored.move_to_end(tx, account, last)
-        offline.flush_best(house, tx, account)
+        offline.flush_best(context, tx, account)
 
 
-def _take_back(house: House, tx: Transaction, stanza: bytes, line: dict[str, int]) -> None:
+def _take_back(context: Context, tx: Transaction, stanza: bytes, line: dict[str, int]) -> None:
     """Deal with one; `line` names the last message that was stored for an account before them."""
     tree = parse_fragment(stanza)
     from_, to = tree.get("from"), tree.get("to")
@@ -52,7 +52,7 @@ def _take_back(house: House, tx: Transaction, stanza: bytes, line: dict[str, int
     if tree.tag == IQ and tree.get("type") in ("get", "set"):
         tell(tx, tree, StanzaError("recipient-unavailable"))
     elif tree.tag == MESSAGE and rules.parse_type(tree.get("type")) is not MessageType.ERROR:
-        _route(house, tx, tree, stanza, line)
+        _route(context, tx, tree, stanza, line)
 
 
 def refuse(tx: Transaction, stanza: bytes) -> None:
@@ -65,25 +65,25 @@ def refuse(tx: Transaction, stanza: bytes) -> None:
 
 
 def _route(
-    house: House, tx: Transaction, tree: Element, stanza: bytes, line: dict[str, int]
+    context: Context, tx: Transaction, tree: Element, stanza: bytes, line: dict[str, int]
 ) -> None:
     address, sender = jid.parse(tree.attrib["to"]), tree.attrib["from"]
     kind = rules.parse_type(tree.get("type"))
     exists = accounts.is_active(tx, address.local)
     route = rules.reroute(kind, sessions.of(tx, address.bare), exists=exists)
     delayed = any(
-        child.tag == offline.DELAYED and child.get("from") == house.domain for child in tree
+        child.tag == offline.DELAYED and child.get("from") == context.domain for child in tree
     )
     lasting = offline.worth_storing([child.tag for child in tree])
     letter = Letter(stanza, sender, address.local, kind, lasting, delayed, returned=True)
     if address.local not in line:
         line[address.local] = stored.last_row(tx, address.local)
-    waits = line[address.local] and lasting and offline.offered(house.xmpp)
+    waits = line[address.local] and lasting and offline.stores_messages(context.xmpp)
     if route.outcome is Outcome.BEST and waits:
         route = Route(Outcome.STORE)  # and not sent before all of them are in line
-    refusal = post(house, tx, letter, route)
+    refusal = post(context, tx, letter, route)
     if refusal is not None:
-        log_source(house, tx, jid.parse(sender).bare, refusal.rule, refusal.figure)
+        log_source(context, tx, jid.parse(sender).bare, refusal.rule, refusal.figure)
         if refusal.error is not None:
             tell(tx, tree, refusal.error)
 

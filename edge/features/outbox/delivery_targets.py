@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.engine.sessions import Session
 from edge.features.outbox.rules import BOUND, Input
 from edge.features.outbox.store import outbox
@@ -71,9 +71,9 @@ class Takers(NamedTuple):
         return on_its_way or row.only is None or self.goal(row) is not None
 
 
-def find(house: House, tx: Transaction, account: str) -> Takers:
+def find(context: Context, tx: Transaction, account: str) -> Takers:
     """Look up the sessions of an account, by name."""
-    there = sessions.of(tx, f"{account}@{house.domain}")
+    there = sessions.of(tx, f"{account}@{context.domain}")
     able = [session for session in there if is_able(session)]
     plain = any(not session.qos for session in there) and outbox.is_downgrade_allowed(tx, account)
     return Takers(there, able, plain, _turn(able, plain))

@@ -6,15 +6,16 @@ them on. A message is not looked into: that is for the device. Plain messages ar
 
 from __future__ import annotations
 
+from typing import Final
+
 from edge.config.limits import Limits
-from edge.engine import access
+from edge.engine import access, quota
 from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import Contents, Message, Place, Standing
-from edge.engine.feature import Feature, House
+from edge.engine.hooks import Contents, Context, Hooks, Message, Standing
+from edge.engine.quota import ExceededLimit, Stored, Usage
 from edge.features.accounts.store import relations
-from edge.features.custody import quota
-from edge.features.custody.quota import Over, Stored, Usage
 from edge.features.messages.offline import DELAYED
 from edge.features.outbox import xmpp as sending
 from edge.features.outbox.store import outbox
@@ -26,41 +27,45 @@ from edge.xmpp.stanza import parse_fragment
 class Box:
     """An account's outbox as the destination of messages."""
 
-    def standing(self, house: House, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
         """Tell who may not reach the account nothing, and who may whether it is there."""
         relation = relations.find_relation(tx, sender, to.local)
-        allowed = access.may_hand_over(sender, relation, house.xmpp.trust)
+        allowed = access.may_hand_over(sender, relation, context.xmpp.trust)
         error = StanzaError("service-unavailable") if relation is Relation.NOBODY else None
         return Standing(allowed, error)
 
-    def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
+    def room_to_hold(
+        self, context: Context, tx: Transaction, message: Message
+    ) -> ExceededLimit | None:
         """Look for room in the outbox, for what is held as for what is there."""
         mine, waiting = outbox.usage(tx, message.to.local, message.sender.bare)
-        room = _room(house.limits)
+        room = _room(context.limits)
         return quota.over_waiting(quota.OUTBOX, message.size, mine, waiting, room)
 
     def recipient(self, to: Jid) -> str | None:
         """It is of the account."""
         return to.local
 
-    def read(self, house: House, body: bytes, _to: Jid) -> Contents:
+    def read(self, context: Context, body: bytes, _to: Jid) -> Contents:
         """Leave the message to the device; but nobody else may tell a delay of the gateway's."""
-        forged = _forges_delay(house, body)
+        forged = _forges_delay(context, body)
         return Contents([], "only the gateway tells a delay of its own" if forged else "")
 
     def room_now(
-        self, house: House, tx: Transaction, message: Message, _contents: Contents
-    ) -> Over | None:
+        self, context: Context, tx: Transaction, message: Message, _contents: Contents
+    ) -> ExceededLimit | None:
         """Look for room, if that was not charged when the message was offered."""
-        return None if message.since is not None else self.room_to_hold(house, tx, message)
+        return None if message.since is not None else self.room_to_hold(context, tx, message)
 
-    def deliver(self, house: House, tx: Transaction, message: Message, _contents: Contents) -> None:
+    def deliver(
+        self, context: Context, tx: Transaction, message: Message, _contents: Contents
+    ) -> None:
         """Put the message at the end of the line, and send what may be sent."""
         account, sender = message.to.local, message.sender
         of = sender.bare, sender.full, message.msg_id, message.qos
         outbox.add(tx, account, *of, message.body, message.size)
-        tx.wake_at(tx.now.service + house.limits.outbox_ttl)
-        sending.pump(house, tx, account)
+        tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+        sending.pump(context, tx, account)
 
 
 def _room(limits: Limits) -> Stored:
@@ -71,7 +76,7 @@ def _room(limits: Limits) -> Stored:
     )
 
 
-def _forges_delay(house: House, body: bytes) -> bool:
+def _forges_delay(context: Context, body: bytes) -> bool:
     """Tell whether a message brings a delay that only this gateway may tell (XEP-0203)."""
     if b"delay" not in body and b"&#" not in body:
         return False
@@ -80,8 +85,13 @@ def _forges_delay(house: House, body: bytes) -> bool:
     except FragmentError:
         return False
     return any(
-        child.tag == DELAYED and child.get("from", "").lower() == house.domain for child in tree
+        child.tag == DELAYED and child.get("from", "").lower() == context.domain for child in tree
     )
 
 
-FEATURE = Feature(destinations={Place.ACCOUNT: Box()}, accounts=True)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.destination(AddressKind.ACCOUNT, Box())

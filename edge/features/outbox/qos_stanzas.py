@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from edge.engine import iq_ids
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.destinations import pubsub_service
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.eventlog.store import epochs
 from edge.features.outbox.rules import Input, State
 from edge.features.outbox.store import outbox
@@ -50,37 +50,41 @@ def kind(row: OutboxRow) -> str | None:
     return DELIVER if row.state == State.RELEASED.value else None
 
 
-def author(house: House, row: OutboxRow) -> str:
+def author(context: Context, row: OutboxRow) -> str:
     """Return whom a message is from on the wire: the full JID of its sender; where that is a node,
     the publish-subscribe service (XEP-0060, section 7.1.2)."""
-    service = pubsub_service(house.domain)
+    service = pubsub_service(context.domain)
     return service if row.sender.startswith(f"{service}/") else row.sender
 
 
-def _recipient(house: House, row: OutboxRow) -> str:
-    return row.only or f"{row.recipient}@{house.domain}"
+def _recipient(context: Context, row: OutboxRow) -> str:
+    return row.only or f"{row.recipient}@{context.domain}"
 
 
-def request(house: House, tx: Transaction, row: OutboxRow, full: str, namespace: str) -> bytes:
+def request(context: Context, tx: Transaction, row: OutboxRow, full: str, namespace: str) -> bytes:
     """Write the iq of a message's step, for the session `full` that takes this namespace."""
-    epoch, asked, from_ = epochs.epoch_of_row(tx, row.row), kind(row) or DELIVER, author(house, row)
+    epoch, asked, from_ = (
+        epochs.epoch_of_row(tx, row.row),
+        kind(row) or DELIVER,
+        author(context, row),
+    )
     msg_id = f"{epoch}-{row.row}"
     if asked == DELIVER:
         payload = serialize.tag("deliver", {"msgId": msg_id}, xmlns=namespace or QOS)
     else:  # with a prefix, since the message is in the default namespace
         name = "assured" if asked == ASSURED else "acknowledged"
         attrs = {"xmlns:qos": namespace, "msgId": msg_id if asked == ASSURED else None}
-        content = stamped(outbox.body(tx, row.row), from_, _recipient(house, row))
+        content = stamped(outbox.body(tx, row.row), from_, _recipient(context, row))
         payload = serialize.tag(f"qos:{name}", attrs, content)
     return serialize.iq_set(iq_ids.make(epoch, asked, row.row), full, from_, payload)
 
 
-def plain(house: House, tx: Transaction, row: OutboxRow) -> bytes:
+def plain(context: Context, tx: Transaction, row: OutboxRow) -> bytes:
     """Write a message as a plain stanza, with the time at which it came (XEP-0203)."""
     came = tx.now.wall - max(0, round((tx.now.service - row.since) * 1000))
     body = as_stanza(outbox.body(tx, row.row))
-    delay = serialize.delay(house.domain, came)
-    return stamped_with(body, author(house, row), delay, _recipient(house, row))
+    delay = serialize.delay(context.domain, came)
+    return stamped_with(body, author(context, row), delay, _recipient(context, row))
 
 
 def as_stanza(body: bytes) -> bytes:

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from edge.features.custody.quota import Usage
+from edge.engine.quota import Usage
 
 
 class Level(Enum):

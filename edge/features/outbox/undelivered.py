@@ -7,13 +7,15 @@ Source: XEP QoS, "Assured service": the sender is made aware.
 
 from __future__ import annotations
 
+from typing import Final
+
 from edge.engine import sessions
 from edge.engine.database import Transaction
-from edge.engine.feature import House
-from edge.features.custody.quota import Usage
+from edge.engine.hooks import Context, Event
+from edge.engine.quota import Usage
 from edge.features.messages import offline, rules
 from edge.features.outbox import qos_stanzas
-from edge.features.outbox.rules import State
+from edge.features.outbox.rules import Input, State
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.features.outbox.store.outbox import OutboxRow
@@ -21,16 +23,25 @@ from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import QOS
 
+ITEM_MESSAGE_ENDED: Final = Event[[Context, Transaction, OutboxRow, Input, State, StanzaError]](
+    "item-message-ended"
+)
+"""Triggered when the message that carries an item of a queue has ended or left its session.
+
+The hook is given the message, the input that ended it, its new state, and the error if it was not
+delivered; it removes the message from the outbox.
+"""
+
 
 def give_up(
-    house: House, tx: Transaction, row: OutboxRow, state: State, error: StanzaError
+    context: Context, tx: Transaction, row: OutboxRow, state: State, error: StanzaError
 ) -> None:
     """Take a message out of the line that has failed, or is in doubt, and tell of it.
 
     Of a notification nobody is told: its sender is a node. The letter and its event are what is
     left of it.
     """
-    destination = row.only or f"{row.recipient}@{house.domain}"
+    destination = row.only or f"{row.recipient}@{context.domain}"
     has_it = row.session if row.state == State.RELEASED.value else None
     letter = DeadLetter(
         row.sender,
@@ -44,18 +55,18 @@ def give_up(
         outbox=row.row,
         session=has_it,
     )
-    dead_letters.add(tx, letter, Usage(house.limits.dead_messages, house.limits.dead_bytes))
+    dead_letters.add(tx, letter, Usage(context.limits.dead_messages, context.limits.dead_bytes))
     outbox.remove(tx, row)
-    if qos_stanzas.author(house, row) != row.sender:
+    if qos_stanzas.author(context, row) != row.sender:
         return
     if state is State.IN_DOUBT:
         text = f"in doubt, it may have been delivered: {error.text or error.condition}"
         error = StanzaError(error.condition, text, type=error.type)
-    _report(house, tx, row, destination, error)
+    _report(context, tx, row, destination, error)
 
 
 def _report(
-    house: House, tx: Transaction, row: OutboxRow, destination: str, error: StanzaError
+    context: Context, tx: Transaction, row: OutboxRow, destination: str, error: StanzaError
 ) -> None:
     name = "assured" if row.qos == 2 else "acknowledged"
     content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
@@ -64,14 +75,16 @@ def _report(
     to = row.sender if session is None else session.full
     stanza = serialize.message("error", destination, to, content)
     kept = False
-    if offline.offered(house.xmpp) and (own is None or rules.best_session((own,)) is not None):
-        delayed = serialize.delay(house.domain, tx.now.wall)
+    if offline.stores_messages(context.xmpp) and (
+        own is None or rules.best_session((own,)) is not None
+    ):
+        delayed = serialize.delay(context.domain, tx.now.wall)
         stored = serialize.message("error", destination, to, content + delayed)
         # of the limits for stored messages it takes from its own sender's
-        kept = offline.store(house, tx, account, stored, row.sender, delayed=True) is None
+        kept = offline.store(context, tx, account, stored, row.sender, delayed=True) is None
     if session is None:
         return
     if not kept:
         tx.send(session.generation, stanza)
     elif (sender := sessions.sender(tx, session.generation)) is not None:
-        offline.flush(house, tx, sender)
+        offline.flush(context, tx, sender)

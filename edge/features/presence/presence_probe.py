@@ -13,7 +13,7 @@ from typing import Final
 from edge.engine import access, in_flight, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Receipt, Transaction
-from edge.engine.feature import Feature, House
+from edge.engine.hooks import Context, Hooks
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
 from edge.features.presence import presence_broadcast, subscriptions
@@ -30,7 +30,7 @@ QUARTER: Final = 4
 """The same for requests to see an account: whoever asks cannot shut it out."""
 
 
-def begin(house: House, tx: Transaction, sender: Sender) -> None:
+def begin(context: Context, tx: Transaction, sender: Sender) -> None:
     """Show a session that was not there before all that it may see: the others of its account, its
     contacts, and who asks to see it."""
     for other in presence_broadcast.available(tx, sender.bare):
@@ -40,8 +40,8 @@ def begin(house: House, tx: Transaction, sender: Sender) -> None:
     if account is None:
         return
     in_flight.drop(tx, presence.RECEIPT, sender.generation)  # since it was there before
-    _show(house, tx, sender, account, 0)
-    limits = house.limits
+    _show(context, tx, sender, account, 0)
+    limits = context.limits
     requests = roster.pending_requests(tx, account, limits.unacknowledged_stanzas // QUARTER)
     for request in _fitting(requests, limits.unacknowledged_bytes // QUARTER):
         tx.send(sender.generation, request)
@@ -56,13 +56,13 @@ def _fitting(requests: Iterable[bytes], room: int) -> Iterator[bytes]:
         yield request
 
 
-def _show(house: House, tx: Transaction, sender: Sender, account: int, after: int) -> None:
+def _show(context: Context, tx: Transaction, sender: Sender, account: int, after: int) -> None:
     """Show a session one page of its contacts' sessions, those beyond a generation."""
-    while page := _page(house, tx, sender, account, after):
+    while page := _page(context, tx, sender, account, after):
         after = page[-1].generation
         seen = [contact for contact in page if _may_see(sender, contact)]
         if seen:
-            more = bool(_page(house, tx, sender, account, after))
+            more = bool(_page(context, tx, sender, account, after))
             _send(tx, sender, seen, Receipt(presence.RECEIPT, after) if more else None)
             return
 
@@ -79,10 +79,10 @@ def _send(
 
 
 def _page(
-    house: House, tx: Transaction, sender: Sender, account: int, after: int
+    context: Context, tx: Transaction, sender: Sender, account: int, after: int
 ) -> list[ContactPresence]:
-    count = house.limits.unacknowledged_stanzas // EIGHTH
-    max_bytes = house.limits.unacknowledged_bytes // EIGHTH
+    count = context.limits.unacknowledged_stanzas // EIGHTH
+    max_bytes = context.limits.unacknowledged_bytes // EIGHTH
     return presence.contact_presences(tx, account, sender.bare, after, count, max_bytes)
 
 
@@ -93,13 +93,13 @@ def _may_see(sender: Sender, contact: ContactPresence) -> bool:
     return access.may_see_presence(sender, relation)
 
 
-def go_on(house: House, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
+def go_on(context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
     """Show a session whose peer has a page the next one, if it is available still."""
     session = None if sender is None else sessions.at(tx, sender.full)
     account = None if sender is None else roster.account_id(tx, sender.account)
     if sender is None or session is None or account is None or not session.available:
         return
-    _show(house, tx, sender, account, max(rows))
+    _show(context, tx, sender, account, max(rows))
 
 
 def probe(tx: Transaction, sender: Sender, target: Jid) -> None:
@@ -131,8 +131,16 @@ def _resource(session: Session) -> str:
     return session.full.partition("/")[2]
 
 
-def _over(_house: House, _tx: Transaction, _sender: Sender | None, _rows: Sequence[int]) -> None:
+def _over(
+    _context: Context, _tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
+) -> None:
     """Let the rest go with the session: what others show is not stored."""
 
 
-FEATURE = Feature(settled={presence.RECEIPT: go_on}, lost={presence.RECEIPT: _over}, accounts=True)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.on_acknowledged(presence.RECEIPT, go_on)
+    hooks.on_unacknowledged(presence.RECEIPT, _over)

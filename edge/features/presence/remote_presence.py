@@ -14,7 +14,7 @@ from typing import Final
 from edge.engine import access, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import House, Work
+from edge.engine.hooks import Context, Work
 from edge.features.accounts.store import accounts
 from edge.features.discovery import disco
 from edge.features.presence.rules import presence as rules
@@ -26,11 +26,11 @@ from edge.xmpp.stanza import Stanza
 _PRIORITY: Final = clark(CLIENT, "priority")
 
 
-def work(house: House, stanza: Stanza) -> Work | bytes:
+def work(context: Context, stanza: Stanza) -> Work | bytes:
     """Handle a presence for the gateway; what nobody waits for an answer to is passed over."""
     type_ = stanza.attrs.get("type", "")
     if type_ == "":
-        return _shown(house, stanza)
+        return _shown(context, stanza)
     if type_ == "unavailable":
         return _hidden
     answer = _ANSWERED.get(type_)
@@ -38,12 +38,12 @@ def work(house: House, stanza: Stanza) -> Work | bytes:
         return b""
 
     def asked(tx: Transaction, sender: Sender) -> bytes:
-        if type_ == "unsubscribe" or not _trusted(house, tx, sender, type_):
-            return serialize.presence("unsubscribed", house.domain, sender.bare)
+        if type_ == "unsubscribe" or not _trusted(context, tx, sender, type_):
+            return serialize.presence("unsubscribed", context.domain, sender.bare)
         for kind in answer:
-            tx.send(sender.generation, serialize.presence(kind, house.domain, sender.bare))
-        content = disco.capabilities(house)
-        return serialize.presence(None, house.domain, sender.bare, content)
+            tx.send(sender.generation, serialize.presence(kind, context.domain, sender.bare))
+        content = disco.capabilities(context)
+        return serialize.presence(None, context.domain, sender.bare, content)
 
     return asked
 
@@ -52,16 +52,16 @@ _ANSWERED: Final = {"subscribe": ("subscribed", "subscribe"), "unsubscribe": (),
 """What one who is trusted is answered before the gateway's own presence."""
 
 
-def _trusted(house: House, tx: Transaction, sender: Sender, type_: str) -> bool:
-    trusted = access.may_use_services(sender, house.trusted_domains)
+def _trusted(context: Context, tx: Transaction, sender: Sender, type_: str) -> bool:
+    trusted = access.may_use_services(sender, context.trusted_domains)
     if not trusted and type_ == "subscribe":
-        refusals.log(house, tx, sender, "untrusted")
+        refusals.log(context, tx, sender, "untrusted")
     return trusted
 
 
-def _shown(house: House, stanza: Stanza) -> Work:
+def _shown(context: Context, stanza: Stanza) -> Work:
     def unit(tx: Transaction, sender: Sender) -> bytes:
-        if stanza.size <= house.limits.presence_bytes:
+        if stanza.size <= context.limits.presence_bytes:
             presence.set_available(tx, sender.generation, stanza.raw, _priority(stanza))
         return b""
 
@@ -78,7 +78,7 @@ def _priority(stanza: Stanza) -> int:
     return rules.priority(stanza.tree().findtext(_PRIORITY)) or 0
 
 
-def probes(house: House, tx: Transaction) -> list[bytes]:
+def probes(context: Context, tx: Transaction) -> list[bytes]:
     """Ask after all whom an operator added, as many as sessions may be."""
-    known = [name for name in accounts.list_names(tx) if "@" in name][: house.limits.sessions]
-    return [serialize.presence("probe", house.domain, bare) for bare in known]
+    known = [name for name in accounts.list_names(tx) if "@" in name][: context.limits.sessions]
+    return [serialize.presence("probe", context.domain, bare) for bare in known]

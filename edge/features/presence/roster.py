@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from edge.engine import access, destinations, refusals, space
+from edge.engine import access, addresses, refusals, space
 from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import Place
-from edge.engine.feature import Feature, Handler, House, Slow, Work
-from edge.features.custody.quota import Over
+from edge.engine.hooks import Context, Handler, Hooks, OffloadedWork, Work
+from edge.engine.quota import ExceededLimit
 from edge.features.presence import contacts, subscriptions
 from edge.features.presence.rules import roster as rules
 from edge.features.presence.rules.roster import Direction, SubscriptionType
@@ -84,17 +84,17 @@ def _checked(groups: list[str]) -> tuple[str, ...]:
     return tuple(groups)
 
 
-def get(house: House, stanza: Stanza) -> Slow:
+def get(context: Context, stanza: Stanza) -> OffloadedWork:
     """Answer with the roster; from now on the session is told of its changes (section 2.2)."""
 
     def do(tx: Transaction, sender: Sender, own: Party) -> bytes:
         presence.set_interested(tx, sender.generation)
         return contacts.query(contacts.item(c) for c in roster.list_items(tx, own.account))
 
-    return Slow(lambda: _answered(house, stanza, do))
+    return OffloadedWork(lambda: _answered(context, stanza, do))
 
 
-def change(house: House, stanza: Stanza) -> Work:
+def change(context: Context, stanza: Stanza) -> Work:
     """Add, update or remove a contact (sections 2.3 to 2.5)."""
     wanted = read(stanza)
 
@@ -102,16 +102,16 @@ def change(house: House, stanza: Stanza) -> Work:
         if wanted.jid == own.bare:
             raise StanzaError("not-allowed", "an account is not its own contact")
         if wanted.remove:
-            _remove(house, tx, own, wanted.jid)
+            _remove(context, tx, own, wanted.jid)
         else:
-            _put(house, tx, sender, own, wanted)
+            _put(context, tx, sender, own, wanted)
         return b""
 
-    return _answered(house, stanza, do)
+    return _answered(context, stanza, do)
 
 
 def _answered(
-    house: House, stanza: Stanza, do: Callable[[Transaction, Sender, Party], bytes]
+    context: Context, stanza: Stanza, do: Callable[[Transaction, Sender, Party], bytes]
 ) -> Work:
     """Make work that answers with what `do` returns, or with what forbids it.
 
@@ -121,7 +121,7 @@ def _answered(
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         try:
-            payload = do(tx, sender, _own(house, tx, sender, to))
+            payload = do(tx, sender, _own(context, tx, sender, to))
         except StanzaError as error:
             return serialize.iq_error(stanza, error, to=sender.full, from_=to)
         return serialize.iq_result(stanza.attrs["id"], sender.full, to, payload)
@@ -129,21 +129,21 @@ def _answered(
     return work
 
 
-def _own(house: House, tx: Transaction, sender: Sender, to: str | None) -> Party:
+def _own(context: Context, tx: Transaction, sender: Sender, to: str | None) -> Party:
     """Return the sender's account, if the roster addressed is its own."""
-    place = destinations.place(house.domain, to, sender.bare)
-    relation = Relation.OWN if place is Place.OWN else Relation.OTHER
+    place = addresses.classify(context.domain, to, sender.bare)
+    relation = Relation.OWN if place is AddressKind.OWN else Relation.OTHER
     own = subscriptions.party(tx, sender.bare, sender.account)
     if own is None or not access.may_use_roster(sender, relation):
         raise StanzaError("forbidden")
     return own
 
 
-def _put(house: House, tx: Transaction, sender: Sender, own: Party, wanted: Wanted) -> None:
+def _put(context: Context, tx: Transaction, sender: Sender, own: Party, wanted: Wanted) -> None:
     contact = roster.find(tx, own.account, wanted.jid)
-    over = None if contact.listed else _room(house, tx, own)
+    over = None if contact.listed else _room(context, tx, own)
     if over is not None:
-        refusals.log(house, tx, sender, over.rule, over.figure)
+        refusals.log(context, tx, sender, over.rule, over.figure)
         raise StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
     contact = contact._replace(listed=True, name=wanted.name, groups=wanted.groups)
     if len(contacts.item(contact)) > contacts.ITEM_BYTES:
@@ -152,21 +152,21 @@ def _put(house: House, tx: Transaction, sender: Sender, own: Party, wanted: Want
     contacts.push(tx, own.bare, contact)
 
 
-def _room(house: House, tx: Transaction, own: Party) -> Over | None:
+def _room(context: Context, tx: Transaction, own: Party) -> ExceededLimit | None:
     """Tell which limit one more contact would exceed."""
-    limit = house.limits.roster_items
+    limit = context.limits.roster_items
     if roster.count(tx, own.account, listed=True) >= limit:
-        return Over("roster_items", limit)
-    return space.refuses(tx, contacts.ITEM_BYTES, house.limits)
+        return ExceededLimit("roster_items", limit)
+    return space.refuses(tx, contacts.ITEM_BYTES, context.limits)
 
 
-def _remove(house: House, tx: Transaction, own: Party, contact: str) -> None:
+def _remove(context: Context, tx: Transaction, own: Party, contact: str) -> None:
     """Take a contact out; what the two were to each other ends with it (section 2.5.2)."""
     if not roster.find(tx, own.account, contact).listed:
         raise StanzaError("item-not-found")
     contacts.push_removal(tx, own.bare, contact)
     address = jid.parse(contact)
-    here = address.domain == house.domain
+    here = address.domain == context.domain
     peer = subscriptions.party(tx, contact, address.local) if here else None
     for kind in (SubscriptionType.UNSUBSCRIBE, SubscriptionType.UNSUBSCRIBED):
         state = roster.find(tx, own.account, contact).state
@@ -176,9 +176,17 @@ def _remove(house: House, tx: Transaction, own: Party, contact: str) -> None:
     roster.remove(tx, own.account, contact)
 
 
-_HANDLERS: Final[dict[tuple[str, str, str], Handler]] = {
-    ("iq", "get", _QUERY): get,
-    ("iq", "set", _QUERY): change,
+_HANDLERS: Final[dict[tuple[str, str], Handler]] = {
+    ("get", _QUERY): get,
+    ("set", _QUERY): change,
 }
 
-FEATURE = Feature(mine=_HANDLERS, others=_HANDLERS, accounts=True)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    for (type_, payload), handler in _HANDLERS.items():
+        hooks.own_account_iq(type_, payload, handler)
+    for (type_, payload), handler in _HANDLERS.items():
+        hooks.account_iq(type_, payload, handler)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.accounts.store import relations
 from edge.features.presence import contacts, presence_broadcast
 from edge.features.presence.rules import roster as rules
@@ -38,7 +38,7 @@ def party(tx: Transaction, bare: str, name: str) -> Party | None:
 
 
 def send(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     kind: SubscriptionType,
@@ -48,7 +48,7 @@ def send(
     """Do what a subscription stanza of a session asks for.
 
     Args:
-        house: of the gateway.
+        context: of the gateway.
         tx: the transaction.
         sender: whose it is.
         kind: which of the four.
@@ -64,9 +64,9 @@ def send(
     if own is None or not access.may_use_roster(sender, Relation.OWN):
         raise StanzaError("forbidden")
     peer = party(tx, contact.bare, contact.local)
-    if kind is SubscriptionType.SUBSCRIBE and not _may_ask(house, tx, sender, contact):
+    if kind is SubscriptionType.SUBSCRIBE and not _may_ask(context, tx, sender, contact):
         peer = None
-    _check_room(house, tx, sender, kind, own, peer, contact.bare)
+    _check_room(context, tx, sender, kind, own, peer, contact.bare)
     carry(tx, own, peer, contact.bare, kind, stanza)
 
 
@@ -146,17 +146,17 @@ def _tell(tx: Transaction, own: Party, before: RosterItem, after: RosterItem) ->
         contacts.push(tx, own.bare, after)
 
 
-def _may_ask(house: House, tx: Transaction, sender: Sender, contact: Jid) -> bool:
+def _may_ask(context: Context, tx: Transaction, sender: Sender, contact: Jid) -> bool:
     """Tell whether a request reaches a contact; who may not ask is told what nobody's JID tells."""
     relation = relations.find_relation(tx, sender, contact.local)
     allowed = access.may_subscribe(sender, relation)
     if not allowed and relation is not Relation.NOBODY:
-        refusals.log(house, tx, sender, "untrusted")
+        refusals.log(context, tx, sender, "untrusted")
     return allowed
 
 
 def _check_room(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     kind: SubscriptionType,
@@ -168,7 +168,7 @@ def _check_room(
 
     As many may wait to be let into a roster as it may have.
     """
-    limit = house.limits.roster_items
+    limit = context.limits.roster_items
     mine = roster.find(tx, own.account, jid)
     adds = rules.is_listed(rules.decide(Direction.OUT, kind, mine.state).state) and not mine.listed
     full = adds and roster.count(tx, own.account, listed=True) >= limit
@@ -179,5 +179,5 @@ def _check_room(
     if adds and len(contacts.item(mine)) > contacts.ITEM_BYTES:
         raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
     if full:
-        refusals.log(house, tx, sender, "roster_items", limit)
+        refusals.log(context, tx, sender, "roster_items", limit)
         raise StanzaError("resource-constraint", "there is no room for more contacts")

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from edge.engine import access, destinations, refusals, sessions
+from edge.engine import access, addresses, refusals, sessions
 from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import Place
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
 from edge.features.discovery import capabilities
@@ -40,12 +40,12 @@ _PRIORITY: Final = clark(CLIENT, "priority")
 _SUBSCRIPTIONS: Final = {kind.value: kind for kind in SubscriptionType}
 
 
-def handle(house: House, stanza: Stanza) -> Work:
+def handle(context: Context, stanza: Stanza) -> Work:
     """Do what a presence asks for; what is refused is answered with a presence of type `error`."""
-    if len(stanza.raw) > house.limits.presence_bytes:
-        return _too_large(house, stanza)
+    if len(stanza.raw) > context.limits.presence_bytes:
+        return _too_large(context, stanza)
     try:
-        act = _understand(house, stanza)
+        act = _understand(context, stanza)
     except StanzaError as error:
         return _refused(stanza, error)
 
@@ -70,19 +70,19 @@ def _refused(stanza: Stanza, error: StanzaError) -> Work:
     return work
 
 
-def _too_large(house: House, stanza: Stanza) -> Work:
-    limit = house.limits.presence_bytes
+def _too_large(context: Context, stanza: Stanza) -> Work:
+    limit = context.limits.presence_bytes
     answer = _refused(stanza, StanzaError("not-acceptable", f"at most {limit} bytes"))
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         if stanza.attrs.get("type") != "error":
-            refusals.log(house, tx, sender, "presence_bytes", limit)
+            refusals.log(context, tx, sender, "presence_bytes", limit)
         return answer(tx, sender)
 
     return work
 
 
-def _understand(house: House, stanza: Stanza) -> Act:
+def _understand(context: Context, stanza: Stanza) -> Act:
     """Read a presence.
 
     Raises:
@@ -90,30 +90,30 @@ def _understand(house: House, stanza: Stanza) -> Act:
     """
     raw, type_, to = stanza.raw, stanza.attrs.get("type"), stanza.attrs.get("to")
     if to is None:
-        return _broadcast(house, stanza, raw, type_)
-    place = destinations.place(house.domain, to, "")
-    if place in destinations.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
+        return _broadcast(context, stanza, raw, type_)
+    place = addresses.classify(context.domain, to, "")
+    if place in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
-    if place in (Place.SERVICE, Place.NODE):
+    if place in (AddressKind.SERVICE, AddressKind.NODE):
         raise StanzaError("service-unavailable", "it has no presence")
     target = jid.parse(to)
     if type_ in _SUBSCRIPTIONS:
-        return _subscription(house, raw, _SUBSCRIPTIONS[type_], target)
+        return _subscription(context, raw, _SUBSCRIPTIONS[type_], target)
     acts = {
-        None: lambda tx, sender: _show_to(house, tx, sender, raw, target),
+        None: lambda tx, sender: _show_to(context, tx, sender, raw, target),
         "unavailable": lambda tx, sender: _hide_from(tx, sender, raw, target),
         "probe": lambda tx, sender: presence_probe.probe(tx, sender, target),
-        "error": lambda tx, sender: _relay_error(house, tx, sender, raw, target),
+        "error": lambda tx, sender: _relay_error(context, tx, sender, raw, target),
     }
     if type_ not in acts:
         raise StanzaError("bad-request", "no such type of presence")
     return acts[type_]
 
 
-def _subscription(house: House, raw: bytes, kind: SubscriptionType, target: Jid) -> Act:
+def _subscription(context: Context, raw: bytes, kind: SubscriptionType, target: Jid) -> Act:
     def act(tx: Transaction, sender: Sender) -> None:
         stanza = stamped(raw, sender.bare, target.bare)
-        subscriptions.send(house, tx, sender, kind, target, stanza)
+        subscriptions.send(context, tx, sender, kind, target, stanza)
 
     return act
 
@@ -121,13 +121,13 @@ def _subscription(house: House, raw: bytes, kind: SubscriptionType, target: Jid)
 # Broadcast: sections 4.2, 4.4 and 4.5
 
 
-def _broadcast(house: House, stanza: Stanza, raw: bytes, type_: str | None) -> Act:
+def _broadcast(context: Context, stanza: Stanza, raw: bytes, type_: str | None) -> Act:
     if type_ == "unavailable":
-        return lambda tx, sender: _go(house, tx, sender, raw)
+        return lambda tx, sender: _go(context, tx, sender, raw)
     if type_ is not None:
         raise StanzaError("bad-request", "this presence needs an address")
     priority, caps = _priority(stanza), capabilities.announced(stanza)
-    return lambda tx, sender: _appear(house, tx, sender, raw, priority, caps)
+    return lambda tx, sender: _appear(context, tx, sender, raw, priority, caps)
 
 
 def _priority(stanza: Stanza) -> int:
@@ -142,7 +142,7 @@ def _priority(stanza: Stanza) -> int:
 
 
 def _appear(
-    house: House, tx: Transaction, sender: Sender, raw: bytes, priority: int, caps: Caps | None
+    context: Context, tx: Transaction, sender: Sender, raw: bytes, priority: int, caps: Caps | None
 ) -> None:
     """Show a session to all who may see it; if it was not there before, show it what it may see."""
     before = _own(tx, sender)
@@ -152,11 +152,11 @@ def _appear(
     watchers = [watcher for watcher in _watchers(tx, sender) if _may_see(tx, sender, watcher)]
     _tell(tx, sender, shown, ((watcher.generation, watcher.bare) for watcher in watchers))
     if found.initial:
-        presence_probe.begin(house, tx, sender)
+        presence_probe.begin(context, tx, sender)
     outdated = capabilities.outdated(tx, sender.generation, caps)
     if found.takes or (outdated and priority >= 0):
-        for turn in house.takes:
-            turn(house, tx, sender)
+        for turn in context.hooks.available:
+            turn(context, tx, sender)
 
 
 def _own(tx: Transaction, sender: Sender) -> Session:
@@ -198,15 +198,15 @@ def _tell(
         tx.send(generation, stamp(to))
 
 
-def _go(house: House, tx: Transaction, sender: Sender, raw: bytes) -> None:
+def _go(context: Context, tx: Transaction, sender: Sender, raw: bytes) -> None:
     """Tell all who saw a session that it is gone (section 4.5), itself included."""
     own = _own(tx, sender)
     who = dict(_who_saw(tx, sender, own))
     presence.set_unavailable(tx, sender.generation)
     presence.clear_directed(tx, sender.generation)
     _tell(tx, sender, raw, who.items())
-    for turn in house.away:
-        turn(house, tx, sender)
+    for turn in context.hooks.unavailable:
+        turn(context, tx, sender)
 
 
 def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[int, str]]:
@@ -219,7 +219,7 @@ def _who_saw(tx: Transaction, sender: Sender, own: Session) -> Iterator[tuple[in
             yield listener.generation, listener.bare
 
 
-def leave(_house: House, tx: Transaction, sender: Sender) -> None:
+def leave(_context: Context, tx: Transaction, sender: Sender) -> None:
     """Tell all who saw a session that it is over (section 4.5.2)."""
     who = dict(_who_saw(tx, sender, _own(tx, sender)))
     who.pop(sender.generation, None)
@@ -237,19 +237,22 @@ def _reached(tx: Transaction, target: Jid) -> list[Session]:
     return presence_broadcast.available(tx, target.bare)
 
 
-def _show_to(house: House, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
+def _show_to(context: Context, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
     """Show a session to an address; it is told as well when the session goes."""
     relation = relations.find_relation(tx, sender, target.local)
-    if not access.may_reach(sender, relation, house.xmpp.trust):
+    if not access.may_reach(sender, relation, context.xmpp.trust):
         rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
-        refusals.log(house, tx, sender, rule)
+        refusals.log(context, tx, sender, rule)
         return
     reached = _reached(tx, target)
     if not reached:
         return
-    known, limit = presence.directed_targets(tx, sender.generation), house.limits.directed_presences
+    known, limit = (
+        presence.directed_targets(tx, sender.generation),
+        context.limits.directed_presences,
+    )
     if target.full not in known and len(known) >= limit:
-        refusals.log(house, tx, sender, "directed_presences", limit)
+        refusals.log(context, tx, sender, "directed_presences", limit)
         raise StanzaError("resource-constraint", f"presence is directed to {limit} at most")
     presence.add_directed(tx, sender.generation, target.full)
     _tell(tx, sender, raw, ((session.generation, target.full) for session in reached))
@@ -265,21 +268,25 @@ def _hide_from(tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None
             tx.send(session.generation, stamped(raw, sender.full, target.full))
 
 
-def _relay_error(house: House, tx: Transaction, sender: Sender, raw: bytes, target: Jid) -> None:
+def _relay_error(
+    context: Context, tx: Transaction, sender: Sender, raw: bytes, target: Jid
+) -> None:
     """Give an error to the session that it is for, if that one may hear from the sender."""
-    session = relay.answerable(house, tx, sender, target.full)
+    session = relay.answerable(context, tx, sender, target.full)
     if session is not None:
         tx.send(session.generation, stamped(raw, sender.full, target.full))
 
 
-def _pre_approval(_house: House) -> bytes:
+def _pre_approval(_context: Context) -> bytes:
     """Tell on the stream that an approval may come before its request (section 3.4.1)."""
     return serialize.tag("sub", xmlns=PRE_APPROVAL)
 
 
-FEATURE = Feature(
-    anywhere={("presence", "", ""): handle},
-    stream=_pre_approval,
-    leaves=(leave,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.presence(handle)
+    hooks.stream_feature(_pre_approval)
+    hooks.on_session_end(leave)

@@ -8,13 +8,13 @@ made together, or none is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from edge.engine import refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import rights, subscribing
 from edge.features.pubsub.requests import answering
 from edge.features.pubsub.rules import affiliation as rules
@@ -35,14 +35,14 @@ class _Wanted(NamedTuple):
     why: str = ""
 
 
-def own(house: House, stanza: Stanza) -> Work:
+def own(context: Context, stanza: Stanza) -> Work:
     """Tell somebody what they are, to all nodes or to one (section 5.7)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         found = [(node, what) for _, node, what in affiliations.of_jid(tx, sender.bare)]
         if name is not None:
-            node = rights.node(house, tx, name).name
+            node = rights.node(context, tx, name).name
             found = [(one, what) for one, what in found if one == node]
         content = b"".join(
             serialize.tag("affiliation", {"node": node, "affiliation": what.value})
@@ -50,43 +50,43 @@ def own(house: House, stanza: Stanza) -> Work:
         )
         return pubsub.payload(serialize.tag("affiliations", {"node": name}, content))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def of_node(house: House, stanza: Stanza) -> Work:
+def of_node(context: Context, stanza: Stanza) -> Work:
     """Tell an owner who is affiliated with a node (section 8.9.1)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, name)
+        rights.check_owner(context, tx, node, sender)
         return _listed(node.name, affiliations.of_node(tx, node.id).items())
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def change(house: House, stanza: Stanza) -> Work:
+def change(context: Context, stanza: Stanza) -> Work:
     """Change affiliations as an owner wants it (section 8.9.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    wanted = [_wanted(house, child) for child in element.tree()]
+    wanted = [_wanted(context, child) for child in element.tree()]
     if not wanted or len({one.jid for one in wanted}) < len(wanted):
         raise pubsub.refusal("bad-request", text="one affiliation for each JID is needed")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_owner(context, tx, node, sender)
         before = affiliations.of_node(tx, node.id)
         changes = {one.jid: one.affiliation for one in wanted if one.affiliation is not None}
-        _check(house, tx, sender, node, wanted, before)
+        _check(context, tx, sender, node, wanted, before)
         for bare, affiliation in changes.items():
             affiliations.put(tx, node.id, bare, affiliation)
-        subscribing.recheck(house, tx, node)
+        subscribing.recheck(context, tx, node)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def _wanted(house: House, child: Element) -> _Wanted:
+def _wanted(context: Context, child: Element) -> _Wanted:
     text, word = child.get("jid", ""), child.get("affiliation")
     if child.tag != clark(PUBSUB_OWNER, "affiliation"):
         raise pubsub.refusal("bad-request", text="affiliations are wanted, and nothing else")
@@ -98,13 +98,13 @@ def _wanted(house: House, child: Element) -> _Wanted:
         address = jid.parse(text)
     except StanzaError:
         return _Wanted(text, None, f"{text} is no JID")
-    if address.resource or not address.local or address.domain != house.domain:
-        return _Wanted(text, None, f"{text} is no account of {house.domain}")
+    if address.resource or not address.local or address.domain != context.domain:
+        return _Wanted(text, None, f"{text} is no account of {context.domain}")
     return _Wanted(address.bare, affiliation)
 
 
 def _check(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     node: Node,
@@ -120,10 +120,10 @@ def _check(
     if why:
         still = ((one.jid, before.get(one.jid, Affiliation.NONE)) for one in wanted)
         raise pubsub.refusal("not-acceptable", text=why, instead=_listed(node.name, still))
-    limit = house.limits.affiliations
+    limit = context.limits.affiliations
     held = sum(what is not Affiliation.NONE for what in after.values())
     if held > max(limit, len(before)):
-        refusals.log(house, tx, sender, "affiliations", limit)
+        refusals.log(context, tx, sender, "affiliations", limit)
         raise pubsub.refusal("resource-constraint", text=f"{limit} affiliations at most")
 
 
@@ -135,22 +135,24 @@ def _listed(name: str, found: Iterable[tuple[str, Affiliation]]) -> bytes:
     return pubsub.payload(serialize.tag("affiliations", {"node": name}, content), owner=True)
 
 
-FEATURE = Feature(
-    verbs={
-        ("get", clark(PUBSUB, "affiliations")): own,
-        ("get", clark(PUBSUB_OWNER, "affiliations")): of_node,
-        ("set", clark(PUBSUB_OWNER, "affiliations")): change,
-    },
-    of_pubsub=tuple(
-        f"{PUBSUB}#{name}"
-        for name in (
-            "retrieve-affiliations",
-            "modify-affiliations",
-            "member-affiliation",
-            "publisher-affiliation",
-            "publish-only-affiliation",
-            "outcast-affiliation",
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("get", clark(PUBSUB, "affiliations"), own)
+    hooks.pubsub_request("get", clark(PUBSUB_OWNER, "affiliations"), of_node)
+    hooks.pubsub_request("set", clark(PUBSUB_OWNER, "affiliations"), change)
+    hooks.advertise_pubsub(
+        *(
+            f"{PUBSUB}#{name}"
+            for name in (
+                "retrieve-affiliations",
+                "modify-affiliations",
+                "member-affiliation",
+                "publisher-affiliation",
+                "publish-only-affiliation",
+                "outcast-affiliation",
+            )
         )
-    ),
-    accounts=True,
-)
+    )

@@ -11,7 +11,7 @@ from edge.engine import events
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import notifying, rights, subscribing
 from edge.features.pubsub.notifying import Kind
 from edge.features.pubsub.requests import answering
@@ -76,52 +76,52 @@ def read(configure: Child) -> dict[str, list[str]] | None:
     return {"pubsub#queueing" if name == _QUEUEING else name: v for name, v in values.items()}
 
 
-def configured(house: House, old: NodeConfig, values: dict[str, list[str]]) -> NodeConfig:
+def configured(context: Context, old: NodeConfig, values: dict[str, list[str]]) -> NodeConfig:
     """Return a configuration with some options changed; raises `StanzaError` if they cannot be
     so."""
     try:
-        return rules.apply_options(old, values, house.limits.items_per_node)
+        return rules.apply_options(old, values, context.limits.items_per_node)
     except InvalidOption as error:
         specific = "unsupported-access-model" if error.name == "pubsub#access_model" else ""
         raise pubsub.refusal("not-acceptable", specific, str(error)) from None
 
 
-def shown(house: House, stanza: Stanza) -> Work:
+def shown(context: Context, stanza: Stanza) -> Work:
     """Show an owner how a node is configured (section 8.2.1)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, name)
+        rights.check_owner(context, tx, node, sender)
         content = serialize.tag("configure", {"node": node.name}, form(node.config))
         return pubsub.payload(content, owner=True)
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def default(house: House, stanza: Stanza) -> Work:
+def default(context: Context, stanza: Stanza) -> Work:
     """Show how a node is configured if nobody says otherwise (section 8.3)."""
     content = pubsub.payload(serialize.tag("default", content=form(DEFAULT)), owner=True)
-    return answering(house, stanza, lambda _tx, _sender: content)
+    return answering(context, stanza, lambda _tx, _sender: content)
 
 
-def set_(house: House, stanza: Stanza) -> Work:
+def set_(context: Context, stanza: Stanza) -> Work:
     """Configure a node as its owner wants (section 8.2.4); raises `StanzaError`."""
     element = stanza.children[0].children[0]
     values = read(element)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_owner(context, tx, node, sender)
         if values is not None:
-            _configure(house, tx, sender, node, configured(house, node.config, values))
+            _configure(context, tx, sender, node, configured(context, node.config, values))
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _configure(
-    house: House, tx: Transaction, sender: Sender, before: Node, config: NodeConfig
+    context: Context, tx: Transaction, sender: Sender, before: Node, config: NodeConfig
 ) -> None:
     """Configure a node; raises `StanzaError` while nothing is changed."""
     old, node = before.config, before._replace(config=config)
@@ -130,18 +130,18 @@ def _configure(
     if config.queueing != old.queueing:
         _check_empty(tx, before)
     nodes.save(tx, node)
-    _tend_queue(house, tx, node)
+    _tend_queue(context, tx, node)
     if _access(config) != _access(old):
-        subscribing.recheck(house, tx, node)  # first: who is shut out is told no more than that
+        subscribing.recheck(context, tx, node)  # first: who is shut out is told no more than that
     gone = items.trim(tx, node.id, config.max_items if config.persist_items else 0)
     if gone:
         log(tx, sender, node, "trimmed", gone)
     content = form(config, "result") if config.deliver_payloads else b""
     event = serialize.tag("configuration", {"node": node.name}, content)
-    tell(house, tx, node, event, Kind.CONFIGURATION)
+    tell(context, tx, node, event, Kind.CONFIGURATION)
 
 
-def _tend_queue(house: House, tx: Transaction, node: Node) -> None:
+def _tend_queue(context: Context, tx: Transaction, node: Node) -> None:
     """Have a node's queue as the node is configured."""
     config, queue = node.config, queues.of_node(tx, node.id)
     if queue is not None and not config.queueing:
@@ -149,7 +149,7 @@ def _tend_queue(house: House, tx: Transaction, node: Node) -> None:
     elif config.queueing:
         make_queue(tx, node, queue)
     if queue is not None and config.queueing:
-        pump(house, tx, queue.id)
+        pump(context, tx, queue.id)
 
 
 def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
@@ -162,13 +162,13 @@ def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
         queues.configure(tx, queue, *how)
 
 
-def tell(house: House, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
+def tell(context: Context, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:
     """Tell all subscribers of a node what happens to it, the members of its queue as well."""
-    notifying.announce(house, tx, node, content, kind)
+    notifying.announce(context, tx, node, content, kind)
     queue = queues.of_node(tx, node.id)
     if queue is not None and notifying.wanted(node.config, kind):
         for member in subscriptions.members(tx, queue.id):
-            notifying.to_one(house, tx, member, content, node=node.name)
+            notifying.to_one(context, tx, member, content, node=node.name)
 
 
 def log(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
@@ -194,20 +194,22 @@ def _check_empty(tx: Transaction, node: Node) -> None:
         )
 
 
-FEATURE = Feature(
-    verbs={
-        ("get", clark(PUBSUB_OWNER, "configure")): shown,
-        ("set", clark(PUBSUB_OWNER, "configure")): set_,
-        ("get", clark(PUBSUB_OWNER, "default")): default,
-    },
-    of_pubsub=tuple(
-        f"{PUBSUB}#{name}"
-        for name in (
-            "config-node",
-            "config-node-max",
-            "retrieve-default",
-            "access-open",
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("get", clark(PUBSUB_OWNER, "configure"), shown)
+    hooks.pubsub_request("set", clark(PUBSUB_OWNER, "configure"), set_)
+    hooks.pubsub_request("get", clark(PUBSUB_OWNER, "default"), default)
+    hooks.advertise_pubsub(
+        *(
+            f"{PUBSUB}#{name}"
+            for name in (
+                "config-node",
+                "config-node-max",
+                "retrieve-default",
+                "access-open",
+            )
         )
-    ),
-    accounts=True,
-)
+    )

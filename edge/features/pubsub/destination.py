@@ -12,19 +12,20 @@ from typing import Final
 
 from edge.engine import access, refusals, space
 from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
-from edge.engine.destinations import (
+from edge.engine.destinations import NoDestination
+from edge.engine.hooks import (
     ALLOWED,
     NOT_ALLOWED,
     Contents,
+    Context,
+    Hooks,
     Message,
-    Nowhere,
-    Place,
-    Published,
+    PublishedItem,
     Standing,
 )
-from edge.engine.feature import Feature, House
-from edge.features.custody.quota import Over, Usage
+from edge.engine.quota import ExceededLimit, Usage
 from edge.features.outbox.qos_stanzas import as_stanza
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
@@ -47,12 +48,12 @@ UNFIT: Final = "unfit"
 """The rule under which a plain message is refused that its node does not take."""
 
 
-def read(house: House, body: bytes, node: str) -> Contents:
+def read(context: Context, body: bytes, node: str) -> Contents:
     """Read the item in a message to a node, and what of it goes to the centre."""
     found = _item(body)
     if found.item is None:
         return found
-    report = uplink_topics.read(house, node, found.item.payload)
+    report = uplink_topics.read(context, node, found.item.payload)
     if report.unreadable:
         return report
     return found._replace(events=report.events) if report.events else found
@@ -81,88 +82,93 @@ def _contents(id: str, payloads: list[Child]) -> Contents:
         return Contents([], "an item has one payload")
     of = namespace(payloads[0].name) if payloads else ""
     body = anywhere(payloads[0]) if payloads else b""
-    return Contents([], "", Published(id, body, of))
+    return Contents([], "", PublishedItem(id, body, of))
 
 
 class Node:
     """A node as the destination of messages."""
 
-    def standing(self, house: House, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
         """Trust who may use the services; tell whether there is such a node, and its error."""
-        if not access.may_use_services(sender, house.trusted_domains):
+        if not access.may_use_services(sender, context.trusted_domains):
             return NOT_ALLOWED
         try:
-            publishing.target(house, tx, sender, to.resource)
+            publishing.target(context, tx, sender, to.resource)
         except StanzaError as error:
             return Standing(True, error.with_traceback(None))
         return ALLOWED
 
-    def room_to_hold(self, house: House, tx: Transaction, message: Message) -> Over | None:
+    def room_to_hold(
+        self, context: Context, tx: Transaction, message: Message
+    ) -> ExceededLimit | None:
         """Look for room as if it were published now; what is held beside has bounds of its own."""
         item, name = NewItem("", message.body), message.to.resource
-        node = publishing.target(house, tx, message.sender, name)
-        over = uplink_topics.room_to_hold(house, tx, name)
-        return over or publishing.room(house, tx, message.sender, node, item).over
+        node = publishing.target(context, tx, message.sender, name)
+        over = uplink_topics.room_to_hold(context, tx, name)
+        return over or publishing.room(context, tx, message.sender, node, item).over
 
     def recipient(self, _to: Jid) -> str | None:
         """It is of no account."""
         return None
 
-    def read(self, house: House, body: bytes, to: Jid) -> Contents:
+    def read(self, context: Context, body: bytes, to: Jid) -> Contents:
         """Read the item in a message, and what of it goes to the centre."""
-        return read(house, body, to.resource)
+        return read(context, body, to.resource)
 
     def room_now(
-        self, house: House, tx: Transaction, message: Message, contents: Contents
-    ) -> Over | None:
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> ExceededLimit | None:
         """Look for room: in the node, or in its line; and in the database, for a plain message."""
         item = contents.item
         if item is None:
             return None
         sender = message.sender
-        node = publishing.target(house, tx, sender, message.to.resource)
-        over = publishing.room(house, tx, sender, node, _new(message, contents, item)).over
+        node = publishing.target(context, tx, sender, message.to.resource)
+        over = publishing.room(context, tx, sender, node, _new(message, contents, item)).over
         if over is None and message.qos == 0:
-            over = space.refuses(tx, message.size, house.limits)
+            over = space.refuses(tx, message.size, context.limits)
         return over
 
-    def deliver(self, house: House, tx: Transaction, message: Message, contents: Contents) -> None:
+    def deliver(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> None:
         """Publish the item; one that the node does not take is kept as dead, or refused."""
         item, sender = contents.item, message.sender
         if item is None:
             return
-        node = publishing.target(house, tx, sender, message.to.resource)
+        node = publishing.target(context, tx, sender, message.to.resource)
         shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
         fault = publication.find_fault(shape, node.config)
         if fault is None:
-            publishing.put(house, tx, sender, node, _new(message, contents, item))
+            publishing.put(context, tx, sender, node, _new(message, contents, item))
         else:
-            _refuse(house, tx, message, fault.text)
+            _refuse(context, tx, message, fault.text)
 
 
-def _new(message: Message, contents: Contents, item: Published) -> NewItem:
+def _new(message: Message, contents: Contents, item: PublishedItem) -> NewItem:
     if not contents.events:
         return NewItem(item.id, item.payload)
     report = Report(contents.events, message.qos, message.since)
     return NewItem(item.id, item.payload, report)
 
 
-def _refuse(house: House, tx: Transaction, message: Message, why: str) -> None:
-    refusals.log(house, tx, message.sender, UNFIT)
+def _refuse(context: Context, tx: Transaction, message: Message, why: str) -> None:
+    refusals.log(context, tx, message.sender, UNFIT)
     if message.qos:
-        limits = house.limits
+        limits = context.limits
         sender, to = message.sender.full, message.to.full
         letter = DeadLetter(sender, message.msg_id, to, message.qos, message.body, why)
         dead_letters.add(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))
 
 
-FEATURE = Feature(
-    destinations={
-        Place.NODE: Node(),
-        Place.SERVICE: Nowhere(
-            StanzaError("not-acceptable", "the service takes no messages; its nodes do")
-        ),
-    },
-    of_pubsub=QOS_ALL,
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.destination(AddressKind.NODE, Node())
+    hooks.destination(
+        AddressKind.SERVICE,
+        NoDestination(StanzaError("not-acceptable", "the service takes no messages; its nodes do")),
+    )
+    hooks.advertise_pubsub(*QOS_ALL)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from edge.engine.access import Sender
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.destinations import pubsub_service
-from edge.engine.feature import Feature, House, Slow, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.admin_commands import xmpp
 from edge.features.discovery import disco
 from edge.features.pubsub import rights
@@ -34,31 +34,31 @@ BATCH: Final = 256
 """Nodes that are looked at, at a time."""
 
 
-def info(house: House, stanza: Stanza) -> Work:
+def info(context: Context, stanza: Stanza) -> Work:
     """Tell what the service is, or a node (sections 5.1, 5.3 and 5.4)."""
-    of_commands = xmpp.listed(house, stanza)
+    of_commands = xmpp.listed(context, stanza)
     if of_commands is not None:
         return of_commands
     name = stanza.children[0].attrs.get("node")
     if name is None:
-        auto = (AUTO_CREATE,) if house.pubsub.auto_create else ()
-        features = tuple(sorted((*house.of_pubsub, *auto)))
+        auto = (AUTO_CREATE,) if context.pubsub.auto_create else ()
+        features = tuple(sorted((*context.hooks.pubsub_advertised, *auto)))
         return disco.answer(stanza, DISCO_INFO, disco.described(IDENTITY, features))
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
-        _check_seen(house, tx, node, sender)
+        node = rights.node(context, tx, name)
+        _check_seen(context, tx, node, sender)
         features = (PUBSUB, QUEUEING) if node.config.queueing else (PUBSUB,)
         content = disco.described(LEAF, features) + _meta_data(tx, node)
         return serialize.tag("query", {"node": node.name}, content, xmlns=DISCO_INFO)
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def listed(house: House, stanza: Stanza) -> Work | Slow:
+def listed(context: Context, stanza: Stanza) -> Work | OffloadedWork:
     """List the nodes of the service, or the items of a node (sections 5.2 and 5.5); raises
     `StanzaError`. All nodes are looked at for a list of nodes, 20 ms where there are 1000."""
-    of_commands = xmpp.listed(house, stanza)
+    of_commands = xmpp.listed(context, stanza)
     if of_commands is not None:
         return of_commands
     query = stanza.children[0]
@@ -66,45 +66,45 @@ def listed(house: House, stanza: Stanza) -> Work | Slow:
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         if name is None:
-            content = _nodes(house, tx, sender, asked)
+            content = _nodes(context, tx, sender, asked)
         else:
-            node = rights.node(house, tx, name)
-            rights.check_retrieve(house, tx, node, sender)
-            content = _items(house, tx, node, asked)
+            node = rights.node(context, tx, name)
+            rights.check_retrieve(context, tx, node, sender)
+            content = _items(context, tx, node, asked)
         return serialize.tag("query", {"node": name}, content, xmlns=DISCO_ITEMS)
 
-    return Slow(lambda: answering(house, stanza, act))
+    return OffloadedWork(lambda: answering(context, stanza, act))
 
 
-def _check_seen(house: House, tx: Transaction, node: Node, sender: Sender) -> None:
+def _check_seen(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
     found = rights.affiliation(tx, node, sender.bare)
-    if not rights.sees(house, tx, node, sender.bare, found):
-        rights.check_subscribe(house, tx, node, sender)
+    if not rights.sees(context, tx, node, sender.bare, found):
+        rights.check_subscribe(context, tx, node, sender)
 
 
-def _nodes(house: House, tx: Transaction, sender: Sender, asked: rsm.Request | None) -> bytes:
-    titles = _seen(house, tx, sender.bare)
+def _nodes(context: Context, tx: Transaction, sender: Sender, asked: rsm.Request | None) -> bytes:
+    titles = _seen(context, tx, sender.bare)
     page = rsm.page(asked, list(titles))
     content = b"".join(
-        _item(house, {"node": name, "name": titles[name] or None}) for name in page.ids
+        _item(context, {"node": name, "name": titles[name] or None}) for name in page.ids
     )
     return content + _part(page, asked)
 
 
-def _seen(house: House, tx: Transaction, bare: str) -> dict[str, str]:
+def _seen(context: Context, tx: Transaction, bare: str) -> dict[str, str]:
     """Return the titles of the nodes that somebody may do something with, by name and in order."""
     known = {id: found for id, _, found in affiliations.of_jid(tx, bare)}
     seen: dict[str, str] = {}
     after = ""
     while batch := nodes.page(tx, after, BATCH):
         for node in batch:
-            if rights.sees(house, tx, node, bare, known.get(node.id, Affiliation.NONE)):
+            if rights.sees(context, tx, node, bare, known.get(node.id, Affiliation.NONE)):
                 seen[node.name] = node.config.title
         after = batch[-1].name
     return seen
 
 
-def _items(house: House, tx: Transaction, node: Node, asked: rsm.Request | None) -> bytes:
+def _items(context: Context, tx: Transaction, node: Node, asked: rsm.Request | None) -> bytes:
     """List the items of a node by ItemID, in the order of their publication."""
     request = asked or rsm.Request()
     start, size = request.start or 0, request.max
@@ -114,7 +114,7 @@ def _items(house: House, tx: Transaction, node: Node, asked: rsm.Request | None)
         end = _place(tx, node, request.before) if request.before else node.items
         start, size = max(0, end - size), min(size, end)
     page = rsm.Page(items.item_ids(tx, node.id, start, size), start, node.items)
-    return b"".join(_item(house, {"name": name}) for name in page.ids) + _part(page, asked)
+    return b"".join(_item(context, {"name": name}) for name in page.ids) + _part(page, asked)
 
 
 def _place(tx: Transaction, node: Node, item: str) -> int:
@@ -130,8 +130,8 @@ def _part(page: rsm.Page, asked: rsm.Request | None) -> bytes:
     return b"" if page.whole and asked is None else rsm.write(page)
 
 
-def _item(house: House, attrs: dict[str, str | None]) -> bytes:
-    return serialize.tag("item", {"jid": pubsub_service(house.domain), **attrs})
+def _item(context: Context, attrs: dict[str, str | None]) -> bytes:
+    return serialize.tag("item", {"jid": pubsub_service(context.domain), **attrs})
 
 
 def _meta_data(tx: Transaction, node: Node) -> bytes:
@@ -154,11 +154,11 @@ def _meta_data(tx: Transaction, node: Node) -> bytes:
     return forms.write("result", META_DATA, fields)
 
 
-FEATURE = Feature(
-    service={
-        ("iq", "get", clark(DISCO_INFO, "query")): info,
-        ("iq", "get", clark(DISCO_ITEMS, "query")): listed,
-    },
-    of_pubsub=(DISCO_INFO, DISCO_ITEMS, META_DATA, RSM, f"{PUBSUB}#item-ids"),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_iq("get", clark(DISCO_INFO, "query"), info)
+    hooks.pubsub_iq("get", clark(DISCO_ITEMS, "query"), listed)
+    hooks.advertise_pubsub(DISCO_INFO, DISCO_ITEMS, META_DATA, RSM, f"{PUBSUB}#item-ids")

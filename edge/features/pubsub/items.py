@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Slow, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.features.pubsub import notifying, rights
 from edge.features.pubsub.notifying import Kind
 from edge.features.pubsub.publish import read_id
@@ -44,24 +44,24 @@ class Asked(NamedTuple):
     newest: int
 
 
-def retrieve(house: House, stanza: Stanza) -> Slow:
+def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
     """Tell items of a node (XEP-0060, section 6.5); raises `StanzaError`."""
     element = stanza.children[0].children[0]
     asked = _read(stanza.children[0])
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_retrieve(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_retrieve(context, tx, node, sender)
         if node.config.queueing:
             raise _unsupported("retrieve-items")
         if not node.config.persist_items:
             raise _unsupported("persistent-items")
-        found, page = _found(house, tx, node, asked)
+        found, page = _found(context, tx, node, asked)
         content = b"".join(_written(item) for item in found)
         told = rsm.write(page) if asked.page is not None or not page.whole else b""
         return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + told)
 
-    return Slow(lambda: answering(house, stanza, act))
+    return OffloadedWork(lambda: answering(context, stanza, act))
 
 
 def _read(request: Child) -> Asked:
@@ -85,9 +85,9 @@ def _unsupported(feature: str) -> StanzaError:
     return pubsub.refusal("feature-not-implemented", "unsupported", attrs=attrs)
 
 
-def _found(house: House, tx: Transaction, node: Node, asked: Asked) -> tuple[list[Item], Page]:
+def _found(context: Context, tx: Transaction, node: Node, asked: Asked) -> tuple[list[Item], Page]:
     """Return the items that are asked for, as many as an answer takes."""
-    most = house.limits.unacknowledged_bytes // HALF
+    most = context.limits.unacknowledged_bytes // HALF
     if asked.ids:
         return _of_ids(tx, node, asked.ids, most)
     return _paged(tx, node, asked.page or rsm.Request(asked.newest, before=""), most)
@@ -137,7 +137,7 @@ def _written(item: Item) -> bytes:
     return serialize.tag("item", {"id": item.item}, item.body)
 
 
-def retract(house: House, stanza: Stanza) -> Work:
+def retract(context: Context, stanza: Stanza) -> Work:
     """Delete an item, and tell who is subscribed (XEP-0060, section 7.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
     name, by_set = element.attrs.get("node"), stanza.attrs["type"] == "set"
@@ -152,19 +152,19 @@ def retract(house: House, stanza: Stanza) -> Work:
         raise pubsub.refusal("bad-request", "item-required")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
+        node = rights.node(context, tx, name)
         if node.config.queueing:
-            return requests.retract(house, tx, sender, node, id)
+            return requests.retract(context, tx, sender, node, id)
         if not by_set:
             raise pubsub.refusal("bad-request", text="items are deleted by an iq of type set")
-        _retract(house, tx, sender, node, id, notify)
+        _retract(context, tx, sender, node, id, notify)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _retract(
-    house: House, tx: Transaction, sender: Sender, node: Node, id: str, notify: bool | None
+    context: Context, tx: Transaction, sender: Sender, node: Node, id: str, notify: bool | None
 ) -> None:
     """Delete an item; `notify` tells whether to tell of it, `None` to do as the node does."""
     found = items.get(tx, node.id, id)
@@ -179,10 +179,10 @@ def _retract(
     items.remove(tx, node.id, id)
     if notify is not False:
         told = notifying.retracted(node.name, id)
-        notifying.announce(house, tx, node, told, Kind.RETRACT, always=notify is True)
+        notifying.announce(context, tx, node, told, Kind.RETRACT, always=notify is True)
 
 
-def expire(house: House, tx: Transaction) -> None:
+def expire(context: Context, tx: Transaction) -> None:
     """Forget items whose time is over (`pubsub#item_expire`)."""
     items.expire(tx)
     due = items.next_expiry(tx)
@@ -192,20 +192,20 @@ def expire(house: House, tx: Transaction) -> None:
 
 _RETRACT: Final = clark(PUBSUB, "retract")
 
-FEATURE = Feature(
-    verbs={
-        ("get", clark(PUBSUB, "items")): retrieve,
-        ("set", _RETRACT): retract,
-        ("get", _RETRACT): retract,
-    },
-    of_pubsub=(
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("get", clark(PUBSUB, "items"), retrieve)
+    hooks.pubsub_request("set", _RETRACT, retract)
+    hooks.pubsub_request("get", _RETRACT, retract)
+    hooks.advertise_pubsub(
         f"{PUBSUB}#retrieve-items",
         f"{PUBSUB}#persistent-items",
         f"{PUBSUB}#multi-items",
         f"{PUBSUB}#delete-items",
         f"{PUBSUB}#retract-items",
         RSM,
-    ),
-    due=(expire,),
-    accounts=True,
-)
+    )
+    hooks.on_timer(expire)

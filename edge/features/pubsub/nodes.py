@@ -13,7 +13,7 @@ from typing import Final
 from edge.engine import refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import configuring, rights
 from edge.features.pubsub.notifying import Kind
 from edge.features.pubsub.requests import answering
@@ -38,12 +38,12 @@ NAME_BYTES: Final = 10
 
 
 def create(
-    house: House, tx: Transaction, name: str, owner: str, config: NodeConfig = _DEFAULT
+    context: Context, tx: Transaction, name: str, owner: str, config: NodeConfig = _DEFAULT
 ) -> Node:
     """Make a node.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction.
         name: of the node.
         owner: the bare JID of its owner, who is charged with it.
@@ -53,10 +53,10 @@ def create(
         StanzaError: there is one of this name (`conflict`), it cannot be named so
             (`not-acceptable`), or there are too many (`resource-constraint`).
     """
-    check_name(house, name)
+    check_name(context, name)
     if nodes.get(tx, name) is not None:
         raise pubsub.refusal("conflict", text="there is such a node")
-    _check_room(house, tx, owner)
+    _check_room(context, tx, owner)
     node = nodes.add(tx, name, owner, config)
     affiliations.put(tx, node.id, owner, Affiliation.OWNER)
     if config.queueing:
@@ -64,14 +64,14 @@ def create(
     return node
 
 
-def may_auto_create(house: House, tx: Transaction, sender: Sender, name: str) -> bool:
+def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str) -> bool:
     """Tell whether the gateway's options want the node made that somebody publishes to
     (`auto_create`); raises `StanzaError` as `create` does, and makes none."""
-    filters = _filters(tuple(house.pubsub.auto_create))
+    filters = _filters(tuple(context.pubsub.auto_create))
     if not any(topic.matches(filter, name) for filter in filters):
         return False
-    check_name(house, name)
-    _check_room(house, tx, sender.bare)
+    check_name(context, name)
+    _check_room(context, tx, sender.bare)
     return True
 
 
@@ -80,9 +80,9 @@ def _filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
     return tuple(topic.parse_filter(text) for text in texts)
 
 
-def check_name(house: House, name: str) -> None:
+def check_name(context: Context, name: str) -> None:
     """Raise `StanzaError` if no node can have a name; it says why."""
-    why = topic.name_problem(name, house.limits.node_bytes)
+    why = topic.name_problem(name, context.limits.node_bytes)
     if not why:
         try:
             address = jid.prepare_resource(name)
@@ -94,35 +94,35 @@ def check_name(house: House, name: str) -> None:
         raise pubsub.refusal("not-acceptable", text=why)
 
 
-def _check_room(house: House, tx: Transaction, owner: str) -> None:
-    limits = house.limits
+def _check_room(context: Context, tx: Transaction, owner: str) -> None:
+    limits = context.limits
     for rule, figure, found in (
         ("nodes", limits.nodes, nodes.count(tx)),
         ("nodes_per_account", limits.nodes_per_account, nodes.count(tx, owner)),
     ):
         if found >= figure:
-            refusals.log_source(house, tx, owner, rule, figure)
+            refusals.log_source(context, tx, owner, rule, figure)
             raise pubsub.refusal(
                 "resource-constraint", "max-nodes-exceeded", f"{figure} nodes at most"
             )
 
 
-def creating(house: House, stanza: Stanza) -> Work:
+def creating(context: Context, stanza: Stanza) -> Work:
     """Make a node that somebody asks for, named or not, configured or not (section 8.1)."""
     element, *rest = stanza.children[0].children
     named = element.attrs.get("node")
     name = secrets.token_hex(NAME_BYTES) if named is None else named
-    config = _wanted(house, rest)
-    check_name(house, name)
+    config = _wanted(context, rest)
+    check_name(context, name)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        create(house, tx, name, sender.bare, config)
+        create(context, tx, name, sender.bare, config)
         return b"" if named else pubsub.payload(serialize.tag("create", {"node": name}))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def _wanted(house: House, rest: Sequence[Child]) -> NodeConfig:
+def _wanted(context: Context, rest: Sequence[Child]) -> NodeConfig:
     """Return the configuration that stands behind a request for a node (section 8.1.3)."""
     if not rest:
         return _DEFAULT
@@ -130,26 +130,26 @@ def _wanted(house: House, rest: Sequence[Child]) -> NodeConfig:
     if more or configure.name != clark(PUBSUB, "configure") or "node" in configure.attrs:
         raise pubsub.refusal("bad-request", text="<configure/> follows <create/>, without a node")
     values = configuring.read(configure)
-    return configuring.configured(house, _DEFAULT, values or {})
+    return configuring.configured(context, _DEFAULT, values or {})
 
 
-def deleting(house: House, stanza: Stanza) -> Work:
+def deleting(context: Context, stanza: Stanza) -> Work:
     """Delete a node as its owner wants, and tell its subscribers (section 8.4)."""
     element = stanza.children[0].children[0]
     redirect = _redirect(element)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_owner(context, tx, node, sender)
         content = serialize.tag("delete", {"node": node.name}, redirect)
-        configuring.tell(house, tx, node, content, Kind.DELETE)
-        configuring.log(tx, sender, node, "deleted", _empty(house, tx, node))
-        _dissolve(house, tx, node)
-        admission.node_goes(house, tx, node)
+        configuring.tell(context, tx, node, content, Kind.DELETE)
+        configuring.log(tx, sender, node, "deleted", _empty(context, tx, node))
+        _dissolve(context, tx, node)
+        admission.node_goes(context, tx, node)
         nodes.remove(tx, node.id)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _redirect(element: Child) -> bytes:
@@ -163,54 +163,56 @@ def _redirect(element: Child) -> bytes:
     return serialize.tag("redirect", {"uri": uri})
 
 
-def purging(house: House, stanza: Stanza) -> Work:
+def purging(context: Context, stanza: Stanza) -> Work:
     """Delete all items of a node as its owner wants, and tell its subscribers (section 8.5)."""
     name = stanza.children[0].children[0].attrs.get("node")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, name)
+        rights.check_owner(context, tx, node, sender)
         if not (node.config.persist_items or node.config.queueing):
             raise pubsub.refusal(
                 "feature-not-implemented", "unsupported", attrs={"feature": "persistent-items"}
             )
-        configuring.log(tx, sender, node, "purged", _empty(house, tx, node))
-        configuring.tell(house, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
+        configuring.log(tx, sender, node, "purged", _empty(context, tx, node))
+        configuring.tell(context, tx, node, serialize.tag("purge", {"node": node.name}), Kind.PURGE)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def _empty(house: House, tx: Transaction, node: Node) -> int:
+def _empty(context: Context, tx: Transaction, node: Node) -> int:
     """Delete all items of a node; returns how many they were."""
     queue = queues.of_node(tx, node.id)
-    return items.purge(tx, node.id) if queue is None else operations.purge(house, tx, queue)
+    return items.purge(tx, node.id) if queue is None else operations.purge(context, tx, queue)
 
 
-def _dissolve(house: House, tx: Transaction, node: Node) -> None:
+def _dissolve(context: Context, tx: Transaction, node: Node) -> None:
     """Remove the queue of a node, if it has one; nothing is in it any more."""
     queue = queues.of_node(tx, node.id)
     if queue is not None:
         for member in subscriptions.members(tx, queue.id):
-            operations.left(house, tx, member, Loss.UNSUBSCRIBED)
+            operations.left(context, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
 
 
-FEATURE = Feature(
-    verbs={
-        ("set", clark(PUBSUB, "create")): creating,
-        ("set", clark(PUBSUB_OWNER, "delete")): deleting,
-        ("set", clark(PUBSUB_OWNER, "purge")): purging,
-    },
-    of_pubsub=tuple(
-        f"{PUBSUB}#{name}"
-        for name in (
-            "create-nodes",
-            "create-and-configure",
-            "instant-nodes",
-            "delete-nodes",
-            "purge-nodes",
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("set", clark(PUBSUB, "create"), creating)
+    hooks.pubsub_request("set", clark(PUBSUB_OWNER, "delete"), deleting)
+    hooks.pubsub_request("set", clark(PUBSUB_OWNER, "purge"), purging)
+    hooks.advertise_pubsub(
+        *(
+            f"{PUBSUB}#{name}"
+            for name in (
+                "create-nodes",
+                "create-and-configure",
+                "instant-nodes",
+                "delete-nodes",
+                "purge-nodes",
+            )
         )
-    ),
-    accounts=True,
-)
+    )

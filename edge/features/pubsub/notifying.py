@@ -12,7 +12,7 @@ from collections import Counter
 from enum import Enum
 
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.pubsub import matching, sending
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
@@ -44,7 +44,7 @@ def wanted(config: NodeConfig, kind: Kind) -> bool:
 
 
 def announce(
-    house: House,
+    context: Context,
     tx: Transaction,
     node: Node,
     content: bytes,
@@ -55,7 +55,7 @@ def announce(
     """Tell all plain subscriptions to a node, by its name or by a filter, what has happened.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction in which it happens.
         node: the node.
         content: what stands in the `<event/>`, complete.
@@ -64,7 +64,7 @@ def announce(
     """
     if not (always or wanted(node.config, kind)):
         return
-    subscriptions = matching.plain(house, tx, node)
+    subscriptions = matching.plain(context, tx, node)
     if not subscriptions:
         return
     event = pubsub.event(content)
@@ -72,18 +72,18 @@ def announce(
     type_ = _type(node.config)
     for subscription in subscriptions:
         ours = event + (subid(subscription) if several[subscription.jid] > 1 else b"")
-        sending.notify(house, tx, subscription, ours, node=node.name, kind=type_)
+        sending.notify(context, tx, subscription, ours, node=node.name, kind=type_)
 
 
 def to_one(
-    house: House, tx: Transaction, subscription: Subscription, content: bytes, *, node: str = ""
+    context: Context, tx: Transaction, subscription: Subscription, content: bytes, *, node: str = ""
 ) -> None:
     """Tell one subscription something; `content` is what stands in the `<event/>`."""
     name = node or _name(tx, subscription)
-    sending.notify(house, tx, subscription, pubsub.event(content), node=name)
+    sending.notify(context, tx, subscription, pubsub.event(content), node=name)
 
 
-def last_item(house: House, tx: Transaction, subscription: Subscription, node: Node) -> None:
+def last_item(context: Context, tx: Transaction, subscription: Subscription, node: Node) -> None:
     """Send a new subscription the item that was published last, if the node does that.
 
     Source: XEP-0060, section 6.1.7.
@@ -95,8 +95,8 @@ def last_item(house: House, tx: Transaction, subscription: Subscription, node: N
     if item is None:
         return
     event = pubsub.event(published(node, item.item, item.body))
-    content = event + serialize.delay(house.domain, item.wall)
-    sending.notify(house, tx, subscription, content, node=node.name, kind=_type(config))
+    content = event + serialize.delay(context.domain, item.wall)
+    sending.notify(context, tx, subscription, content, node=node.name, kind=_type(config))
 
 
 def published(node: Node, item: str | None, body: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from edge.engine import refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import publishing, uplink_topics
 from edge.features.pubsub.publishing import NewItem
 from edge.features.pubsub.requests import answering
@@ -56,27 +56,27 @@ class Asked(NamedTuple):
     wanted: Mapping[str, Sequence[str]]
 
 
-def publish(house: House, stanza: Stanza) -> Work:
+def publish(context: Context, stanza: Stanza) -> Work:
     """Publish an item, and tell its ItemID; raises `StanzaError`."""
     asked = _read(stanza.children[0])
-    contents = uplink_topics.read(house, asked.node, asked.item.body)
+    contents = uplink_topics.read(context, asked.node, asked.item.body)
     published = asked.item
     if contents.events:
         published = published._replace(report=Report(contents.events))
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = publishing.target(house, tx, sender, asked.node, asked.wanted)
+        node = publishing.target(context, tx, sender, asked.node, asked.wanted)
         fault = publication.find_fault(asked.shape, node.config)
         if fault is not None:
             raise refusal(fault)
         if contents.unreadable:
-            refusals.log(house, tx, sender, UNREADABLE)
+            refusals.log(context, tx, sender, UNREADABLE)
             raise pubsub.refusal("bad-request", text=contents.unreadable)
-        publishing.publish(house, tx, sender, node, published, asked.options)
+        publishing.publish(context, tx, sender, node, published, asked.options)
         item = serialize.tag("item", {"id": asked.item.id}) if asked.shape.items else b""
         return pubsub.payload(serialize.tag("publish", {"node": asked.node}, item))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 _SPECIFIC = {
@@ -145,12 +145,10 @@ def _read_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]
         raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
 
 
-FEATURE = Feature(
-    verbs={("set", clark(PUBSUB, "publish")): publish},
-    of_pubsub=(
-        f"{PUBSUB}#publish",
-        f"{PUBSUB}#item-ids",
-        PUBLISH_OPTIONS,
-    ),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("set", clark(PUBSUB, "publish"), publish)
+    hooks.advertise_pubsub(f"{PUBSUB}#publish", f"{PUBSUB}#item-ids", PUBLISH_OPTIONS)

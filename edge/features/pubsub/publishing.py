@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from edge.engine import refusals, space
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import House
-from edge.features.custody.quota import Over
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
 from edge.features.pubsub import matching, nodes, notifying, rights, uplink_topics
 from edge.features.pubsub.rules import node_config as rules
 from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig
@@ -53,7 +53,7 @@ class NewItem(NamedTuple):
 
 
 def target(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     name: str,
@@ -62,7 +62,7 @@ def target(
     """Return the node that somebody publishes to, as it would be made where it is not there yet.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction; nothing is changed in it.
         sender: who publishes.
         name: of the node.
@@ -74,19 +74,21 @@ def target(
     """
     node = stored.get(tx, name)
     if node is None:
-        if not nodes.may_auto_create(house, tx, sender, name):
+        if not nodes.may_auto_create(context, tx, sender, name):
             raise pubsub.refusal("item-not-found", text="there is no such node")
-        config = _configured(house, _DEFAULT, wanted)
+        config = _configured(context, _DEFAULT, wanted)
         return Node(NOT_MADE, name, sender.bare, config, 0, 0)
-    rights.check_publish(house, tx, node, sender)
-    if wanted and _configured(house, node.config, wanted) != node.config:
+    rights.check_publish(context, tx, node, sender)
+    if wanted and _configured(context, node.config, wanted) != node.config:
         raise _unmet("the node is configured in another way")
     return node
 
 
-def _configured(house: House, old: NodeConfig, wanted: Mapping[str, Sequence[str]]) -> NodeConfig:
+def _configured(
+    context: Context, old: NodeConfig, wanted: Mapping[str, Sequence[str]]
+) -> NodeConfig:
     try:
-        return rules.apply_options(old, wanted, house.limits.items_per_node)
+        return rules.apply_options(old, wanted, context.limits.items_per_node)
     except InvalidOption as error:
         raise _unmet(str(error)) from None
 
@@ -96,7 +98,7 @@ def _unmet(text: str) -> StanzaError:
 
 
 def publish(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     node: Node,
@@ -111,45 +113,45 @@ def publish(
     """
     if options != DEFAULT_OPTIONS and not node.config.queueing:
         raise _unmet("the node is no queue")
-    over, lines = room(house, tx, sender, node, item)
+    over, lines = room(context, tx, sender, node, item)
     if not node.config.queueing:  # a line looks for that itself, and so does that of each share
-        over = over or space.refuses(tx, _charge(sender, item), house.limits)
+        over = over or space.refuses(tx, _charge(sender, item), context.limits)
     if over is not None:
-        refusals.log(house, tx, sender, over.rule, over.figure)
+        refusals.log(context, tx, sender, over.rule, over.figure)
         if over.rule == ITEM_LOCKED:
             raise pubsub.refusal("conflict", text="somebody is working on the item of this ItemID")
         raise pubsub.refusal("resource-constraint", text=f"{over.rule} is {over.figure}")
-    put(house, tx, sender, node, item, options, lines)
+    put(context, tx, sender, node, item, options, lines)
 
 
 class Room(NamedTuple):
     """Which limit an item would exceed, if it would; and the queues that get it."""
 
-    over: Over | None
+    over: ExceededLimit | None
     lines: Sequence[Queue]
 
 
-def room(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Room:
+def room(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> Room:
     """Tell which limit an item would exceed: of the event log, of the node, or of a share.
 
     A share that is full holds back who publishes: so nothing is lost that it was promised.
     """
-    lines = _lines(house, tx, node)
-    if item.report.events and (over := uplink_topics.room(house, tx, item.report)):
+    lines = _lines(context, tx, node)
+    if item.report.events and (over := uplink_topics.room(context, tx, item.report)):
         return Room(over, lines)
     if node.config.queueing:
-        return Room(_room_in_line(house, tx, sender, item, lines), lines)
-    over = _room_to_keep(house, tx, sender, node, item) if node.config.persist_items else None
-    over = over or _room_to_tell(house, tx, node, item)
-    return Room(over or _room_in_shares(house, tx, sender, item, lines), lines)
+        return Room(_room_in_line(context, tx, sender, item, lines), lines)
+    over = _room_to_keep(context, tx, sender, node, item) if node.config.persist_items else None
+    over = over or _room_to_tell(context, tx, node, item)
+    return Room(over or _room_in_shares(context, tx, sender, item, lines), lines)
 
 
-def _lines(house: House, tx: Transaction, node: Node) -> list[Queue]:
+def _lines(context: Context, tx: Transaction, node: Node) -> list[Queue]:
     """Return the queues that get what is published to a node: its own, or those of shares."""
     if node.config.queueing:
         found = [queues.of_node(tx, node.id)]
     else:
-        found = [queues.get(tx, share) for share in matching.shares(house, tx, node)]
+        found = [queues.get(tx, share) for share in matching.shares(context, tx, node)]
     return [queue for queue in found if queue is not None]
 
 
@@ -158,82 +160,84 @@ def _charge(sender: Sender, item: NewItem) -> int:
 
 
 def _room_in_line(
-    house: House, tx: Transaction, sender: Sender, item: NewItem, lines: Sequence[Queue]
-) -> Over | None:
+    context: Context, tx: Transaction, sender: Sender, item: NewItem, lines: Sequence[Queue]
+) -> ExceededLimit | None:
     size = queues.charge(item.id, sender.full, item.body)
     if not lines:  # it is made with the node
-        return _over_all(house, tx, NOT_MADE, 1, size)
+        return _over_all(context, tx, NOT_MADE, 1, size)
     (queue,) = lines
     there = queues.find(tx, queue.id, item.id)
     if there is not None and there.state == "locked":
-        return Over(ITEM_LOCKED, 1)
+        return ExceededLimit(ITEM_LOCKED, 1)
     more = size if there is None else size - there.bytes
     count = 1 if there is None else 0
-    return operations.room(house, tx, queue, more, count) if more > 0 else None
+    return operations.room(context, tx, queue, more, count) if more > 0 else None
 
 
 def _room_in_shares(
-    house: House, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
-) -> Over | None:
+    context: Context, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
+) -> ExceededLimit | None:
     size = queues.charge(item.id, sender.full, item.body)
     for queue in shares:
-        over = operations.room(house, tx, queue, size)
+        over = operations.room(context, tx, queue, size)
         if over is not None:
             return over
     more = len(shares)
     if more < 2:
         return None
-    return _over_all(house, tx, shares[0].id, more, more * size, operations.SHARES_PART)
+    return _over_all(context, tx, shares[0].id, more, more * size, operations.SHARES_PART)
 
 
 def _over_all(
-    house: House, tx: Transaction, queue: int, more: int, size: int, part: int = 1
-) -> Over | None:
+    context: Context, tx: Transaction, queue: int, more: int, size: int, part: int = 1
+) -> ExceededLimit | None:
     """Tell which limit of all queues together so many items more would exceed; they may have one
     `part` of it."""
-    limits, (_here, total) = house.limits, queues.usage(tx, queue)
+    limits, (_here, total) = context.limits, queues.usage(tx, queue)
     for used, most, rule in (
         (total.messages + more, limits.queue_items // part, "queue_items"),
         (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
     ):
         if used > most:
-            return Over(rule, most)
+            return ExceededLimit(rule, most)
     return None
 
 
 def _room_to_keep(
-    house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem
-) -> Over | None:
-    limits, used, size = house.limits, items.total(tx), _charge(sender, item)
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> ExceededLimit | None:
+    limits, used, size = context.limits, items.total(tx), _charge(sender, item)
     if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
         return None
-    leaving = items.usage_replaced(tx, node.id, item.id, _most(house, node))
+    leaving = items.usage_replaced(tx, node.id, item.id, _most(context, node))
     if used.messages - leaving.messages + 1 > limits.items:
-        return Over("items", limits.items)
+        return ExceededLimit("items", limits.items)
     if used.bytes - leaving.bytes + size > limits.items_bytes:
-        return Over("items_bytes", limits.items_bytes)
+        return ExceededLimit("items_bytes", limits.items_bytes)
     return None
 
 
-def _room_to_tell(house: House, tx: Transaction, node: Node, item: NewItem) -> Over | None:
+def _room_to_tell(
+    context: Context, tx: Transaction, node: Node, item: NewItem
+) -> ExceededLimit | None:
     """Tell whether all notifications of an item together are more than all sessions may have: they
     are memory, all at once. Who is subscribed is counted for large items alone."""
-    limits = house.limits
+    limits = context.limits
     most = limits.unacknowledged_total_bytes
     size = len(item.body) + AROUND
     if not node.config.deliver_payloads or size * limits.subscriptions <= most:
         return None
-    if size * len(matching.plain(house, tx, node)) <= most:
+    if size * len(matching.plain(context, tx, node)) <= most:
         return None
-    return Over("unacknowledged_total_bytes", most)
+    return ExceededLimit("unacknowledged_total_bytes", most)
 
 
-def _most(house: House, node: Node) -> int:
-    return min(node.config.max_items, house.limits.items_per_node)
+def _most(context: Context, node: Node) -> int:
+    return min(node.config.max_items, context.limits.items_per_node)
 
 
 def put(
-    house: House,
+    context: Context,
     tx: Transaction,
     sender: Sender,
     node: Node,
@@ -243,27 +247,27 @@ def put(
 ) -> None:
     """Do what `publish` does, for what there is room for; `lines` are those that `room` told."""
     if node.id == NOT_MADE:
-        node, lines = nodes.create(house, tx, node.name, sender.bare, node.config), None
+        node, lines = nodes.create(context, tx, node.name, sender.bare, node.config), None
     config, body = node.config, item.body
     if item.report.events:
         uplink_topics.write(tx, sender, node.name, item.report)
     if not config.queueing:
         if config.persist_items:
-            _keep(house, tx, sender, node, item)
+            _keep(context, tx, sender, node, item)
         named = item.id if config.persist_items or config.deliver_payloads else None
-        notifying.announce(house, tx, node, notifying.published(node, named, body))
+        notifying.announce(context, tx, node, notifying.published(node, named, body))
         body = body if config.deliver_payloads else b""
     priority, delay, ttl = options.priority, options.delay, options.ttl
-    for queue in _lines(house, tx, node) if lines is None else lines:
+    for queue in _lines(context, tx, node) if lines is None else lines:
         operations.enqueue(
-            house, tx, queue, node.name, item.id, sender.full, body,
+            context, tx, queue, node.name, item.id, sender.full, body,
             priority=priority, delay=delay, ttl=ttl,
         )  # fmt: skip
 
 
-def _keep(house: House, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
+def _keep(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
     """Keep an item, and forget the oldest where there are too many (`max_items`)."""
-    lasts, most = node.config.item_expire, _most(house, node)
+    lasts, most = node.config.item_expire, _most(context, node)
     expires = tx.now.service + lasts if lasts else None
     size = _charge(sender, item)
     items.put(tx, node.id, item.id, sender.full, item.body, size, expires)

@@ -12,29 +12,31 @@ from typing import Final
 from edge.engine import access
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Slow, Work
+from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Stanza
 
 
-def request(house: House, stanza: Stanza) -> Work | Slow | bytes:
+def request(context: Context, stanza: Stanza) -> Work | OffloadedWork | bytes:
     """Find who handles a request of publish-subscribe; raises `StanzaError`."""
     elements = stanza.children[0].children
     if not elements:
         raise pubsub.refusal("bad-request", text="the request is empty")
-    handler = house.verbs.get((stanza.attrs["type"], elements[0].name))
+    handler = context.hooks.pubsub_requests.get((stanza.attrs["type"], elements[0].name))
     if handler is None:
         raise pubsub.refusal("feature-not-implemented", "unsupported")
-    return handler(house, stanza)
+    return handler(context, stanza)
 
 
-def answering(house: House, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]) -> Work:
+def answering(
+    context: Context, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]
+) -> Work:
     """Make work of what a request does.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         stanza: the request.
         act: does it, and returns the payload of the result, as bytes; it raises `StanzaError`, and
             has changed nothing then: a unit is not undone by a refusal.
@@ -43,7 +45,7 @@ def answering(house: House, stanza: Stanza, act: Callable[[Transaction, Sender],
     def work(tx: Transaction, sender: Sender) -> bytes:
         to = stanza.attrs.get("to")
         try:
-            if not access.may_use_services(sender, house.trusted_domains):
+            if not access.may_use_services(sender, context.trusted_domains):
                 raise pubsub.refusal("forbidden")
             payload = act(tx, sender)
         except StanzaError as error:
@@ -55,8 +57,12 @@ def answering(house: House, stanza: Stanza, act: Callable[[Transaction, Sender],
 
 _NAMES: Final = (clark(PUBSUB, "pubsub"), clark(PUBSUB_OWNER, "pubsub"))
 
-FEATURE = Feature(
-    service={("iq", type_, name): request for type_ in ("get", "set") for name in _NAMES},
-    of_pubsub=(PUBSUB,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    for type_ in ("get", "set"):
+        for name in _NAMES:
+            hooks.pubsub_iq(type_, name, request)
+    hooks.advertise_pubsub(PUBSUB)

@@ -11,7 +11,7 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.presence.rules.roster import FIELDS
 from edge.features.presence.store import roster
 from edge.features.pubsub.rules import affiliation as rules
@@ -25,7 +25,7 @@ _SEES: Final = ("from", "both")
 """A subscription by which a contact sees the presence of a roster's owner."""
 
 
-def node(_house: House, tx: Transaction, name: str | None) -> Node:
+def node(_context: Context, tx: Transaction, name: str | None) -> Node:
     """Return the node of a name; raises `StanzaError` if there is none, or no name is given."""
     if not name:
         raise pubsub.refusal("bad-request", "nodeid-required")
@@ -40,43 +40,43 @@ def affiliation(tx: Transaction, node: Node, bare: str) -> Affiliation:
     return affiliations.get(tx, node.id, bare)
 
 
-def may_subscribe(house: House, tx: Transaction, node: Node, bare: str) -> bool:
+def may_subscribe(context: Context, tx: Transaction, node: Node, bare: str) -> bool:
     """Tell whether a bare JID may subscribe to a node."""
     found = affiliation(tx, node, bare)
-    return _allowed(house, tx, node, bare, found)
+    return _allowed(context, tx, node, bare, found)
 
 
-def admits(house: House, tx: Transaction, node: Node) -> Callable[[str], bool]:
+def admits(context: Context, tx: Transaction, node: Node) -> Callable[[str], bool]:
     """Return what tells of bare JIDs, one after another, whether each may subscribe to a node: its
     affiliations are read once."""
     known = affiliations.of_node(tx, node.id)
 
     def admitted(bare: str) -> bool:
-        return _allowed(house, tx, node, bare, known.get(bare, Affiliation.NONE))
+        return _allowed(context, tx, node, bare, known.get(bare, Affiliation.NONE))
 
     return admitted
 
 
-def sees(house: House, tx: Transaction, node: Node, bare: str, found: Affiliation) -> bool:
+def sees(context: Context, tx: Transaction, node: Node, bare: str, found: Affiliation) -> bool:
     """Tell whether a node is listed to a bare JID, which is `found` to it."""
     model = node.config.access_model
-    knows = _asks_rosters(node, found) and _knows(house, tx, node, bare)
+    knows = _asks_rosters(node, found) and _knows(context, tx, node, bare)
     return rules.may_discover(found, model, in_roster=knows)
 
 
-def check_subscribe(house: House, tx: Transaction, node: Node, sender: Sender) -> None:
+def check_subscribe(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
     """Raise the error that refuses a subscription, if one does (section 6.1.3)."""
     found = affiliation(tx, node, sender.bare)
-    if not _allowed(house, tx, node, sender.bare, found):
+    if not _allowed(context, tx, node, sender.bare, found):
         raise _refused(node, found)
 
 
-def check_retrieve(house: House, tx: Transaction, node: Node, sender: Sender) -> None:
+def check_retrieve(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
     """Raise the error that refuses a node's items, if one does (section 6.5.9): the same."""
-    check_subscribe(house, tx, node, sender)
+    check_subscribe(context, tx, node, sender)
 
 
-def check_publish(_house: House, tx: Transaction, node: Node, sender: Sender) -> None:
+def check_publish(_context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
     """Raise the error that refuses a publication, if one does (section 7.1.3.1)."""
     found, model = affiliation(tx, node, sender.bare), node.config.publish_model
     subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
@@ -84,15 +84,15 @@ def check_publish(_house: House, tx: Transaction, node: Node, sender: Sender) ->
         raise pubsub.refusal("forbidden")
 
 
-def check_owner(_house: House, tx: Transaction, node: Node, sender: Sender) -> None:
+def check_owner(_context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
     """Raise the error for who is no owner of a node, if the sender is none (section 8)."""
     if not rules.may_configure(affiliation(tx, node, sender.bare)):
         raise pubsub.refusal("forbidden")
 
 
-def _allowed(house: House, tx: Transaction, node: Node, bare: str, found: Affiliation) -> bool:
+def _allowed(context: Context, tx: Transaction, node: Node, bare: str, found: Affiliation) -> bool:
     model = node.config.access_model
-    knows = _asks_rosters(node, found) and _knows(house, tx, node, bare)
+    knows = _asks_rosters(node, found) and _knows(context, tx, node, bare)
     return rules.may_subscribe(found, model, in_roster=knows)
 
 
@@ -100,12 +100,12 @@ def _asks_rosters(node: Node, found: Affiliation) -> bool:
     return found is Affiliation.NONE and node.config.access_model in ("presence", "roster")
 
 
-def _knows(house: House, tx: Transaction, node: Node, bare: str) -> bool:
+def _knows(context: Context, tx: Transaction, node: Node, bare: str) -> bool:
     """Tell whether an owner's roster has somebody as the access model wants it."""
     groups = set(node.config.roster_groups_allowed)
     for owner in affiliations.owners(tx, node.id):
         local, _at, domain = owner.rpartition("@")
-        account = roster.account_id(tx, local) if domain == house.domain else None
+        account = roster.account_id(tx, local) if domain == context.domain else None
         if account is None:
             continue
         contact = roster.find(tx, account, bare)

@@ -8,15 +8,14 @@ are dealt out. Source: XEP-0060, section 7.1.2; XEP QoS, "Use Cases".
 
 from __future__ import annotations
 
-from edge.engine import events, sessions
+from edge.engine import events, quota, sessions
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
-from edge.engine.destinations import pubsub_service
 from edge.engine.events import NewEvent
-from edge.engine.feature import House
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit, Stored, Usage
 from edge.engine.refusals import log_source
 from edge.features.accounts.store import accounts
-from edge.features.custody import quota
-from edge.features.custody.quota import Over, Stored, Usage
 from edge.features.custody.store import held
 from edge.features.messages import rules
 from edge.features.messages.message_routing import NOBODY_THERE, Letter, post
@@ -28,7 +27,7 @@ from edge.xmpp import serialize
 
 
 def notify(
-    house: House,
+    context: Context,
     tx: Transaction,
     subscription: Subscription,
     content: bytes,
@@ -41,7 +40,7 @@ def notify(
     What finds no room is logged as refused to its subscriber: who published is not held up by it.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction.
         subscription: whom to tell, and at which level.
         content: what stands in the message: the `<event/>`, and what goes beside it.
@@ -49,31 +48,31 @@ def notify(
         kind: the type of the message; `None` is `normal`.
     """
     if subscription.qos == 0:
-        _tell(house, tx, subscription, content, kind)
+        _tell(context, tx, subscription, content, kind)
         return
     body = serialize.message(kind, None, None, content)
     account, size = subscription.account, held.charge("", body)
-    over = room(house, tx, account, size)
+    over = room(context, tx, account, size)
     if over is not None:
-        log_source(house, tx, subscription.jid, over.rule, over.figure)
+        log_source(context, tx, subscription.jid, over.rule, over.figure)
         return
     only = subscription.jid if "/" in subscription.jid else None
-    line, sender = _line(house, subscription), f"{pubsub_service(house.domain)}/{node}"
+    line, sender = _line(context, subscription), f"{pubsub_service(context.domain)}/{node}"
     outbox.add(tx, account, line, sender, None, subscription.qos, body, size, only=only)
-    tx.wake_at(tx.now.service + house.limits.outbox_ttl)
-    handing.pump(house, tx, account)
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    handing.pump(context, tx, account)
 
 
 def _tell(
-    house: House, tx: Transaction, subscription: Subscription, content: bytes, kind: str | None
+    context: Context, tx: Transaction, subscription: Subscription, content: bytes, kind: str | None
 ) -> None:
     """Send a plain message: to the session of a full JID, or as any message for a bare one."""
-    source, to = pubsub_service(house.domain), subscription.jid
+    source, to = pubsub_service(context.domain), subscription.jid
     stanza = serialize.message(kind, source, to, content)
     if "/" in to:
         session = sessions.at(tx, to)
         if session is None:
-            log_source(house, tx, to.partition("/")[0], NOBODY_THERE)
+            log_source(context, tx, to.partition("/")[0], NOBODY_THERE)
         else:
             tx.send(session.generation, stanza)
         return
@@ -81,18 +80,18 @@ def _tell(
     exists = bool(there) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, there, None, exists=exists)
     letter = Letter(stanza, source, subscription.account, type_, lasting=True)
-    refusal = post(house, tx, letter, route)
+    refusal = post(context, tx, letter, route)
     if refusal is not None:
-        log_source(house, tx, to, refusal.rule, refusal.figure)
+        log_source(context, tx, to, refusal.rule, refusal.figure)
 
 
-def room(house: House, tx: Transaction, account: str, size: int) -> Over | None:
+def room(context: Context, tx: Transaction, account: str, size: int) -> ExceededLimit | None:
     """Tell which limit one more message of `size` bytes in an account's outbox would exceed.
 
     The service is one source for all that is published, so the limits of one source do not bind it;
     but it leaves to others what is kept for those who send little.
     """
-    limits = house.limits
+    limits = context.limits
     _mine, waiting = outbox.usage(tx, account, "")
     anyone = Usage(quota.FEW, 0)
     most = Stored(
@@ -103,19 +102,19 @@ def room(house: House, tx: Transaction, account: str, size: int) -> Over | None:
     return quota.over_waiting(quota.OUTBOX, size, quota.FEW, waiting._replace(source=anyone), most)
 
 
-def _line(house: House, subscription: Subscription) -> str:
+def _line(context: Context, subscription: Subscription) -> str:
     """Name the line of a subscription: what waits in another holds nothing up in it."""
-    return f"{pubsub_service(house.domain)}/{subscription.subid}"
+    return f"{pubsub_service(context.domain)}/{subscription.subid}"
 
 
-def ended(house: House, tx: Transaction, subscription: Subscription) -> None:
+def ended(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Drop what waits for a subscription that has ended, and log how many that were.
 
     What is on its way is seen to its end; but for a subscription that ended with its session, that
     is only what the session has received already.
     """
     dropped = 0
-    for row in outbox.find_by_source(tx, _line(house, subscription)):
+    for row in outbox.find_by_source(tx, _line(context, subscription)):
         bound = State(row.state) in BOUND
         if not bound and (subscription.presence or not row.under_way):
             outbox.remove(tx, row)

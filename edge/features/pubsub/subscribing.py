@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from edge.engine import event_counters, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import matching, notifying, options, rights, sending, targets
 from edge.features.pubsub.options import OPTIONS, Of, Settings
 from edge.features.pubsub.requests import answering
@@ -77,16 +77,16 @@ class _Wanted(NamedTuple):
     queue: Queue | None = None
 
 
-def subscribe(house: House, stanza: Stanza) -> Work:
+def subscribe(context: Context, stanza: Stanza) -> Work:
     """Subscribe somebody (section 6.1), with options (section 6.3.7); raises `StanzaError`."""
     elements = stanza.children[0].children
     request = _Request(
         elements[0],
-        targets.read(house, elements[0]),
+        targets.read(context, elements[0]),
         _given(elements),
         secrets.token_hex(SUBID_BYTES),
     )
-    return answering(house, stanza, lambda tx, sender: _subscribe(house, tx, sender, request))
+    return answering(context, stanza, lambda tx, sender: _subscribe(context, tx, sender, request))
 
 
 def _given(elements: list[Child]) -> Mapping[str, list[str]] | None:
@@ -105,23 +105,23 @@ def _given(elements: list[Child]) -> Mapping[str, list[str]] | None:
     return options.values(second.tree())
 
 
-def _subscribe(house: House, tx: Transaction, sender: Sender, request: _Request) -> bytes:
+def _subscribe(context: Context, tx: Transaction, sender: Sender, request: _Request) -> bytes:
     jid = targets.new_subscriber(request.element, sender)
-    wanted = _wanted(house, tx, sender, request.target)
-    _check_configured(house, wanted, request)
-    found = targets.find(house, tx, request.target, jid)
-    old = options.defaults(wanted.of, house.limits) if found is None else options.settings(found)
-    new = options.changed(wanted.of, old, request.given or {}, house.limits)
+    wanted = _wanted(context, tx, sender, request.target)
+    _check_configured(context, wanted, request)
+    found = targets.find(context, tx, request.target, jid)
+    old = options.defaults(wanted.of, context.limits) if found is None else options.settings(found)
+    new = options.changed(wanted.of, old, request.given or {}, context.limits)
     policy = _policy(wanted, new)
     if found is None:
-        check_room(house, tx, sender.bare, sender.account)
+        check_room(context, tx, sender.bare, sender.account)
         found = _add(tx, sender, jid, request, wanted, new)
         if found.queue is not None:
-            operations.joined(house, tx, found)
+            operations.joined(context, tx, found)
         elif wanted.node is not None:
-            notifying.last_item(house, tx, found, wanted.node)
+            notifying.last_item(context, tx, found, wanted.node)
     elif request.given:
-        found = change(house, tx, found, new)
+        found = change(context, tx, found, new)
     content = targets.told(found, request.target.asked)
     if request.given is not None:
         established = new._replace(policy=policy)
@@ -129,26 +129,26 @@ def _subscribe(house: House, tx: Transaction, sender: Sender, request: _Request)
     return pubsub.payload(content)
 
 
-def _wanted(house: House, tx: Transaction, sender: Sender, target: Target) -> _Wanted:
+def _wanted(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Wanted:
     """Find what is to be subscribed to; raises `StanzaError` if it is not there for the sender."""
     if target.share is not None:
         share = target.share
         return _Wanted(Of.SHARE, None, queues.of_share(tx, share.name, share.filter.text))
     if target.filter is not None:
         return _Wanted(Of.PLAIN)
-    node = rights.node(house, tx, target.asked)
-    rights.check_subscribe(house, tx, node, sender)
+    node = rights.node(context, tx, target.asked)
+    rights.check_subscribe(context, tx, node, sender)
     if not node.config.queueing:
         return _Wanted(Of.PLAIN, node)
     return _Wanted(Of.QUEUE, node, queues.of_node(tx, node.id))
 
 
-def _check_configured(house: House, wanted: _Wanted, request: _Request) -> None:
+def _check_configured(context: Context, wanted: _Wanted, request: _Request) -> None:
     """Raise `StanzaError`, with the form, where options are needed and not given (XEP-0254)."""
     if wanted.of is not Of.QUEUE or "pubsub#queue_requests" in (request.given or {}):
         return
     attrs = {name: request.element.attrs.get(name) for name in ("jid", "node")}
-    form = options.form("form", Of.QUEUE, options.defaults(Of.QUEUE, house.limits))
+    form = options.form("form", Of.QUEUE, options.defaults(Of.QUEUE, context.limits))
     content = request.element.raw + serialize.tag("options", attrs, form)
     raise pubsub.refusal(
         "not-acceptable", "configuration-required", instead=pubsub.payload(content)
@@ -175,11 +175,13 @@ def other_policy(policy: Choice) -> StanzaError:
     return pubsub.refusal("conflict", text=f"the policy of this share is {policy.value}")
 
 
-def check_room(house: House, tx: Transaction, bare: str, account: str, *, beside: int = 0) -> None:
+def check_room(
+    context: Context, tx: Transaction, bare: str, account: str, *, beside: int = 0
+) -> None:
     """Raise `StanzaError`, `too-many-subscriptions`, where one more exceeds a limit (section
     6.1.3.9): of all, or of an account, by its bare JID and its name; `beside` so many others that
     are about to be made."""
-    limits = house.limits
+    limits = context.limits
     for rule, figure, found in (
         ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
         (
@@ -189,7 +191,7 @@ def check_room(house: House, tx: Transaction, bare: str, account: str, *, beside
         ),
     ):
         if found + beside >= figure:
-            refusals.log_source(house, tx, bare, rule, figure)
+            refusals.log_source(context, tx, bare, rule, figure)
             text = f"{figure} subscriptions at most"
             raise pubsub.refusal("policy-violation", "too-many-subscriptions", text, type="wait")
 
@@ -223,89 +225,89 @@ def _add(
     )
 
 
-def change(house: House, tx: Transaction, old: Subscription, new: Settings) -> Subscription:
+def change(context: Context, tx: Transaction, old: Subscription, new: Settings) -> Subscription:
     """Set the options of a subscription, and return it."""
     found = old._replace(
         qos=new.qos, requests=new.requests, presence=new.presence, options=new.kept
     )
     subscriptions.save(tx, found)
     if found.queue is not None:
-        operations.joined(house, tx, found)
+        operations.joined(context, tx, found)
     return found
 
 
-def unsubscribe(house: House, stanza: Stanza) -> Work:
+def unsubscribe(context: Context, stanza: Stanza) -> Work:
     """End a subscription for its subscriber (section 6.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    target = targets.read(house, element)
+    target = targets.read(context, element)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        end(house, tx, targets.subscribed(house, tx, target, element, sender), Why.ASKED)
+        end(context, tx, targets.subscribed(context, tx, target, element, sender), Why.ASKED)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def end(house: House, tx: Transaction, subscription: Subscription, why: Why) -> None:
+def end(context: Context, tx: Transaction, subscription: Subscription, why: Why) -> None:
     """End a subscription: what it has of a queue is given back first, and a share without a member
     ends too."""
     queue, node = subscription.queue, targets.named(tx, subscription)
     if queue is not None:
-        operations.left(house, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
+        operations.left(context, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
     subscriptions.remove(tx, subscription)
     if queue is None:
-        sending.ended(house, tx, subscription)
+        sending.ended(context, tx, subscription)
     elif subscription.share is not None and not subscriptions.has_members(tx, queue):
-        operations.end_share(house, tx, queue)
+        operations.end_share(context, tx, queue)
     if why in _TOLD:
         told = targets.told(subscription, node, "none")
-        notifying.to_one(house, tx, subscription, told, node=node)
+        notifying.to_one(context, tx, subscription, told, node=node)
 
 
-def recheck(house: House, tx: Transaction, node: Node) -> None:
+def recheck(context: Context, tx: Transaction, node: Node) -> None:
     """See to subscriptions when the rights to a node have changed: end those to it of who may not
     subscribe to it any more, and let shares go on with what nobody who was there might have.
 
     Filters need nothing else: whether they reach a node is looked at each time.
     """
     matching.changed(tx, node)
-    admitted = matching.admits(house, tx, node)
+    admitted = matching.admits(context, tx, node)
     for subscription in subscriptions.all_of_node(tx, node.id):
         if not admitted(subscription.bare):
-            end(house, tx, subscription, Why.RIGHTS)
+            end(context, tx, subscription, Why.RIGHTS)
     for queue in subscriptions.shares_matching(tx, node.name):
         if queue_holds.bring_back(tx, queue):
-            pump(house, tx, queue)
+            pump(context, tx, queue)
 
 
 # Sessions that go
 
 
-def away(house: House, tx: Transaction, sender: Sender) -> None:
+def away(context: Context, tx: Transaction, sender: Sender) -> None:
     """End what ends with a session that has said that it goes."""
     there = any(session.available for session in sessions.of(tx, sender.bare))
-    _end_with(house, tx, sender, Why.AWAY, last=not there)
+    _end_with(context, tx, sender, Why.AWAY, last=not there)
 
 
-def gone(house: House, tx: Transaction, sender: Sender) -> None:
+def gone(context: Context, tx: Transaction, sender: Sender) -> None:
     """End what ends with a session that is over, while the gateway goes on."""
     found = sessions.of(tx, sender.bare)
     others = [session for session in found if session.generation != sender.generation]
     shown = any(s.available for s in found if s.generation == sender.generation)
     there = any(session.available for session in others) if shown else bool(others)
-    _end_with(house, tx, sender, Why.GONE, last=not there)
+    _end_with(context, tx, sender, Why.GONE, last=not there)
 
 
-def _end_with(house: House, tx: Transaction, sender: Sender, why: Why, *, last: bool) -> None:
+def _end_with(context: Context, tx: Transaction, sender: Sender, why: Why, *, last: bool) -> None:
     for jid in (sender.full, sender.bare) if last else (sender.full,):
         for subscription in subscriptions.bound_to_session(tx, jid):
-            end(house, tx, subscription, why)
+            end(context, tx, subscription, why)
 
 
-def due(house: House, tx: Transaction) -> None:
+def due(context: Context, tx: Transaction) -> None:
     """End what was to end with a session of before the start that has not come back: it has as much
     time as if only its connection were lost."""
-    until = subscriptions.return_deadline(tx, house.limits.resume_time)
+    until = subscriptions.return_deadline(tx, context.limits.resume_time)
     if until is None:
         return
     found = subscriptions.bound_without_session(tx)
@@ -313,29 +315,29 @@ def due(house: House, tx: Transaction) -> None:
         tx.wake_at(until)
         return
     for subscription in found:
-        end(house, tx, subscription, Why.NOT_BACK)
+        end(context, tx, subscription, Why.NOT_BACK)
     if len(found) == subscriptions.BATCH:
         tx.wake_at(tx.now.service)
     else:
         subscriptions.clear_return_deadline(tx)
 
 
-def tend(house: House, tx: Transaction) -> None:
+def tend(context: Context, tx: Transaction) -> None:
     """End the shares whose members' accounts were removed by another process."""
     for queue in subscriptions.shares_without_members(tx):
-        operations.end_share(house, tx, queue)
+        operations.end_share(context, tx, queue)
         subscriptions.invalidate_filters(tx)
 
 
-FEATURE = Feature(
-    verbs={
-        ("set", clark(PUBSUB, "subscribe")): subscribe,
-        ("set", clark(PUBSUB, "unsubscribe")): unsubscribe,
-    },
-    of_pubsub=(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications"),
-    away=(away,),
-    gone=(gone,),
-    due=(due,),
-    changed=(tend,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("set", clark(PUBSUB, "subscribe"), subscribe)
+    hooks.pubsub_request("set", clark(PUBSUB, "unsubscribe"), unsubscribe)
+    hooks.advertise_pubsub(f"{PUBSUB}#subscribe", f"{PUBSUB}#subscription-notifications")
+    hooks.on_unavailable(away)
+    hooks.on_session_lost(gone)
+    hooks.on_timer(due)
+    hooks.on_external_change(tend)

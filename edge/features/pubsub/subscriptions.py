@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts.store import accounts
 from edge.features.pubsub import notifying, options, rights, subscribing, targets
 from edge.features.pubsub.options import Of, Settings
@@ -35,26 +35,26 @@ _NONE: Final = "none"
 _SUBSCRIBED: Final = "subscribed"
 
 
-def listed(house: House, stanza: Stanza) -> Work:
+def listed(context: Context, stanza: Stanza) -> Work:
     """Tell a subscriber of its subscriptions: all, or those to what it names (section 5.6); raises
     `StanzaError`."""
     element = stanza.children[0].children[0]
     asked = element.attrs.get("node") or None
-    target = None if asked is None else targets.read(house, element)
+    target = None if asked is None else targets.read(context, element)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
         found = subscriptions.of_account(tx, sender.account)
         if target is not None:
-            found = [one for one in found if _is_to(house, tx, target, one)]
+            found = [one for one in found if _is_to(context, tx, target, one)]
         content = b"".join(targets.told(one, targets.named(tx, one)) for one in found)
         return pubsub.payload(serialize.tag("subscriptions", {"node": asked}, content))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def _is_to(house: House, tx: Transaction, target: Target, subscription: Subscription) -> bool:
+def _is_to(context: Context, tx: Transaction, target: Target, subscription: Subscription) -> bool:
     if target.filter is None:
-        return subscription.node == rights.node(house, tx, target.asked).id
+        return subscription.node == rights.node(context, tx, target.asked).id
     share = None if target.share is None else target.share.name
     return (subscription.filter, subscription.share) == (target.filter.text, share)
 
@@ -62,58 +62,58 @@ def _is_to(house: House, tx: Transaction, target: Target, subscription: Subscrip
 # Options: section 6.3
 
 
-def options_shown(house: House, stanza: Stanza) -> Work:
+def options_shown(context: Context, stanza: Stanza) -> Work:
     """Tell the options of a subscription (section 6.3.2); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    target = targets.read(house, element)
+    target = targets.read(context, element)
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        found = targets.subscribed(house, tx, target, element, sender)
+        found = targets.subscribed(context, tx, target, element, sender)
         form = options.form("form", options.of(found), _settings(tx, found))
         attrs = {"node": target.asked, "jid": found.jid, "subid": found.subid}
         return pubsub.payload(serialize.tag("options", attrs, form))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def options_set(house: House, stanza: Stanza) -> Work:
+def options_set(context: Context, stanza: Stanza) -> Work:
     """Set the options of a subscription (section 6.3.5); raises `StanzaError`."""
     element = stanza.children[0].children[0]
-    target, given = targets.read(house, element), options.values(element.tree())
+    target, given = targets.read(context, element), options.values(element.tree())
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        found = targets.subscribed(house, tx, target, element, sender)
+        found = targets.subscribed(context, tx, target, element, sender)
         old = _settings(tx, found)
-        new = options.changed(options.of(found), old, given, house.limits)
+        new = options.changed(options.of(found), old, given, context.limits)
         if new.policy is not old.policy and old.policy is not None:
             raise subscribing.other_policy(old.policy)
         if new != old:
-            subscribing.change(house, tx, found, new)
+            subscribing.change(context, tx, found, new)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def default(house: House, stanza: Stanza) -> Work:
+def default(context: Context, stanza: Stanza) -> Work:
     """Tell the options of who sets none (section 6.4); raises `StanzaError`."""
     element = stanza.children[0].children[0]
     asked = element.attrs.get("node") or None
-    target = None if asked is None else targets.read(house, element)
+    target = None if asked is None else targets.read(context, element)
 
     def act(tx: Transaction, _sender: Sender) -> bytes:
-        of = Of.PLAIN if target is None else _of(house, tx, target)
-        form = options.form("result", of, options.defaults(of, house.limits))
+        of = Of.PLAIN if target is None else _of(context, tx, target)
+        form = options.form("result", of, options.defaults(of, context.limits))
         return pubsub.payload(serialize.tag("default", {"node": asked}, form))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
-def _of(house: House, tx: Transaction, target: Target) -> Of:
+def _of(context: Context, tx: Transaction, target: Target) -> Of:
     if target.share is not None:
         return Of.SHARE
     if target.filter is not None:
         return Of.PLAIN
-    return Of.QUEUE if rights.node(house, tx, target.asked).config.queueing else Of.PLAIN
+    return Of.QUEUE if rights.node(context, tx, target.asked).config.queueing else Of.PLAIN
 
 
 def _settings(tx: Transaction, subscription: Subscription) -> Settings:
@@ -137,16 +137,16 @@ class _Change(NamedTuple):
     fresh: str
 
 
-def owner_shown(house: House, stanza: Stanza) -> Work:
+def owner_shown(context: Context, stanza: Stanza) -> Work:
     """Tell an owner who is subscribed to a node (section 8.8.1)."""
     element = stanza.children[0].children[0]
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_owner(context, tx, node, sender)
         return _told(node, subscriptions.all_of_node(tx, node.id))
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _told(node: Node, found: Iterable[Subscription]) -> bytes:
@@ -154,7 +154,7 @@ def _told(node: Node, found: Iterable[Subscription]) -> bytes:
     return pubsub.payload(serialize.tag("subscriptions", {"node": node.name}, content), owner=True)
 
 
-def owner_set(house: House, stanza: Stanza) -> Work:
+def owner_set(context: Context, stanza: Stanza) -> Work:
     """Have an owner end subscriptions to a node, and subscribe others (section 8.8.2); raises
     `StanzaError`. All is done, or nothing."""
     element = stanza.children[0].children[0]
@@ -163,16 +163,16 @@ def owner_set(house: House, stanza: Stanza) -> Work:
         raise pubsub.refusal("bad-request", text="no subscription is named")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, element.attrs.get("node"))
-        rights.check_owner(house, tx, node, sender)
+        node = rights.node(context, tx, element.attrs.get("node"))
+        rights.check_owner(context, tx, node, sender)
         new = 0
         for change in changes:
-            new += _check(house, tx, node, change, new)
+            new += _check(context, tx, node, change, new)
         for change in changes:
-            _apply(house, tx, node, change)
+            _apply(context, tx, node, change)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _change(element: Element) -> _Change:
@@ -184,7 +184,7 @@ def _change(element: Element) -> _Change:
     return _Change(address, state, element.get("subid"), fresh)
 
 
-def _check(house: House, tx: Transaction, node: Node, change: _Change, new: int) -> bool:
+def _check(context: Context, tx: Transaction, node: Node, change: _Change, new: int) -> bool:
     """Raise `StanzaError` if a change cannot be made; tell whether it makes a subscription, beside
     so many `new` ones."""
     found = subscriptions.find(tx, change.jid.full, node=node.id)
@@ -195,45 +195,47 @@ def _check(house: House, tx: Transaction, node: Node, change: _Change, new: int)
     if change.state == _NONE:
         raise targets.not_subscribed()
     name, domain = change.jid.local, change.jid.domain
-    if domain != house.domain or not accounts.is_active(tx, name):
+    if domain != context.domain or not accounts.is_active(tx, name):
         raise pubsub.refusal("not-acceptable", text=f"{change.jid} is nobody here")
     if node.config.queueing:
         raise pubsub.refusal("not-acceptable", text="the members of a queue subscribe themselves")
-    if not rights.may_subscribe(house, tx, node, change.jid.bare):
+    if not rights.may_subscribe(context, tx, node, change.jid.bare):
         raise pubsub.refusal("not-acceptable", text=f"{change.jid} may not subscribe")
-    subscribing.check_room(house, tx, change.jid.bare, name, beside=new)
+    subscribing.check_room(context, tx, change.jid.bare, name, beside=new)
     return True
 
 
-def _apply(house: House, tx: Transaction, node: Node, change: _Change) -> None:
+def _apply(context: Context, tx: Transaction, node: Node, change: _Change) -> None:
     found = subscriptions.find(tx, change.jid.full, node=node.id)
     if change.state == _NONE:
         if found is not None:
-            subscribing.end(house, tx, found, Why.OWNER)
+            subscribing.end(context, tx, found, Why.OWNER)
     elif found is None:
         name = change.jid.local
         found = subscriptions.add(tx, name, change.jid.full, change.fresh, node=node.id)
         told = targets.told(found, node.name)
-        notifying.to_one(house, tx, found, told, node=node.name)
+        notifying.to_one(context, tx, found, told, node=node.name)
 
 
-FEATURE = Feature(
-    verbs={
-        ("get", clark(PUBSUB, "subscriptions")): listed,
-        ("get", clark(PUBSUB, "options")): options_shown,
-        ("set", clark(PUBSUB, "options")): options_set,
-        ("get", clark(PUBSUB, "default")): default,
-        ("get", clark(PUBSUB_OWNER, "subscriptions")): owner_shown,
-        ("set", clark(PUBSUB_OWNER, "subscriptions")): owner_set,
-    },
-    of_pubsub=tuple(
-        f"{PUBSUB}#{name}"
-        for name in (
-            "retrieve-subscriptions",
-            "subscription-options",
-            "retrieve-default-sub",
-            "manage-subscriptions",
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.pubsub_request("get", clark(PUBSUB, "subscriptions"), listed)
+    hooks.pubsub_request("get", clark(PUBSUB, "options"), options_shown)
+    hooks.pubsub_request("set", clark(PUBSUB, "options"), options_set)
+    hooks.pubsub_request("get", clark(PUBSUB, "default"), default)
+    hooks.pubsub_request("get", clark(PUBSUB_OWNER, "subscriptions"), owner_shown)
+    hooks.pubsub_request("set", clark(PUBSUB_OWNER, "subscriptions"), owner_set)
+    hooks.advertise_pubsub(
+        *(
+            f"{PUBSUB}#{name}"
+            for name in (
+                "retrieve-subscriptions",
+                "subscription-options",
+                "retrieve-default-sub",
+                "manage-subscriptions",
+            )
         )
-    ),
-    accounts=True,
-)
+    )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.pubsub import rights
 from edge.features.pubsub.rules import topic
 from edge.features.pubsub.rules.topic import Filter, Share
@@ -31,7 +31,7 @@ class Target(NamedTuple):
     filter: Filter | None = None
 
 
-def read(house: House, element: Child) -> Target:
+def read(context: Context, element: Child) -> Target:
     """Return what the `node` of a request names.
 
     Raises:
@@ -41,24 +41,24 @@ def read(house: House, element: Child) -> Target:
     asked = element.attrs.get("node", "")
     if not asked:
         raise pubsub.refusal("bad-request", "nodeid-required")
-    if topic.is_share(asked) and not house.pubsub.shares:
+    if topic.is_share(asked) and not context.pubsub.shares:
         raise pubsub.refusal("feature-not-implemented", text="there are no shared subscriptions")
     try:
         share = topic.parse_share(asked)
         if share is not None:
-            _check_size(house, share.name)
-            _check_size(house, share.filter.text)
+            _check_size(context, share.name)
+            _check_size(context, share.filter.text)
             return Target(asked, share, share.filter)
         if not topic.is_filter(asked):
             return Target(asked)
-        _check_size(house, asked)
+        _check_size(context, asked)
         return Target(asked, None, topic.parse_filter(asked))
     except topic.InvalidFilter as error:
         raise pubsub.refusal("bad-request", text=str(error)) from None
 
 
-def _check_size(house: House, text: str) -> None:
-    most = house.limits.node_bytes
+def _check_size(context: Context, text: str) -> None:
+    most = context.limits.node_bytes
     if len(text.encode()) > most:
         raise topic.InvalidFilter(f"a filter, and the name of a share, has {most} bytes at most")
 
@@ -94,17 +94,17 @@ def new_subscriber(element: Child, sender: Sender) -> str:
     return found
 
 
-def find(house: House, tx: Transaction, target: Target, jid: str) -> Subscription | None:
+def find(context: Context, tx: Transaction, target: Target, jid: str) -> Subscription | None:
     """Return the subscription of a JID to a target, if there is one; raises `StanzaError` if there
     is no such node."""
     if target.filter is None:
-        return subscriptions.find(tx, jid, node=rights.node(house, tx, target.asked).id)
+        return subscriptions.find(tx, jid, node=rights.node(context, tx, target.asked).id)
     share = None if target.share is None else target.share.name
     return subscriptions.find(tx, jid, filter=target.filter.text, share=share)
 
 
 def subscribed(
-    house: House, tx: Transaction, target: Target, element: Child, sender: Sender
+    context: Context, tx: Transaction, target: Target, element: Child, sender: Sender
 ) -> Subscription:
     """Return the subscription that a request is about.
 
@@ -113,7 +113,7 @@ def subscribed(
             `subscriber` and `find` do.
     """
     jid = subscriber(element, sender)
-    found = find(house, tx, target, jid.full)
+    found = find(context, tx, target, jid.full)
     if found is None:
         raise not_subscribed()
     check_subid(element, found)

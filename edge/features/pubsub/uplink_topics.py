@@ -9,16 +9,17 @@ file's business. How such contents are read is `delivery`'s.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.destinations import Contents
 from edge.engine.events import NewEvent
-from edge.engine.feature import House
-from edge.features.custody.quota import Over
+from edge.engine.hooks import Contents, Context
+from edge.engine.quota import ExceededLimit
 from edge.features.eventlog import destination
 from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules.topic import Filter
 from edge.xmpp.errors import FragmentError
 from edge.xmpp.stanza import parse_fragment
 
@@ -36,34 +37,39 @@ NOTHING: Final = Report()
 _NONE: Final = Contents([])
 
 
-def wanted(house: House, node: str) -> bool:
+def wanted(context: Context, node: str) -> bool:
     """Tell whether what is published to a node goes to the centre."""
-    return any(topic.matches(filter, node) for filter in house.topics)
+    return any(topic.matches(filter, node) for filter in _filters(context.uplink_topics))
 
 
-def read(house: House, node: str, payload: bytes) -> Contents:
+@lru_cache(maxsize=8)
+def _filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
+    return tuple(map(topic.parse_filter, texts))
+
+
+def read(context: Context, node: str, payload: bytes) -> Contents:
     """Read what of an item goes to the centre, if its node is one of those: events, or why it
     cannot be read. `payload` stands alone; it is empty where the item has none."""
-    if not house.topics or not payload or not wanted(house, node):
+    if not context.uplink_topics or not payload or not wanted(context, node):
         return _NONE
     try:
-        return destination.decode(house, (parse_fragment(payload),))
+        return destination.decode(context, (parse_fragment(payload),))
     except FragmentError as error:
         return Contents([], str(error)[: destination.REASON])
 
 
-def room(house: House, tx: Transaction, report: Report) -> Over | None:
+def room(context: Context, tx: Transaction, report: Report) -> ExceededLimit | None:
     """Tell which limit the events of an item would exceed."""
-    if not report.events or destination.has_room(house, tx, report.events):
+    if not report.events or destination.has_room(context, tx, report.events):
         return None
-    return destination.full(house)
+    return destination.full(context)
 
 
-def room_to_hold(house: House, tx: Transaction, node: str) -> Over | None:
+def room_to_hold(context: Context, tx: Transaction, node: str) -> ExceededLimit | None:
     """Tell the same of an item that is not read yet."""
-    if not wanted(house, node) or destination.may_have_room(house, tx):
+    if not wanted(context, node) or destination.may_have_room(context, tx):
         return None
-    return destination.full(house)
+    return destination.full(context)
 
 
 def write(tx: Transaction, sender: Sender, node: str, report: Report) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.pubsub import matching
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
@@ -30,13 +30,13 @@ class Chosen(NamedTuple):
     aside: bool = False
 
 
-def choose(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> Chosen:
+def choose(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> Chosen:
     """Choose who gets an item of a queue: the member that the queue's policy names, if it may have
     it, else the least loaded of those who may and have room."""
     node = nodes.get(tx, item.node) if queue.node is None else None
     if node is None:
         return Chosen(one)
-    admitted = matching.admits(house, tx, node)
+    admitted = matching.admits(context, tx, node)
     if admitted(_bare(one)):
         return Chosen(one)
     there = [other for other in queue_members.there(tx, queue.id) if admitted(_bare(other))]
@@ -51,10 +51,10 @@ def _bare(one: There) -> str:
     return one.member.session.partition("/")[0]
 
 
-def node_goes(house: House, tx: Transaction, node: Node) -> None:
+def node_goes(context: Context, tx: Transaction, node: Node) -> None:
     """See to the items of a node that is about to be deleted, in shares that have a member who may
     not have them."""
-    admitted = matching.admits(house, tx, node)
+    admitted = matching.admits(context, tx, node)
     for queue in subscriptions.shares_matching(tx, node.name):
         if all(map(admitted, subscriptions.member_jids(tx, queue))):
             continue

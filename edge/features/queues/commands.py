@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Command, Feature, House, Outcome
+from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
 from edge.errors import SetupError
 from edge.features.discovery.disco import NODE
 from edge.features.pubsub import rights
@@ -64,14 +64,14 @@ _COLUMNS: Final = (
 _TRUE: Final = (["1"], ["true"])
 
 
-def show(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
+def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Tell how a queue stands, and why its items, or one of them, do not move."""
-    queue, item = _queue(house, tx, sender, form), _text(form, "item")
+    queue, item = _queue(context, tx, sender, form), _text(form, "item")
     attending = queue_view.attending(tx, queue.id, queue_report.MEMBERS)
     when = Moment(tx.now.service, tx.now.wall)
     report = queue_report.made(tx, queue, attending, when, item=item, most=ITEMS)
     if item is not None and not report.items:
-        return Outcome(f"there is no item {item!r} in {queue.name}", failed=True)
+        return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
     figures = (
         *(("policy", queue.policy), ("items", queue.items), ("bytes", queue.bytes)),
         *(("ready", queue.ready), ("locked", queue.locked), ("delayed", queue.delayed)),
@@ -83,28 +83,28 @@ def show(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
     fields.append(Field("attending", "text-multi", members))
     table = forms.table(_COLUMNS, _fitting(_rows(report)))
     text = f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked"
-    return Outcome(
+    return CommandResult(
         f"{text}, {queue.delayed} delayed, {queue.dead} dead",
         forms.write("result", FORM, fields, table),
     )
 
 
-def unlock(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
+def unlock(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Take an item from the worker that has it, as if its time were over."""
-    queue, item = _queue(house, tx, sender, form), _text(form, "item")
+    queue, item = _queue(context, tx, sender, form), _text(form, "item")
     if item is None:
         raise wire.refusal("bad-request", "bad-payload", "an item is needed")
     try:
         queue_admin.unlock(tx, queue, item, sender.bare)
     except SetupError as error:
-        return Outcome(str(error), failed=True)
+        return CommandResult(str(error), failed=True)
     tx.wake_at(tx.now.service)
-    return Outcome(f"{item} is unlocked")
+    return CommandResult(f"{item} is unlocked")
 
 
-def requeue(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
+def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Let dead items wait again."""
-    queue = _queue(house, tx, sender, form)
+    queue = _queue(context, tx, sender, form)
     items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
     if bool(items) == (form.get("all") in _TRUE):
         raise wire.refusal("bad-request", "bad-payload", "either items are needed, or all")
@@ -114,28 +114,28 @@ def requeue(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcom
         else:
             count = queue_admin.requeue_all(tx, queue, BATCH, sender.bare)
     except SetupError as error:
-        return Outcome(str(error), failed=True)
-    pump(house, tx, queue.id)
-    return Outcome(f"{count} requeued, {queue.dead - count} are dead still")
+        return CommandResult(str(error), failed=True)
+    pump(context, tx, queue.id)
+    return CommandResult(f"{count} requeued, {queue.dead - count} are dead still")
 
 
-def purge(house: House, tx: Transaction, sender: Sender, form: Form) -> Outcome:
+def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Delete all items of a queue."""
-    queue = _queue(house, tx, sender, form)
+    queue = _queue(context, tx, sender, form)
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "it is not said that it is sure")
     count = queue_admin.purge(tx, queue, BATCH, sender.bare)
-    queue_members.recount(tx, queue.id, house.limits.unacknowledged_bytes)
-    return Outcome(f"{count} deleted, {queue.items - count} are left")
+    queue_members.recount(tx, queue.id, context.limits.unacknowledged_bytes)
+    return CommandResult(f"{count} deleted, {queue.items - count} are left")
 
 
-def _queue(house: House, tx: Transaction, sender: Sender, form: Form) -> Overview:
+def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Overview:
     """Return the queue that a form names, to an owner of its node; raises `StanzaError`."""
     name = _text(form, "node")
     if name is None:
         raise wire.refusal("bad-request", "bad-payload", "a node is needed")
-    node = rights.node(house, tx, name)
-    rights.check_owner(house, tx, node, sender)
+    node = rights.node(context, tx, name)
+    rights.check_owner(context, tx, node, sender)
     found = queue_view.of_node(tx, node.name)
     if found is None:
         raise wire.refusal("bad-request", "bad-payload", "the node is no queue")
@@ -177,12 +177,20 @@ def _form(*fields: Field) -> bytes:
     return forms.write("form", FORM, fields)
 
 
-FEATURE = Feature(
-    commands=(
-        Command(f"{FORM}#show", "Show a queue", _form(_NODE, _ITEM), show),
-        Command(f"{FORM}#unlock", "Unlock an item", _form(_NODE, _THE_ITEM), unlock),
-        Command(f"{FORM}#requeue", "Let dead items wait again", _form(_NODE, _DEAD, _ALL), requeue),
-        Command(f"{FORM}#purge", "Delete all items of a queue", _form(_NODE, _SURE), purge),
-    ),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.adhoc_command(AdHocCommand(f"{FORM}#show", "Show a queue", _form(_NODE, _ITEM), show))
+    hooks.adhoc_command(
+        AdHocCommand(f"{FORM}#unlock", "Unlock an item", _form(_NODE, _THE_ITEM), unlock)
+    )
+    hooks.adhoc_command(
+        AdHocCommand(
+            f"{FORM}#requeue", "Let dead items wait again", _form(_NODE, _DEAD, _ALL), requeue
+        )
+    )
+    hooks.adhoc_command(
+        AdHocCommand(f"{FORM}#purge", "Delete all items of a queue", _form(_NODE, _SURE), purge)
+    )

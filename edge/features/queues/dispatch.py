@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.pubsub.store import subscriptions
 from edge.features.queues import admission, notifications, sharing
 from edge.features.queues.rules import assignment as rules
@@ -40,7 +40,7 @@ STALLED: Final = 15.0
 
 
 def pump(
-    house: House,
+    context: Context,
     tx: Transaction,
     queue_id: int,
     queue: Queue | None = None,
@@ -56,28 +56,28 @@ def pump(
     if queue is None:
         return
     for number in range(PAGES):
-        if not _give_page(house, tx, queue, PAGE if number else FIRST):
+        if not _give_page(context, tx, queue, PAGE if number else FIRST):
             if ask and queue.node is None:
-                sharing.ask(house, tx, queue.id)
+                sharing.ask(context, tx, queue.id)
             return
         if queue.policy == Choice.STICKY.value:  # the favourite may be another now
             queue = queues.get(tx, queue_id) or queue
     tx.wake_at(tx.now.service)
 
 
-def pump_all(house: House, tx: Transaction, found: Iterable[int]) -> None:
+def pump_all(context: Context, tx: Transaction, found: Iterable[int]) -> None:
     """Do that for several queues, each once."""
     for queue in dict.fromkeys(found):
-        pump(house, tx, queue)
+        pump(context, tx, queue)
 
 
-def _give_page(house: House, tx: Transaction, queue: Queue, size: int) -> bool:
+def _give_page(context: Context, tx: Transaction, queue: Queue, size: int) -> bool:
     """Give a page of so many items away; false if there is no more to give."""
     there = queue_members.free(tx, queue.id, size + 1)
     if not there:
         return False
     page = _choose(tx, queue, there, size)
-    given, again = _give_all(house, tx, queue, page)
+    given, again = _give_all(context, tx, queue, page)
     by_hash = queue.policy == Choice.HASH.value
     return given == size or again or (by_hash and given > 0)
 
@@ -141,7 +141,7 @@ def _heads_by_hash(
     return [item for item in found if item is not None]
 
 
-def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
+def _give_all(context: Context, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
     """Give items away; returns how many were, and whether to look again: somebody had no room in
     its outbox, or had enough bytes before it had enough items, or may not have what was meant for
     it."""
@@ -155,16 +155,16 @@ def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple
             again = True
             continue
         named = sessions[member.subscription, member.session]
-        one, aside = admission.choose(house, tx, queue, by_row[row], named)
+        one, aside = admission.choose(context, tx, queue, by_row[row], named)
         if one is None and not aside and queue.policy == Choice.LEAST_LOADED.value:
-            behind = _give_behind(house, tx, queue)
+            behind = _give_behind(context, tx, queue)
             return given + behind, behind > 0
         if one is None:
             again = again or aside
             continue
-        if _send(house, tx, queue, by_row[row], one):
+        if _send(context, tx, queue, by_row[row], one):
             given += 1
-            if not _count(house, tx, queue, by_row[row], one):
+            if not _count(context, tx, queue, by_row[row], one):
                 spent.add(one.member.subscription)
         else:
             again = True
@@ -175,7 +175,7 @@ def _give_all(house: House, tx: Transaction, queue: Queue, page: _Page) -> tuple
     return given, again
 
 
-def _give_behind(house: House, tx: Transaction, queue: Queue) -> int:
+def _give_behind(context: Context, tx: Transaction, queue: Queue) -> int:
     """Give what is behind items that only members without room may have, since others need not wait
     for them; returns how many items. What was given back waits for who it is for."""
     busy: set[str] = set()  # nodes whose items nobody has room for
@@ -184,12 +184,12 @@ def _give_behind(house: House, tx: Transaction, queue: Queue) -> int:
         if item.node in busy or item.holder is not None:
             continue
         there = queue_members.free(tx, queue.id, 1)
-        one = admission.choose(house, tx, queue, item, there[0]).one if there else None
+        one = admission.choose(context, tx, queue, item, there[0]).one if there else None
         if one is None:
             busy.add(item.node)
-        elif _send(house, tx, queue, item, one):
+        elif _send(context, tx, queue, item, one):
             given += 1
-            _count(house, tx, queue, item, one)
+            _count(context, tx, queue, item, one)
         else:
             _stall(tx, one)
     return given
@@ -209,25 +209,25 @@ def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:
         queues.favour(tx, queue.id, page.found[0].member.subscription)
 
 
-def _send(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+def _send(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
     """Send an item to a session, and lock it; false if there is no room in an outbox."""
     member, until = one.member, None
     if queue.node is None:
         subscription = subscriptions.get(tx, member.subscription)
-        if subscription is None or not sharing.give(house, tx, queue, item, member, subscription):
+        if subscription is None or not sharing.give(context, tx, queue, item, member, subscription):
             return False
         locked = subscription.qos > 0
     else:
         locked, until = True, tx.now.service + queue.lock_timeout
         tx.wake_at(until)
-        notifications.give(house, tx, item, one)
+        notifications.give(context, tx, item, one)
     if locked:
         queues.lock(tx, item.row, member.subscription, member.session, until)
     queue_depths.gave(tx, queue.id, again=item.deliveries > 0)
     return True
 
 
-def _count(house: House, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+def _count(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
     """Count what a member was given; false if it has no room for more now."""
-    most = house.limits.unacknowledged_bytes
+    most = context.limits.unacknowledged_bytes
     return queue_members.gave(tx, queue.id, one, item.bytes, most)

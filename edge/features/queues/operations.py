@@ -13,8 +13,8 @@ from typing import Final
 from edge.engine import events, sessions, space
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.feature import House
-from edge.features.custody.quota import Over
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
 from edge.features.outbox.store import outbox
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
@@ -34,10 +34,12 @@ share that nobody serves, and must not fill up what is queue nodes'."""
 # Items come
 
 
-def room(house: House, tx: Transaction, queue: Queue, size: int, count: int = 1) -> Over | None:
+def room(
+    context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
+) -> ExceededLimit | None:
     """Tell which limit one more item of `size` bytes (`queues.charge`) would exceed; `count` is 0
     where it takes the place of another, and `size` is what it has more."""
-    limits, part = house.limits, 1 if queue.share is None else SHARES_PART
+    limits, part = context.limits, 1 if queue.share is None else SHARES_PART
     here, total = queues.usage(tx, queue.id)
     for used, most, rule in (
         (here.messages + count, limits.items_per_queue, "items_per_queue"),
@@ -46,12 +48,12 @@ def room(house: House, tx: Transaction, queue: Queue, size: int, count: int = 1)
         (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
     ):
         if used > most:
-            return Over(rule, most)
+            return ExceededLimit(rule, most)
     return space.refuses(tx, size, limits)
 
 
 def enqueue(
-    house: House,
+    context: Context,
     tx: Transaction,
     queue: Queue,
     node_name: str,
@@ -69,7 +71,7 @@ def enqueue(
     and a dead one makes way.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction.
         queue: where it goes.
         node_name: the node that it was published to.
@@ -94,7 +96,7 @@ def enqueue(
             raise pubsub.refusal("conflict", text="a subscriber is working on this item")
         if old.state != "dead":
             queues.replace(tx, queue, old, publisher_full, body, expires)
-            pump(house, tx, queue.id, queue)  # it may have been too late for it before
+            pump(context, tx, queue.id, queue)  # it may have been too late for it before
             return
         queues.delete(tx, old.row)
     queues.enqueue(
@@ -102,49 +104,49 @@ def enqueue(
         priority=priority, due=due, expires=expires,
     )  # fmt: skip
     if due is None:
-        pump(house, tx, queue.id, queue)
+        pump(context, tx, queue.id, queue)
 
 
 # Items are done with, or come back
 
 
-def done(house: House, tx: Transaction, item: Item) -> None:
+def done(context: Context, tx: Transaction, item: Item) -> None:
     """Remove an item that its member has dealt with, and give it the next."""
-    delete(house, tx, item)
-    pump(house, tx, item.queue)
+    delete(context, tx, item)
+    pump(context, tx, item.queue)
 
 
-def delete(house: House, tx: Transaction, item: Item) -> None:
+def delete(context: Context, tx: Transaction, item: Item) -> None:
     """Remove an item, whoever has it."""
     queues.delete(tx, item.row)
-    _free(house, tx, item)
+    _free(context, tx, item)
 
 
-def _free(house: House, tx: Transaction, item: Item) -> None:
+def _free(context: Context, tx: Transaction, item: Item) -> None:
     """Count an item no more that a member had."""
     if item.state == "locked" and item.subscription is not None:
-        most, holder = house.limits.unacknowledged_bytes, item.holder or ""
+        most, holder = context.limits.unacknowledged_bytes, item.holder or ""
         queue_members.took(tx, item.subscription, holder, item.bytes, most)
 
 
-def give_back(house: House, tx: Transaction, item: Item, loss: Loss, qos: int) -> None:
+def give_back(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int) -> None:
     """Take an item of a share from the member that has it; it has left the outbox, and `qos` is the
     level at which it was sent."""
     if item.state == "locked":
-        lose(house, tx, item, loss, qos)
-        pump(house, tx, item.queue)
+        lose(context, tx, item, loss, qos)
+        pump(context, tx, item.queue)
 
 
-def bury(house: House, tx: Transaction, item: Item, reason: str) -> None:
+def bury(context: Context, tx: Transaction, item: Item, reason: str) -> None:
     """Keep an item as dead, for people to look at, and requeue; and give its member the next."""
-    bury_item(house, tx, item, reason)
-    pump(house, tx, item.queue)
+    bury_item(context, tx, item, reason)
+    pump(context, tx, item.queue)
 
 
-def bury_item(house: House, tx: Transaction, item: Item, reason: str) -> None:
+def bury_item(context: Context, tx: Transaction, item: Item, reason: str) -> None:
     """Keep an item as dead, and give nothing away yet."""
     queues.bury(tx, item.row, reason)
-    _free(house, tx, item)
+    _free(context, tx, item)
     tags = {"item": item.item, "deliveries": str(item.deliveries)}
     event = NewEvent(
         "message", item.publisher, item.node, "queue_dead", level="Warning", text=reason, tags=tags
@@ -152,7 +154,7 @@ def bury_item(house: House, tx: Transaction, item: Item, reason: str) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None = None) -> bool:
+def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None) -> bool:
     """Do what a loss makes of an item that is locked; false if it stays with its member.
 
     Its worker is told where it is there to be told; nothing is given away yet. `qos` is the level
@@ -168,24 +170,24 @@ def lose(house: House, tx: Transaction, item: Item, loss: Loss, qos: int | None 
     if loss is Loss.TIMEOUT:
         queue_depths.timed_out(tx, queue.id)
     if fate is Fate.DEAD:
-        bury_item(house, tx, item, f"{loss.value}, after {item.deliveries} deliveries")
+        bury_item(context, tx, item, f"{loss.value}, after {item.deliveries} deliveries")
     else:
         avoid = item.holder if fate is Fate.READY_FOR_ANOTHER else None
-        _unlock(house, tx, item, avoid)
+        _unlock(context, tx, item, avoid)
     if kind is Kind.NODE and loss in TOLD and item.holder is not None:
-        notifications.unlocked(house, tx, item, item.holder)
+        notifications.unlocked(context, tx, item, item.holder)
     return True
 
 
-def unsent(house: House, tx: Transaction, item: Item) -> None:
+def unsent(context: Context, tx: Transaction, item: Item) -> None:
     """Let an item of a share wait again that its member was never sent: that was no delivery."""
     queues.unlock(tx, item.row, delivered=False)
-    _free(house, tx, item)
+    _free(context, tx, item)
 
 
-def _unlock(house: House, tx: Transaction, item: Item, avoid: str | None) -> None:
+def _unlock(context: Context, tx: Transaction, item: Item, avoid: str | None) -> None:
     queues.unlock(tx, item.row, avoid)
-    _free(house, tx, item)
+    _free(context, tx, item)
     if item.expires is not None:
         tx.wake_at(item.expires)
 
@@ -205,25 +207,25 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
 # Members come and go
 
 
-def joined(house: House, tx: Transaction, subscription: Subscription) -> None:
+def joined(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Give a new member what waits, or one whose options have changed."""
-    queue_members.join(tx, subscription.id, house.limits.unacknowledged_bytes)
+    queue_members.join(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
-        notifications.flush_jid(house, tx, subscription.jid)
+        notifications.flush_jid(context, tx, subscription.jid)
         queue_holds.bring_back(tx, subscription.queue)
-        pump(house, tx, subscription.queue)
+        pump(context, tx, subscription.queue)
 
 
-def left(house: House, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
+def left(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
     """Take back what a member has, whose subscription is about to be removed."""
     queue_members.leave(tx, subscription.id)
     if loss is Loss.CONNECTION:  # its sessions are over: they get nothing for others either
         queue_members.go_all(tx, subscription.jid)
     for item in queues.held_by(tx, subscription.jid):
         if item.subscription == subscription.id:
-            part(house, tx, item, _loss_of(tx, item, loss))
+            part(context, tx, item, _loss_of(tx, item, loss))
     if subscription.queue is not None:
-        pump(house, tx, subscription.queue, ask=False)  # its row is there still: none may join
+        pump(context, tx, subscription.queue, ask=False)  # its row is there still: none may join
 
 
 def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
@@ -234,24 +236,24 @@ def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
     return Loss.UNAVAILABLE if sessions.holder(tx, item.holder) is None else loss
 
 
-def part(house: House, tx: Transaction, item: Item, loss: Loss) -> None:
+def part(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
     """Take an item from a member whose subscription ends, also where it is on its way."""
     queue = queues.get(tx, item.queue)
     if queue is None or queue.node is not None:
-        lose(house, tx, item, loss)
+        lose(context, tx, item, loss)
         return
     sent = outbox.get(tx, item.outbox or 0)
-    parted = sharing.withdraw(house, tx, item)
+    parted = sharing.withdraw(context, tx, item)
     if parted is Parted.IN_DOUBT:
-        _free(house, tx, item)
+        _free(context, tx, item)
     elif parted is Parted.UNSENT:
-        unsent(house, tx, item)
+        unsent(context, tx, item)
     else:  # whatever its session's end means, its subscription's is this
         qos = None if sent is None else sent.qos
-        lose(house, tx, item, Loss.UNSUBSCRIBED, qos)
+        lose(context, tx, item, Loss.UNSUBSCRIBED, qos)
 
 
-def end_share(house: House, tx: Transaction, queue_id: int) -> None:
+def end_share(context: Context, tx: Transaction, queue_id: int) -> None:
     """Remove a share that has no member any more, with all that waits in it (MQTT-234)."""
     queue = queues.get(tx, queue_id)
     if queue is None:
@@ -271,8 +273,8 @@ def end_share(house: House, tx: Transaction, queue_id: int) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def purge(house: House, tx: Transaction, queue: Queue) -> int:
+def purge(context: Context, tx: Transaction, queue: Queue) -> int:
     """Remove all items of a queue node, whoever has them; returns how many they were."""
     count = queues.purge(tx, queue.id)
-    queue_members.recount(tx, queue.id, house.limits.unacknowledged_bytes)
+    queue_members.recount(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

@@ -10,7 +10,7 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House, Work
+from edge.engine.hooks import Context, Hooks, Work
 from edge.features.pubsub import rights
 from edge.features.pubsub.requests import answering
 from edge.features.pubsub.rules.affiliation import Affiliation
@@ -37,7 +37,7 @@ _CONDITIONS: Final = {
 _PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
 
 
-def retract(house: House, tx: Transaction, sender: Sender, node: Node, item_id: str) -> bytes:
+def retract(context: Context, tx: Transaction, sender: Sender, node: Node, item_id: str) -> bytes:
     """Delete an item of a queue node; returns the payload of the answer, which has none.
 
     Raises:
@@ -45,13 +45,13 @@ def retract(house: House, tx: Transaction, sender: Sender, node: Node, item_id: 
     """
     queue, item = _item(tx, node, item_id)
     if _allowed(tx, sender, node, item, locks.may_delete) is Verdict.DONE_AND_TOLD:
-        notifications.deleted(house, tx, item, sender.full)
-    operations.delete(house, tx, item)
-    pump(house, tx, queue.id, queue)
+        notifications.deleted(context, tx, item, sender.full)
+    operations.delete(context, tx, item)
+    pump(context, tx, queue.id, queue)
     return b""
 
 
-def unlock(house: House, stanza: Stanza) -> Work:
+def unlock(context: Context, stanza: Stanza) -> Work:
     """Unlock an item of a queue node; raises `StanzaError`."""
     element = stanza.children[0].children[0]
     name = element.attrs.get("node")
@@ -62,16 +62,16 @@ def unlock(house: House, stanza: Stanza) -> Work:
         raise pubsub.refusal("bad-request", "item-required", "one item, by its id")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        node = rights.node(house, tx, name)
+        node = rights.node(context, tx, name)
         if not node.config.queueing:
             raise pubsub.refusal("feature-not-implemented", text="the node is no queue")
         queue, item = _item(tx, node, ids[0])
         if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
-            operations.lose(house, tx, item, Loss.UNLOCKED)
-            pump(house, tx, queue.id, queue)
+            operations.lose(context, tx, item, Loss.UNLOCKED)
+            pump(context, tx, queue.id, queue)
         return b""
 
-    return answering(house, stanza, act)
+    return answering(context, stanza, act)
 
 
 def _item(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
@@ -111,12 +111,12 @@ def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
     return Role.NOBODY
 
 
-FEATURE = Feature(
-    verbs={
-        (type_, clark(namespace, "unlock")): unlock
-        for type_ in ("get", "set")
-        for namespace in (QUEUEING, QUEUEING_SHORT)
-    },
-    of_pubsub=(QUEUEING,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    for type_ in ("get", "set"):
+        for namespace in (QUEUEING, QUEUEING_SHORT):
+            hooks.pubsub_request(type_, clark(namespace, "unlock"), unlock)
+    hooks.advertise_pubsub(QUEUEING)

@@ -12,7 +12,7 @@ from typing import Final
 
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
-from edge.engine.feature import Feature, House
+from edge.engine.hooks import Context, Hooks
 from edge.features.queues import notifications as words
 from edge.features.queues import operations, sharing
 from edge.features.queues.dispatch import STALLED, pump_all
@@ -30,79 +30,79 @@ ORPHANS: Final = 160
 """How many such batches are taken at once from accounts that are removed: as much as one has."""
 
 
-def comes(house: House, tx: Transaction, sender: Sender) -> None:
+def comes(context: Context, tx: Transaction, sender: Sender) -> None:
     """Note a session that begins; what waits for it goes when it has been told that it is bound."""
-    member = queue_members.come(tx, sender.generation, sender.full, _room(house))
+    member = queue_members.come(tx, sender.generation, sender.full, _room(context))
     if member or notifications.waiting(tx, sender.account, sender.full):
         tx.wake_at(tx.now.service)
 
 
-def takes(house: House, tx: Transaction, sender: Sender) -> None:
+def takes(context: Context, tx: Transaction, sender: Sender) -> None:
     """Tell a session that takes messages what it has to know, and give it what waits in the queues
     of its subscriptions."""
-    words.flush(house, tx, sender)
-    if queue_members.come(tx, sender.generation, sender.full, _room(house)):
-        resumes(house, tx, sender)
+    words.flush(context, tx, sender)
+    if queue_members.come(tx, sender.generation, sender.full, _room(context)):
+        resumes(context, tx, sender)
 
 
-def resumes(house: House, tx: Transaction, sender: Sender) -> None:
+def resumes(context: Context, tx: Transaction, sender: Sender) -> None:
     """Give a session that has a connection again what waits."""
     found = queue_members.queues_of(tx, sender.generation)
     for queue in found:
         queue_holds.bring_back(tx, queue)
-    pump_all(house, tx, found)
+    pump_all(context, tx, found)
 
 
-def gone(house: House, tx: Transaction, sender: Sender) -> None:
+def gone(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back what a session has that is over."""
-    _part(house, tx, sender, Loss.CONNECTION)
+    _part(context, tx, sender, Loss.CONNECTION)
 
 
-def stops(_house: House, tx: Transaction, _sender: Sender) -> None:
+def stops(_context: Context, tx: Transaction, _sender: Sender) -> None:
     """Give nothing to anybody any more, since all sessions end: what one had would go through the
     hands of all the others."""
     queue_members.none_is_there(tx)
 
 
-def away(house: House, tx: Transaction, sender: Sender) -> None:
+def away(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back what a session has that says that it goes."""
-    _part(house, tx, sender, Loss.UNAVAILABLE)
+    _part(context, tx, sender, Loss.UNAVAILABLE)
 
 
-def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+def _part(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> None:
     touched = queue_members.queues_of(tx, sender.generation)  # what waits for it waits no more
     if loss is Loss.CONNECTION:
         queue_members.go(tx, sender.generation)
     for item in queues.held_by(tx, sender.full):
         if item.until is not None:
-            operations.lose(house, tx, item, loss)
+            operations.lose(context, tx, item, loss)
             touched.append(item.queue)
-    pump_all(house, tx, touched)
+    pump_all(context, tx, touched)
 
 
-def detaches(house: House, tx: Transaction, sender: Sender) -> None:
+def detaches(context: Context, tx: Transaction, sender: Sender) -> None:
     """Give others what waits for a session that has lost its connection; what it has stays."""
-    pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+    pump_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
-def arrived(house: House, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
+def arrived(context: Context, tx: Transaction, sender: Sender | None, _rows: Sequence[int]) -> None:
     """Give a session more of shares at level 0, since it has what it was sent."""
     if sender is not None:
         queue_members.arrived(tx, sender.generation)
-        pump_all(house, tx, queue_members.queues_of(tx, sender.generation))
+        pump_all(context, tx, queue_members.queues_of(tx, sender.generation))
 
 
-def due(house: House, tx: Transaction) -> None:
+def due(context: Context, tx: Transaction) -> None:
     """See to locks that are over, to what has waited for too long, and to what was delayed."""
-    words.due(house, tx)  # first: what is told of an item comes before it is given anew
+    words.due(context, tx)  # first: what is told of an item comes before it is given anew
     timed_out, expired = queue_times.timed_out(tx), queue_times.expired(tx)
     for item in timed_out:
-        operations.lose(house, tx, item, Loss.TIMEOUT)
+        operations.lose(context, tx, item, Loss.TIMEOUT)
     for item in expired:
-        operations.bury_item(house, tx, item, "expired")
+        operations.bury_item(context, tx, item, "expired")
     ripe = queue_times.ripe(tx)
-    queue_members.unstall(tx, _room(house))
-    pump_all(house, tx, queue_members.waited_for(tx))
+    queue_members.unstall(tx, _room(context))
+    pump_all(context, tx, queue_members.waited_for(tx))
     if BATCH in (len(timed_out), len(expired), len(ripe)):
         tx.wake_at(tx.now.service)
     first = queue_times.first_due(tx)
@@ -112,34 +112,36 @@ def due(house: House, tx: Transaction) -> None:
         tx.wake_at(tx.now.service + STALLED)
 
 
-def changed(house: House, tx: Transaction) -> None:
+def changed(context: Context, tx: Transaction) -> None:
     """See to what another process has unlocked, requeued or removed."""
     for _each in range(ORPHANS):
         found = queue_times.orphans(tx)
         for item in found:
-            operations.part(house, tx, item, Loss.UNSUBSCRIBED)
+            operations.part(context, tx, item, Loss.UNSUBSCRIBED)
         if len(found) < BATCH:
             break
-    queue_members.tidy(tx, _room(house))
-    due(house, tx)
+    queue_members.tidy(tx, _room(context))
+    due(context, tx)
 
 
-def _room(house: House) -> int:
+def _room(context: Context) -> int:
     """Return how many bytes of items a member may have that it has not dealt with."""
-    return house.limits.unacknowledged_bytes
+    return context.limits.unacknowledged_bytes
 
 
-FEATURE = Feature(
-    enters=(comes,),
-    takes=(takes,),
-    known=(resumes,),
-    detaches=(detaches,),
-    resumes=(resumes,),
-    gone=(gone,),
-    stops=(stops,),
-    away=(away,),
-    settled={sharing.PLAIN: arrived},
-    due=(due,),
-    changed=(changed,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.on_session_bound(comes)
+    hooks.on_available(takes)
+    hooks.on_caps_known(resumes)
+    hooks.on_detached(detaches)
+    hooks.on_resumed(resumes)
+    hooks.on_session_lost(gone)
+    hooks.on_shutdown(stops)
+    hooks.on_unavailable(away)
+    hooks.on_acknowledged(sharing.PLAIN, arrived)
+    hooks.on_timer(due)
+    hooks.on_external_change(changed)

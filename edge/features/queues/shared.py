@@ -15,11 +15,12 @@ from edge.engine import events
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.feature import Feature, House
+from edge.engine.hooks import Context, Hooks
 from edge.features.outbox import undelivered
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.outbox import OutboxRow
+from edge.features.outbox.undelivered import ITEM_MESSAGE_ENDED
 from edge.features.queues import operations
 from edge.features.queues.dispatch import pump_all
 from edge.features.queues.rules.assignment import Loss
@@ -33,12 +34,17 @@ _LOSSES: Final = {Input.FINAL: Loss.REFUSED, Input.GONE: Loss.CONNECTION}
 
 
 def handed(
-    house: House, tx: Transaction, row: OutboxRow, event: Input, state: State, error: StanzaError
+    context: Context,
+    tx: Transaction,
+    row: OutboxRow,
+    event: Input,
+    state: State,
+    error: StanzaError,
 ) -> None:
     """Take the end of the message by which an item was sent: the item is done, another's or dead.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction.
         row: the message in the outbox, which is taken out of it here.
         event: what has ended it, or parted it from its session at level 1.
@@ -50,19 +56,19 @@ def handed(
         outbox.remove(tx, row)
     elif state is State.DONE:
         outbox.remove(tx, row)
-        operations.done(house, tx, item)
+        operations.done(context, tx, item)
     elif row.qos == 1:
         outbox.remove(tx, row)
-        operations.give_back(house, tx, item, _LOSSES.get(event, Loss.TIMEOUT), row.qos)
+        operations.give_back(context, tx, item, _LOSSES.get(event, Loss.TIMEOUT), row.qos)
     elif state is State.IN_DOUBT:
-        undelivered.give_up(house, tx, row, state, error)
-        operations.done(house, tx, item)
+        undelivered.give_up(context, tx, row, state, error)
+        operations.done(context, tx, item)
     elif state in TERMINAL:
         outbox.remove(tx, row)
-        operations.bury(house, tx, item, str(error))
+        operations.bury(context, tx, item, str(error))
 
 
-def lost(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
+def lost(_context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]) -> None:
     """Log how many items at level 0 a session ended without: nobody else gets them."""
     text = "items of shares at level 0 were lost with a session"
     count = float(len(rows))
@@ -70,51 +76,53 @@ def lost(_house: House, tx: Transaction, _sender: Sender | None, rows: Sequence[
     events.append(tx, events.SYSTEM, event)
 
 
-def leaves(house: House, tx: Transaction, sender: Sender) -> None:
+def leaves(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take back what a session has that is over, but for what is bound to its member."""
-    _part(house, tx, sender, Loss.CONNECTION)
+    _part(context, tx, sender, Loss.CONNECTION)
 
 
-def away(house: House, tx: Transaction, sender: Sender) -> None:
+def away(context: Context, tx: Transaction, sender: Sender) -> None:
     """Take that back from a session that says that it goes."""
-    _part(house, tx, sender, Loss.UNAVAILABLE)
+    _part(context, tx, sender, Loss.UNAVAILABLE)
 
 
-def _part(house: House, tx: Transaction, sender: Sender, loss: Loss) -> None:
+def _part(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> None:
     queue_members.go(tx, sender.generation)
-    _take_back(house, tx, share_items.of_session(tx, sender.full), loss)
+    _take_back(context, tx, share_items.of_session(tx, sender.full), loss)
 
 
-def _take_back(house: House, tx: Transaction, items: Sequence[Item], loss: Loss) -> None:
+def _take_back(context: Context, tx: Transaction, items: Sequence[Item], loss: Loss) -> None:
     """Let items wait again that are at level 1, or were never sent: then nobody has them yet."""
     for item in items:
         row = outbox.get(tx, item.outbox or 0)
         if row is not None:
             outbox.remove(tx, row)
         if row is not None and row.state == State.QUEUED.value and not row.attempts:
-            operations.unsent(house, tx, item)
+            operations.unsent(context, tx, item)
         else:
-            operations.lose(house, tx, item, loss, qos=1)
-    pump_all(house, tx, (item.queue for item in items))
+            operations.lose(context, tx, item, loss, qos=1)
+    pump_all(context, tx, (item.queue for item in items))
 
 
-def due(house: House, tx: Transaction) -> None:
+def due(context: Context, tx: Transaction) -> None:
     """After a start, take back what the sessions of before had: nobody is there then."""
     if share_items.were_looked_at(tx):
         return
     found = share_items.left_behind(tx)
-    _take_back(house, tx, found, Loss.RESTART)
+    _take_back(context, tx, found, Loss.RESTART)
     if len(found) < queues.BATCH:
         share_items.look_no_more(tx)
     else:
         tx.wake_at(tx.now.service)
 
 
-FEATURE = Feature(
-    handed=(handed,),
-    lost={PLAIN: lost},
-    leaves=(leaves,),
-    away=(away,),
-    due=(due,),
-    accounts=True,
-)
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.on(ITEM_MESSAGE_ENDED, handed)
+    hooks.on_unacknowledged(PLAIN, lost)
+    hooks.on_session_end(leaves)
+    hooks.on_unavailable(away)
+    hooks.on_timer(due)

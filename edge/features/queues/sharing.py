@@ -16,9 +16,9 @@ from enum import Enum
 from typing import Final
 
 from edge.engine import in_flight, sessions
+from edge.engine.addresses import pubsub_service
 from edge.engine.database import Receipt, Transaction
-from edge.engine.destinations import pubsub_service
-from edge.engine.feature import House
+from edge.engine.hooks import Context
 from edge.features.custody.store import held
 from edge.features.discovery import capabilities
 from edge.features.outbox import undelivered
@@ -52,7 +52,7 @@ class Parted(Enum):
 
 
 def give(
-    house: House,
+    context: Context,
     tx: Transaction,
     queue: Queue,
     item: Item,
@@ -63,7 +63,7 @@ def give(
     its account just now: nothing has changed then.
 
     Args:
-        house: what handlers know.
+        context: what handlers know.
         tx: the transaction.
         queue: the share's.
         item: at level 0 it leaves the queue here; at levels 1 and 2 it is locked by the member.
@@ -71,13 +71,13 @@ def give(
         subscription: the member's: its level, and whose it is.
     """
     if subscription.qos == 0:
-        _send_plainly(house, tx, item, member, subscription)
+        _send_plainly(context, tx, item, member, subscription)
         return True
     body = serialize.message(None, None, None, _content(tx, item, subscription))
     account, size = subscription.account, held.charge("", body)
-    if sending.room(house, tx, account, size) is not None:
+    if sending.room(context, tx, account, size) is not None:
         return False
-    service, full = pubsub_service(house.domain), "/" in subscription.jid
+    service, full = pubsub_service(context.domain), "/" in subscription.jid
     row = outbox.add(
         tx,
         account,
@@ -94,8 +94,8 @@ def give(
     if row is None:
         return False
     queues.sent_by(tx, item.row, row)
-    tx.wake_at(tx.now.service + house.limits.outbox_ttl)
-    handing.pump(house, tx, account, ask=False)  # no item goes anywhere else meanwhile
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    handing.pump(context, tx, account, ask=False)  # no item goes anywhere else meanwhile
     return True
 
 
@@ -113,27 +113,27 @@ def _content(tx: Transaction, item: Item, subscription: Subscription) -> bytes:
 
 
 def _send_plainly(
-    house: House, tx: Transaction, item: Item, member: Member, subscription: Subscription
+    context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
 ) -> None:
     session, content = sessions.at(tx, member.session), _content(tx, item, subscription)
     queues.delete(tx, item.row)
     if session is not None:
-        stanza = serialize.message(None, pubsub_service(house.domain), session.full, content)
+        stanza = serialize.message(None, pubsub_service(context.domain), session.full, content)
         receipt = Receipt(PLAIN, item.row)
         in_flight.begin(tx, receipt, session.generation)
         tx.send(session.generation, stanza, receipt)
 
 
-def ask(house: House, tx: Transaction, queue: int) -> None:
+def ask(context: Context, tx: Transaction, queue: int) -> None:
     """Find out whether members of a share that are there take quality of service, where something
     waits for them: those that do are given it then."""
     for full in share_items.unknown(tx, queue):
         session = sessions.at(tx, full)
         if session is not None and session.qos is None:
-            capabilities.learn(house, tx, session)
+            capabilities.learn(context, tx, session)
 
 
-def withdraw(house: House, tx: Transaction, item: Item) -> Parted:
+def withdraw(context: Context, tx: Transaction, item: Item) -> Parted:
     """Take an item that a member has, and is to have no more, out of the outbox; what becomes of
     the item is the caller's, but where it is in doubt."""
     row = None if item.outbox is None else outbox.get(tx, item.outbox)
@@ -141,7 +141,7 @@ def withdraw(house: House, tx: Transaction, item: Item) -> Parted:
         return Parted.SENT
     if row.qos == 2 and row.state in _IN_DOUBT:
         error = StanzaError("recipient-unavailable", "the member of the share has gone")
-        undelivered.give_up(house, tx, row, State.IN_DOUBT, error)
+        undelivered.give_up(context, tx, row, State.IN_DOUBT, error)
         queues.delete(tx, item.row)
         return Parted.IN_DOUBT
     outbox.remove(tx, row)

@@ -159,7 +159,7 @@ class Component:
             return False
         self._tell_attached()
         self._store.submit(
-            lambda tx: remote_presence.probes(self._router.house, tx), self._ask_after
+            lambda tx: remote_presence.probes(self._router.context, tx), self._ask_after
         )
         return True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from edge.engine import access, refusals, sessions
 from edge.engine.access import Sender
 from edge.engine.database import Receipt, Send, Transaction
-from edge.engine.feature import Slow, Work
+from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import Router, guarded, refusal
 from edge.engine.session_lifecycle import Lifecycle
 from edge.errors import StoreError
@@ -63,7 +63,7 @@ class Traffic:
         self._router = router
         self._tally = tally
         self._lifecycle = Lifecycle(router)
-        self._peers = Peers(router.house.limits)
+        self._peers = Peers(router.context.limits)
         self._wire: Wire | None = None
         self._items: deque[Item] = deque()
         self._in_flight = 0
@@ -169,7 +169,7 @@ class Traffic:
         except StanzaError:
             self._tally.add("component_address")
             return
-        if to.domain != self._router.house.domain or sender.domain == self._router.house.domain:
+        if to.domain != self._router.context.domain or sender.domain == self._router.context.domain:
             self._tally.add("component_address")
             return
         peer = self._peers.find(sender.full) or self._enter(sender)
@@ -184,12 +184,12 @@ class Traffic:
     def _enter(self, sender: jid.Jid) -> Peer:
         """Take a new sender in; whoever is one too many leaves for it."""
         peer = self._peers.add(sender.full)
-        house = self._router.house
+        context = self._router.context
 
         def unit(tx: Transaction) -> bool:
             self._lifecycle.enter(tx, peer.generation, sender.bare, sender.bare, sender.full)
             found = sessions.sender(tx, peer.generation)
-            return found is not None and access.may_use_services(found, house.trusted_domains)
+            return found is not None and access.may_use_services(found, context.trusted_domains)
 
         def entered(outcome: bool | StoreError) -> None:
             self._settle(peer, 0)
@@ -223,25 +223,27 @@ class Traffic:
             self._store.submit(unit, left)
 
     def _work(self, stanza: Stanza, peer: Peer) -> Work | bytes:
-        house, limits = self._router.house, self._router.house.limits
+        context, limits = self._router.context, self._router.context.limits
         if isinstance(stanza, Bulky):
             return self._refused(stanza, stanza.text)
         if stanza.size > limits.stanza_bytes:
             return self._refused(stanza, f"more than {limits.stanza_bytes} bytes in a stanza")
         if stanza.name == _PRESENCE:
             return (
-                remote_presence.work(house, stanza)
-                if stanza.attrs["to"] == self._router.house.domain
+                remote_presence.work(context, stanza)
+                if stanza.attrs["to"] == self._router.context.domain
                 else b""
             )
         work = self._router.route(stanza, peer.full)
-        return work.prepare() if isinstance(work, Slow) else work  # what is slow needs accounts
+        return (
+            work.prepare() if isinstance(work, OffloadedWork) else work
+        )  # what is slow needs accounts
 
     def _refused(self, stanza: Stanza, text: str) -> Work:
         """Refuse what is too large to one sender; the link is everybody's, and goes on."""
 
         def work(tx: Transaction, sender: Sender) -> bytes:
-            refusals.log(self._router.house, tx, sender, "policy-violation")
+            refusals.log(self._router.context, tx, sender, "policy-violation")
             return refusal(stanza, StanzaError("policy-violation", text), sender.full)
 
         return work

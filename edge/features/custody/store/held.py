@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.custody.quota import Oldest, Usage
+from edge.engine.quota import Oldest, Usage
 from edge.features.custody.store import dedup_keys
 
 OVERHEAD: Final = 64

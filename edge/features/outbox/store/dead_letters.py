@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
+from edge.engine.quota import Usage
 from edge.errors import SetupError
-from edge.features.custody.quota import Usage
 from edge.features.custody.store import held
 from edge.features.outbox.store import outbox
 

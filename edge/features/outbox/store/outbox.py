@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import in_flight as under_way
 from edge.engine.database import Receipt, Transaction
-from edge.features.custody.quota import Stored, Usage
+from edge.engine.quota import Stored, Usage
 
 QOS_RECEIPT: Final = "outbox"
 """The kind of receipt of a row whose stanza waits for an answer of its own."""

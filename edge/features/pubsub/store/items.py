@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.custody.quota import Usage
+from edge.engine.quota import Usage
 
 OVERHEAD: Final = 64
 """Bytes charged for a row beside its payload, ItemID and publisher."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.features.custody.quota import Usage
+from edge.engine.quota import Usage
 from edge.features.queues.rules.assignment import MAX_DELIVERIES, Choice, slot
 from edge.features.queues.store import queue_slots
 

@@ -8,7 +8,7 @@ import pytest
 
 from edge.engine import database
 from edge.engine.database import Transaction
-from edge.features.custody.quota import Usage
+from edge.engine.quota import Usage
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import items, nodes
 from tests.helpers.store import Clock, in_memory

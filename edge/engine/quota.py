@@ -9,7 +9,7 @@ XEP QoS, "Memory attacks", 2 and 3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 RESERVED_SHARE: Final = 8
 """One part in so many of the total limits is for sources that hold less than `FEW` messages."""
@@ -24,11 +24,27 @@ class Usage(NamedTuple):
     bytes: int = 0
 
 
-class Limits(NamedTuple):
-    """The most that one source and all sources together may hold."""
+class CustodyLimits(Protocol):
+    """The limits of messages in custody; `edge.config.limits.Limits` has them.
 
-    source: Usage
-    total: Usage
+    `_per_source` limits one source, the others all sources together.
+    """
+
+    @property
+    def held_messages_per_source(self) -> int:
+        """Messages of one source."""
+
+    @property
+    def held_bytes_per_source(self) -> int:
+        """Bytes of one source."""
+
+    @property
+    def held_messages(self) -> int:
+        """Messages of all sources."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all sources."""
 
 
 class Stored(NamedTuple):
@@ -39,7 +55,7 @@ class Stored(NamedTuple):
     total: Usage
 
 
-class Over(NamedTuple):
+class ExceededLimit(NamedTuple):
     """The limit that a message would exceed: whose it is, and its figure."""
 
     rule: str
@@ -57,7 +73,7 @@ class Oldest(NamedTuple):
 class Plan(NamedTuple):
     """What becomes of an offer: the limit it would exceed, or the rows that make room for it."""
 
-    over: Over | None
+    over: ExceededLimit | None
     evict: tuple[int, ...] = ()
 
 
@@ -69,7 +85,7 @@ def plan(
     size: int,
     source: Usage,
     total: Usage,
-    limits: Limits,
+    limits: CustodyLimits,
     oldest: Callable[[], Iterable[Oldest]],
     grace: float,
 ) -> Plan:
@@ -87,35 +103,35 @@ def plan(
         rows.append(candidate.row)
         source = Usage(source.messages - 1, source.bytes - candidate.bytes)
         total = Usage(total.messages - 1, total.bytes - candidate.bytes)
-    messages, room = _open_to(source, limits.total)
+    messages, room = _open_to(source, Usage(limits.held_messages, limits.held_bytes))
     if rows:
-        messages = limits.total.messages
+        messages = limits.held_messages
     if rows and total.bytes + size <= before.bytes:
-        room = limits.total.bytes
+        room = limits.held_bytes
     over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
     if over is not None:
         return Plan(over)
     return Plan(None, tuple(rows)) if rows else FITS
 
 
-def over_source(size: int, source: Usage, limits: Limits) -> Over | None:
+def over_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimit | None:
     """Tell which of the source's own limits a further message of `size` bytes would exceed."""
-    if source.messages + 1 > limits.source.messages:
-        return Over("held_messages_per_source", limits.source.messages)
-    if source.bytes + size > limits.source.bytes:
-        return Over("held_bytes_per_source", limits.source.bytes)
+    if source.messages + 1 > limits.held_messages_per_source:
+        return ExceededLimit("held_messages_per_source", limits.held_messages_per_source)
+    if source.bytes + size > limits.held_bytes_per_source:
+        return ExceededLimit("held_bytes_per_source", limits.held_bytes_per_source)
     return None
 
 
-def over_total(size: int, total: Usage, room: Usage) -> Over | None:
+def over_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
     """Tell which of the limits of all sources a further message would exceed.
 
     `room` is what of them is open to its source.
     """
     if total.messages + 1 > room.messages:
-        return Over("held_messages", room.messages)
+        return ExceededLimit("held_messages", room.messages)
     if total.bytes + size > room.bytes:
-        return Over("held_bytes", room.bytes)
+        return ExceededLimit("held_bytes", room.bytes)
     return None
 
 
@@ -136,7 +152,7 @@ OUTBOX: Final = Options("outbox_{}_per_account", "outbox_{}_per_source", "outbox
 
 def over_waiting(
     options: Options, size: int, mine: int, waiting: Stored, limits: Stored
-) -> Over | None:
+) -> ExceededLimit | None:
     """Tell which limit a further message of `size` bytes that waits for an account would exceed.
 
     Args:
@@ -154,9 +170,9 @@ def over_waiting(
     )
     for used, most, option in checks:
         if used.messages + 1 > most.messages:
-            return Over(option.format("messages"), most.messages)
+            return ExceededLimit(option.format("messages"), most.messages)
         if used.bytes + size > most.bytes:
-            return Over(option.format("bytes"), most.bytes)
+            return ExceededLimit(option.format("bytes"), most.bytes)
     return None
 
 

@@ -1,0 +1,458 @@
+"""The hooks by which features register with the engine, and the context that hooks are given.
+
+A feature is a module under `edge.features` with a function `register(hooks)`. It names what the
+feature handles and advertises, and when it runs. A module that needs the gateway to have accounts
+of its own sets `NEEDS_ACCOUNTS = True`; its `register` is not called on a component.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from xml.etree.ElementTree import Element
+
+from edge.config.limits import Limits
+from edge.config.options import Pubsub, Xmpp
+from edge.engine.access import Sender
+from edge.engine.addresses import AddressKind
+from edge.engine.database import Receipt, Transaction
+from edge.engine.events import NewEvent
+from edge.engine.quota import ExceededLimit
+from edge.errors import FieldpostError
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.jid import Jid
+from edge.xmpp.stanza import Stanza
+
+P = ParamSpec("P")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Context(NamedTuple):
+    """What every hook is given: the gateway's domain, its configuration, and the hooks.
+
+    Attributes:
+        has_accounts: whether accounts are the gateway's own; a component has none.
+        uplink_topics: filters of the nodes whose items are shipped (`[uplink] topics`).
+    """
+
+    domain: str
+    limits: Limits
+    xmpp: Xmpp
+    pubsub: Pubsub
+    has_accounts: bool
+    uplink_topics: tuple[str, ...]
+    hooks: Hooks
+
+    @property
+    def trusted_domains(self) -> Sequence[str]:
+        """The domains whose users a component trusts; none if accounts are the gateway's own."""
+        return () if self.has_accounts else self.xmpp.trusted_domains
+
+    def send(
+        self, tx: Transaction, generation: int, message: object, receipt: Receipt | None = None
+    ) -> None:
+        """Encode a message for a session and send it when the transaction commits.
+
+        Its type must have an encoder (`Hooks.encode`). See `Transaction.send` for `receipt`.
+        """
+        encoder = self.hooks.encoders[type(message)]
+        tx.send(generation, encoder(self, message), receipt)
+
+
+Work: TypeAlias = Callable[[Transaction, Sender], bytes]
+"""A unit of work for a session that still exists; returns the stanza to answer with, or nothing."""
+
+
+class OffloadedWork(NamedTuple):
+    """Work whose preparation takes milliseconds of processor time, or whose answer is large.
+
+    `prepare` runs beside the event loop. A session has one such work at a time, and nothing else.
+    """
+
+    prepare: Callable[[], Work]
+
+
+Handler: TypeAlias = "Callable[[Context, Stanza], Work | OffloadedWork | bytes]"
+"""Turns a stanza into work, or into an answer that needs no transaction.
+
+Raises `StanzaError` to refuse the stanza.
+"""
+
+SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
+"""Runs when the state of a session changes, while its row exists."""
+
+TimerHook: TypeAlias = Callable[[Context, Transaction], None]
+"""Runs for the whole gateway."""
+
+ReceiptHook: TypeAlias = Callable[[Context, Transaction, Sender | None, Sequence[int]], None]
+"""Handles rows whose stanzas a session has acknowledged, or ended without.
+
+The sender is `None` if the session has ended.
+"""
+
+StreamFeature: TypeAlias = Callable[[Context], bytes]
+"""Returns one element for the features of an authenticated stream (RFC 6120, section 4.3.2)."""
+
+PayloadDecoder: TypeAlias = Callable[[Element], "list[tuple[str, NewEvent]]"]
+"""Decodes a message's payload into events with their lanes; raises `UnreadablePayload`."""
+
+Encoder: TypeAlias = Callable[[Context, Any], bytes]
+"""Encodes a message of one type as the stanza that a session is sent."""
+
+UnacknowledgedHook: TypeAlias = Callable[[Context, Transaction, Iterable[bytes]], None]
+"""Re-routes stanzas, in order, that a session ended without and that no row stores."""
+
+OverflowHook: TypeAlias = Callable[[Context, Transaction, int, Sequence[bytes]], None]
+"""Re-routes stanzas, in order, for which the session of a generation has no room."""
+
+RejectionHook: TypeAlias = Callable[[Transaction, bytes], None]
+"""Returns an error to the sender of a stanza that cannot be delivered for lack of room."""
+
+
+class UnreadablePayload(Exception):
+    """The content of a message is malformed, or of a kind that the event log does not take."""
+
+
+class CommandResult(NamedTuple):
+    """The result of an ad-hoc command: a note for people, and a form with details, as XML.
+
+    `failed` is true if the command did not do what was asked.
+    """
+
+    text: str
+    form: bytes = b""
+    failed: bool = False
+
+
+class AdHocCommand(NamedTuple):
+    """An ad-hoc command with one form (XEP-0050).
+
+    `form` is XML. `act` executes the command with the submitted fields. It raises `StanzaError` if
+    that is impossible, before it changes anything.
+    """
+
+    node: str
+    name: str
+    form: bytes
+    act: Callable[[Context, Transaction, Sender, Mapping[str, list[str]]], CommandResult]
+
+
+class PublishedItem(NamedTuple):
+    """An item for a node: ItemID, payload (empty if there is none), and the payload's namespace."""
+
+    id: str
+    payload: bytes
+    namespace: str
+
+
+class Contents(NamedTuple):
+    """The contents that a destination read from a message: events, or an item, perhaps with events.
+
+    `unreadable` says why it could not be read; it is empty if it could.
+    """
+
+    events: list[tuple[str, NewEvent]]
+    unreadable: str = ""
+    item: PublishedItem | None = None
+
+
+class Message(NamedTuple):
+    """A message on its way to a destination, with its body as it was received.
+
+    Attributes:
+        size: the bytes that it is charged with.
+        since: the service second from which it was in custody, if it was.
+    """
+
+    sender: Sender
+    to: Jid
+    body: bytes
+    size: int
+    qos: int
+    msg_id: str | None = None
+    since: float | None = None
+
+
+class Standing(NamedTuple):
+    """Whether a sender may hand messages over, and the destination's error if it takes none."""
+
+    allowed: bool
+    error: StanzaError | None = None
+
+
+ALLOWED = Standing(allowed=True)
+NOT_ALLOWED = Standing(allowed=False)
+
+
+class Destination(Protocol):
+    """Takes messages at one kind of address, at any level of quality of service."""
+
+    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+        """Return whether the sender may hand messages over, and whether the address exists."""
+
+    def room_to_hold(
+        self, context: Context, tx: Transaction, message: Message
+    ) -> ExceededLimit | None:
+        """Return the limit that a message would exceed that is taken into custody unread.
+
+        If there is none, the row of `held` that names the `recipient` is charged for the room.
+        """
+
+    def recipient(self, to: Jid) -> str | None:
+        """Return the name of the account that an address belongs to, if it belongs to one."""
+
+    def read(self, context: Context, body: bytes, to: Jid) -> Contents:
+        """Read a message for this address."""
+
+    def room_now(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> ExceededLimit | None:
+        """Return the limit that a message would exceed that is delivered now."""
+
+    def deliver(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> None:
+        """Deliver a message, in the transaction that removes it from custody."""
+
+
+class Event(Generic[P]):
+    """A hook event that a feature defines for others: its `service` triggers it.
+
+    The type parameter lists the arguments of the functions that can be registered for it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class RegistrationError(FieldpostError):
+    """Two features register for the same thing."""
+
+
+class Hooks:
+    """The registry of all features' hooks, filled once at start.
+
+    The methods register; the attributes hold what was registered, for the engine and for the
+    features that run hooks. Functions for the same event run in the order of their modules' names.
+
+    Attributes:
+        xmpp: the options that decide what is advertised.
+    """
+
+    def __init__(self, xmpp: Xmpp) -> None:
+        self.xmpp = xmpp
+        self.server_iqs: dict[tuple[str, str], Handler] = {}
+        self.own_account_iqs: dict[tuple[str, str], Handler] = {}
+        self.account_iqs: dict[tuple[str, str], Handler] = {}
+        self.any_iqs: dict[tuple[str, str], Handler] = {}
+        self.pubsub_iqs: dict[tuple[str, str], Handler] = {}
+        self.pubsub_requests: dict[tuple[str, str], Handler] = {}
+        self.stanza_handlers: dict[str, Handler] = {}
+        self.iq_answers: dict[str, Handler] = {}
+        self.event_payloads: dict[str, PayloadDecoder] = {}
+        self.destinations: dict[AddressKind, Destination] = {}
+        self.adhoc_commands: dict[str, AdHocCommand] = {}
+        self.encoders: dict[type, Encoder] = {}
+        self.advertised: tuple[str, ...] = ()
+        self.pubsub_advertised: tuple[str, ...] = ()
+        self.stream_features: list[StreamFeature] = []
+        self.session_bound: list[SessionHook] = []
+        self.available: list[SessionHook] = []
+        self.unavailable: list[SessionHook] = []
+        self.caps_known: list[SessionHook] = []
+        self.detached: list[SessionHook] = []
+        self.resumed: list[SessionHook] = []
+        self.session_end: list[SessionHook] = []
+        self.session_lost: list[SessionHook] = []
+        self.shutdown: list[SessionHook] = []
+        self.timers: list[TimerHook] = []
+        self.external_change: list[TimerHook] = []
+        self.acknowledged: dict[str, ReceiptHook] = {}
+        self.unacknowledged: dict[str, ReceiptHook] = {}
+        self.unacknowledged_stanzas: list[UnacknowledgedHook] = []
+        self.overflow: list[OverflowHook] = []
+        self.rejected_stanza: list[RejectionHook] = []
+        self._events: dict[Event[Any], list[Callable[..., None]]] = {}
+
+    # What a feature handles
+
+    def server_iq(self, type: str, payload: str, handler: Handler) -> None:
+        """Handle iqs to the gateway's own address, or to none at all."""
+        _add(self.server_iqs, (type, payload), handler, "server iq")
+
+    def own_account_iq(self, type: str, payload: str, handler: Handler) -> None:
+        """Handle iqs to the sender's own account."""
+        _add(self.own_account_iqs, (type, payload), handler, "own account iq")
+
+    def account_iq(self, type: str, payload: str, handler: Handler) -> None:
+        """Handle iqs to the bare JID of another account."""
+        _add(self.account_iqs, (type, payload), handler, "account iq")
+
+    def any_iq(self, type: str, payload: str, handler: Handler) -> None:
+        """Handle iqs to any address but a session's; the handler checks the address."""
+        _add(self.any_iqs, (type, payload), handler, "iq")
+
+    def pubsub_iq(self, type: str, payload: str, handler: Handler) -> None:
+        """Handle iqs to the publish-subscribe service."""
+        _add(self.pubsub_iqs, (type, payload), handler, "pubsub iq")
+
+    def pubsub_request(self, type: str, element: str, handler: Handler) -> None:
+        """Handle requests of publish-subscribe, by the element in `<pubsub/>`."""
+        _add(self.pubsub_requests, (type, element), handler, "pubsub request")
+
+    def session_iq(self, handler: Handler) -> None:
+        """Handle iqs of type get or set to a session."""
+        _add(self.stanza_handlers, "iq", handler, "handler")
+
+    def iq_answer(self, kind: str, handler: Handler) -> None:
+        """Handle answers to the gateway's own iqs of a kind (`iq_ids`)."""
+        _add(self.iq_answers, kind, handler, "iq answer")
+
+    def other_iq_answer(self, handler: Handler) -> None:
+        """Handle iqs of type result or error that answer no iq of the gateway's own."""
+        _add(self.stanza_handlers, "answer", handler, "handler")
+
+    def message(self, handler: Handler) -> None:
+        """Handle all messages."""
+        _add(self.stanza_handlers, "message", handler, "handler")
+
+    def presence(self, handler: Handler) -> None:
+        """Handle all presence stanzas."""
+        _add(self.stanza_handlers, "presence", handler, "handler")
+
+    def destination(self, kind: AddressKind, destination: Destination) -> None:
+        """Take messages at a kind of address."""
+        _add(self.destinations, kind, destination, "destination")
+
+    def event_payload(self, name: str, decoder: PayloadDecoder) -> None:
+        """Decode message payloads of a name for the event log."""
+        _add(self.event_payloads, name, decoder, "event payload")
+
+    def adhoc_command(self, command: AdHocCommand) -> None:
+        """Offer an ad-hoc command of the publish-subscribe service."""
+        _add(self.adhoc_commands, command.node, command, "ad-hoc command")
+
+    def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:
+        """Encode messages of a type that services send to sessions (`Context.send`)."""
+        _add(self.encoders, message_type, encoder, "encoder")
+
+    # What a feature advertises
+
+    def advertise(self, *features: str) -> None:
+        """Name features in the gateway's service discovery."""
+        self.advertised = tuple(sorted({*self.advertised, *features}))
+
+    def advertise_pubsub(self, *features: str) -> None:
+        """Name features in the service discovery of the publish-subscribe service."""
+        self.pubsub_advertised = tuple(sorted({*self.pubsub_advertised, *features}))
+
+    def stream_feature(self, feature: StreamFeature) -> None:
+        """Offer a feature of authenticated streams."""
+        self.stream_features.append(feature)
+
+    # When a feature runs
+
+    def on_session_bound(self, hook: SessionHook) -> None:
+        """Run when a session is bound; it cannot be sent anything yet."""
+        self.session_bound.append(hook)
+
+    def on_available(self, hook: SessionHook) -> None:
+        """Run when a session becomes, or is again, eligible for its account's messages."""
+        self.available.append(hook)
+
+    def on_unavailable(self, hook: SessionHook) -> None:
+        """Run when a session has sent unavailable presence."""
+        self.unavailable.append(hook)
+
+    def on_caps_known(self, hook: SessionHook) -> None:
+        """Run when the capabilities become known of a session that is not eligible."""
+        self.caps_known.append(hook)
+
+    def on_detached(self, hook: SessionHook) -> None:
+        """Run when a session has lost its connection and can be resumed."""
+        self.detached.append(hook)
+
+    def on_resumed(self, hook: SessionHook) -> None:
+        """Run when a session is resumed."""
+        self.resumed.append(hook)
+
+    def on_session_end(self, hook: SessionHook) -> None:
+        """Run when a session ends, for any reason; after `on_session_lost` and `on_shutdown`."""
+        self.session_end.append(hook)
+
+    def on_session_lost(self, hook: SessionHook) -> None:
+        """Run when a session ends while the gateway goes on."""
+        self.session_lost.append(hook)
+
+    def on_shutdown(self, hook: SessionHook) -> None:
+        """Run when a session ends because the gateway stops."""
+        self.shutdown.append(hook)
+
+    def on_timer(self, hook: TimerHook) -> None:
+        """Run at start and when the timer fires.
+
+        The hook does what is due and calls `Transaction.wake_at` for what comes next.
+        """
+        self.timers.append(hook)
+
+    def on_external_change(self, hook: TimerHook) -> None:
+        """Run when another process has changed the database."""
+        self.external_change.append(hook)
+
+    def on_acknowledged(self, kind: str, hook: ReceiptHook) -> None:
+        """Run when peers have received stanzas of rows of a kind (`Receipt`)."""
+        _add(self.acknowledged, kind, hook, "acknowledgement hook")
+
+    def on_unacknowledged(self, kind: str, hook: ReceiptHook) -> None:
+        """Run when a session ends without having received stanzas of rows of a kind."""
+        _add(self.unacknowledged, kind, hook, "hook for lost stanzas")
+
+    def on_unacknowledged_stanzas(self, hook: UnacknowledgedHook) -> None:
+        """Run when a session ends without stanzas that no row stores."""
+        self.unacknowledged_stanzas.append(hook)
+
+    def on_overflow(self, hook: OverflowHook) -> None:
+        """Run when a session has no room for stanzas."""
+        self.overflow.append(hook)
+
+    def on_rejected_stanza(self, hook: RejectionHook) -> None:
+        """Run for each stanza of an ended session that is refused for lack of room."""
+        self.rejected_stanza.append(hook)
+
+    def on(self, event: Event[P], hook: Callable[P, None]) -> None:
+        """Run when another feature triggers its event."""
+        self._events.setdefault(event, []).append(hook)
+
+    def trigger(self, event: Event[P], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Run the functions that are registered for a feature's event."""
+        for hook in self._events.get(event, ()):
+            hook(*args, **kwargs)
+
+
+def _add(table: dict[K, V], key: K, value: V, what: str) -> None:
+    if key in table:
+        raise RegistrationError(f"two features register the same {what}: {key}")
+    table[key] = value
+
+
+def register_features(hooks: Hooks, modules: Iterable[ModuleType], *, accounts: bool) -> None:
+    """Let features register; those that need accounts only where the gateway has them."""
+    for module in modules:
+        if hasattr(module, "register") and (accounts or not getattr(module, NEEDS_ACCOUNTS, False)):
+            module.register(hooks)
+
+
+NEEDS_ACCOUNTS = "NEEDS_ACCOUNTS"
+"""The name that a feature's module sets to true if it needs accounts of the gateway's own."""
+
+
+def feature_modules() -> Iterator[ModuleType]:
+    """Import every module under `edge.features`, in the order of their names."""
+    package = import_module("edge.features")
+    found = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    for module in sorted(found, key=lambda module: module.name):
+        yield import_module(module.name)
