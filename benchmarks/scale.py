@@ -1,7 +1,7 @@
 """A reckoning for a large fleet: formulas over what was measured, and what is assumed.
 
-Measures nothing. `docs/scale.md` holds the tables that `python -m benchmarks.scale` prints: after a
-figure was changed here, they are put in again.
+Measures nothing. `docs/explanation/scale.md` holds the tables that `python -m benchmarks.scale`
+prints: after a figure was changed here, they are put in again.
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def given_table() -> str:
             f"`{symbol}`",
             f"{given.value:,}",
             given.text,
-            f"[{given.page}](../benchmarks/results/{given.page}.md)" if given.page else "assumed",
+            f"[{given.page}](../../benchmarks/results/{given.page}.md)"
+            if given.page
+            else "assumed",
         )
         for symbol, given in GIVEN.items()
     ]

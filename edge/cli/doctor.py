@@ -55,7 +55,10 @@ def _lines(found: Sequence[Finding]) -> Iterator[str]:
 def _way(folder: Path, settings: Config) -> Way:
     options = settings.uplink
     if options.folder:
-        remedy = "mount it, and mark it once: 'Into a folder' in docs/operations.md"
+        remedy = (
+            "mount it, and create the marker file once:"
+            " see 'Into a folder' in docs/how-to/ship-to-the-centre.md"
+        )
         return Way(options.folder, unmarked(folder, options.folder), remedy=remedy)
     if not options.enrolment:
         return Way("")

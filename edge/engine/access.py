@@ -26,8 +26,8 @@ Who somebody is (`Who`), and what the account that they turn to is to them (`Rel
 `site`: if `[xmpp] trust` is "site"; with "roster", a device hears from those in its roster alone.
 Everybody may ask the gateway what it is (service discovery, version, time, ping); nobody has a
 right to an account that is not there, and is told so in the words that refuse all else. What is not
-in the table is refused. Source: PROTOCOL decisions on trust (docs/protocol.md); RFC 6121, sections
-2.1.5, 3.1 and 4; XEP-0030, section 8; XEP-0198, section 5.
+in the table is refused. Source: PROTOCOL decisions on trust (docs/reference/protocol.md); RFC
+6121, sections 2.1.5, 3.1 and 4; XEP-0030, section 8; XEP-0198, section 5.
 """
 
 from __future__ import annotations

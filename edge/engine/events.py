@@ -33,7 +33,7 @@ _UNWRITTEN: Final = "events unwritten"
 
 
 class NewEvent(NamedTuple):
-    """An event that has no number yet; fields as docs/segment-format.md has them."""
+    """An event that has no number yet; fields as docs/reference/segment-format.md has them."""
 
     kind: str
     source: str | None = None

@@ -11,7 +11,7 @@ exactly once for an assured message. What it does elsewhere (it opens a valve) i
 once, since a crash before the commit has it called again. What must never be done twice, and may
 be left out, belongs into `afterwards`: called after the commit, at most once.
 
-Nothing here acts; `porter` does. Specification: docs/firmware.md, "Receiving".
+Nothing here acts; `porter` does. Specification: docs/how-to/firmware.md, "Receiving".
 """
 
 from __future__ import annotations

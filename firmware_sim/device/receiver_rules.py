@@ -6,7 +6,7 @@ that is repeated, because its answer was lost, finds the key and is answered as 
 key may be used again after its release: that offer is a new message. An acknowledged message has
 no key: it is handed over each time it comes.
 
-This module does not know a socket, a clock, SQL or XML. Specification: docs/firmware.md; the
+This module does not know a socket, a clock, SQL or XML. Specification: docs/how-to/firmware.md; the
 quality of service ProtoXEP, sections 2.2, 2.3 and "Memory attacks".
 """
 

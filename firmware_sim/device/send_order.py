@@ -6,7 +6,7 @@ acknowledged message) goes out in order, after what is before it was received. A
 received go by, since room at the peer may come from nothing else.
 
 It keeps no bodies and does no I/O: the time is an argument, and what changed is handed out to be
-stored before it is sent. Specification: docs/firmware.md.
+stored before it is sent. Specification: docs/how-to/firmware.md.
 """
 
 from __future__ import annotations

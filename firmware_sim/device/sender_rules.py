@@ -6,7 +6,7 @@ certain that it was not delivered, and as in doubt where it may have been. After
 never offered again, only released: that is what makes it exactly once.
 
 This module does not know a socket, a clock, SQL or XML, and not which message is before which
-(`line` does). Everything in it is a pure function. Specification: docs/firmware.md; the
+(`line` does). Everything in it is a pure function. Specification: docs/how-to/firmware.md; the
 quality of service ProtoXEP, sections 2.2 and 2.3.
 """
 

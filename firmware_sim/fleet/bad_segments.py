@@ -1,6 +1,6 @@
 """Segments as they must not arrive, and one as a later version may write it.
 
-Works on the bytes of a whole segment, as docs/segment-format.md lays them out.
+Works on the bytes of a whole segment, as docs/reference/segment-format.md lays them out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the reports must say of a gateway's life and its clock, by docs/reports.md.
+"""What the reports must say of a gateway's life and its clock, by docs/reference/reports.md.
 
 Reckoned from the events that were accepted, one after another. It is written from the document, not
 from the centre's code, of which it knows nothing.

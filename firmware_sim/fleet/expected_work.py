@@ -1,7 +1,7 @@
 """What the reports must say of a gateway's queues, refusals, repeats and growth.
 
-By docs/reports.md, reckoned from the events that were accepted. It is written from the document,
-not from the centre's code, of which it knows nothing.
+By docs/reference/reports.md, reckoned from the events that were accepted. It is written from the
+document, not from the centre's code, of which it knows nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must become of each file of a lane at the centre, by docs/reports.md.
+"""What must become of each file of a lane at the centre, by docs/reference/reports.md.
 
 Works on what arrives of one gateway, in the order of arrival. It is written from the document, not
 from the centre's code, of which it knows nothing.

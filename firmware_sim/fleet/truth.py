@@ -1,7 +1,7 @@
 """The truth about one gateway: what each report must say of it once everything arrived.
 
-Holds what arrives of one gateway, without its bytes. It is written from docs/reports.md, not from
-the centre's code, of which it knows nothing.
+Holds what arrives of one gateway, without its bytes. It is written from
+docs/reference/reports.md, not from the centre's code, of which it knows nothing.
 """
 
 from __future__ import annotations

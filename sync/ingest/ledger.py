@@ -4,8 +4,8 @@
 that claims can meet, so that judging needs no more memory than a batch. Nothing here reads a file.
 
 Two segments of a lane contradict each other when their ranges overlap, or when both name the same
-predecessor (docs/reports.md, "How each event is counted once"). The first one that came in stays;
-the other is the fork.
+predecessor (docs/reference/reports.md, "How each event is counted once"). The first one that
+came in stays; the other is the fork.
 """
 
 from __future__ import annotations

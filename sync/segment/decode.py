@@ -1,6 +1,6 @@
 """Reading a segment, which may come from anywhere: all is checked, and all is read or nothing.
 
-Knows neither files nor sockets. `docs/segment-format.md` is the layout.
+Knows neither files nor sockets. `docs/reference/segment-format.md` is the layout.
 """
 
 from __future__ import annotations

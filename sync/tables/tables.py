@@ -59,7 +59,8 @@ EVENTS: Final = StructType(
         StructField("arrived", TimestampType()),
     ]
 )
-"""An event (docs/segment-format.md), whose it is, and when its segment arrived at the centre."""
+"""An event (docs/reference/segment-format.md), whose it is, and when its segment arrived at the
+centre."""
 
 DROPPED: Final = ArrayType(
     StructType(

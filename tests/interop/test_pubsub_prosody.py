@@ -1,6 +1,6 @@
 """The same script of publish-subscribe at Prosody and at the gateway: equivalent answers.
 
-Where they differ is listed here and, with the reason, in docs/protocol.md.
+Where they differ is listed here and, with the reason, in docs/reference/protocol.md.
 """
 
 from __future__ import annotations

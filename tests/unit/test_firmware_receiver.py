@@ -23,7 +23,7 @@ from firmware_sim.device.receiver_rules import (
 
 U, H, R = State  # unknown, held, released
 
-# Written by hand from the specification and docs/firmware.md.
+# Written by hand from the specification and docs/how-to/firmware.md.
 EXPECTED = {
     (U, Input.OFFER): (H, "received", Effect.HOLD),
     (U, Input.OTHER): (H, "received", Effect.HOLD),

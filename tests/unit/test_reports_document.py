@@ -1,4 +1,4 @@
-"""What `docs/reports.md` says of columns and limits is what the code has."""
+"""What `docs/reference/reports.md` says of columns and limits is what the code has."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from sync.tables.summaries import DayCount
 from sync.tables.tables import SEGMENTS
 from tests.helpers.small_tables import START
 
-TEXT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "reports.md").read_text(encoding="utf-8")
 
 SCHEMAS = {
     "availability": availability.SCHEMA,
@@ -152,7 +152,7 @@ def test_what_the_reports_judge_by_is_as_told() -> None:
 def test_pictures_are_small_and_each_is_shown() -> None:
     docs = Path(__file__).parents[2] / "docs"
     readme = (docs.parent / "README.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"\((?:docs/)?images/([\w-]+\.png)\)", TEXT + readme))
+    shown = set(re.findall(r"\((?:docs/|\.\./)?images/([\w-]+\.png)\)", TEXT + readme))
     pictures = {picture.name: picture.stat().st_size for picture in (docs / "images").iterdir()}
     assert set(pictures) == shown
     assert max(pictures.values()) < 200_000

@@ -12,7 +12,7 @@ from edge.engine.access import Sender
 from edge.features.custody import rules
 from edge.features.custody.rules import Answer, Condition, Decision, Effect, Situation
 
-# Request, state, reply, effect, is an event logged: docs/architecture.md, "Custody".
+# Request, state, reply, effect, is an event logged: docs/explanation/architecture.md, "Custody".
 TABLE = [
     ("assured", "not held, trusted, allowed, within limits", "received", "hold", False),
     ("assured", "held, same body", "received", "none", True),

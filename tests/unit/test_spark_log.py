@@ -152,7 +152,12 @@ def test_an_ingest_that_goes_on_bounds_its_log(tmp_path: Path, *, diverted: bool
 
 @pytest.mark.parametrize(
     "path",
-    ["docs/tables.md", "docs/centre.md", "deploy/centre/README.md", ingest.__file__],
+    [
+        "docs/how-to/maintain-the-tables.md",
+        "docs/how-to/run-the-centre.md",
+        "deploy/centre/README.md",
+        ingest.__file__,
+    ],
     ids=lambda path: Path(path).name,
 )
 def test_the_bound_is_as_told(path: str) -> None:

@@ -3,7 +3,8 @@
 A message has one element, which is the payload; an `<item/>` of publish-subscribe is the item, with
 its ItemID. What clients put beside it about the message itself is passed over. Without an ItemID
 one is drawn by chance: that a message in custody is published once is the work of custody. The
-service itself takes no messages. Source: PROTOCOL decisions on custody (docs/protocol.md).
+service itself takes no messages. Source: PROTOCOL decisions on custody
+(docs/reference/protocol.md).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ the queues of shares.
 
 A filter reaches only nodes that its subscriber could subscribe to by name: that is looked at each
 time, so a right that is taken away counts from then on. How they are told is not known here.
-Source: PROTOCOL decisions on shared subscriptions (docs/protocol.md).
+Source: PROTOCOL decisions on shared subscriptions (docs/reference/protocol.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a request about a subscription names: a node, a filter or a share, and a JID.
 
 Whether there is such a node or subscription, and what is done with it, is `subscribing`'s. Source:
-XEP-0060, sections 6.1 to 6.3; PROTOCOL decisions on shared subscriptions (docs/protocol.md).
+XEP-0060, sections 6.1 to 6.3; PROTOCOL decisions on shared subscriptions
+(docs/reference/protocol.md).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ by its name.
 A share may have members with different rights. An item goes to one who may have it; while none of
 those is there it stands aside, so that it holds up nothing, until a member comes or rights change.
 Of a node that is no more, nobody can be told to have no right; so what waits of it where some had
-none dies with it. Source: PROTOCOL decisions on shared subscriptions (docs/protocol.md).
+none dies with it. Source: PROTOCOL decisions on shared subscriptions (docs/reference/protocol.md).
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def limits(status: Status) -> Iterator[Finding]:
         of = f" ({whose})" if whose else ""
         text = f"{limit.name}: {used} of {limit.allowed:g} {limit.unit} are used{of}"
         verdict = WRONG if used >= limit.allowed else NOTICE
-        yield Finding("limits", verdict, text, "docs/operations.md, 'How it stands'")
+        yield Finding("limits", verdict, text, "docs/how-to/operate.md, 'Status'")
     if not near:
         yield Finding("limits", OK, f"no limit is used by more than {NEAR * 100:.0f} %")
 

@@ -1,4 +1,4 @@
-"""The conformance tables of docs/protocol.md: each row names tests, and those are there."""
+"""The conformance tables of docs/reference/conformance.md name tests that exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "reference" / "conformance.md").read_text("utf-8")
 TABLES = {
     "Quality of service: conformance": ("1 2.1 2.2 2.3 3 4.1 4.2 4.3 4.4 4.5 5.1 5.2 8"),
     "Queueing: conformance": "1 2.1 2.2 2.3 2.4 3 4",
@@ -34,7 +34,7 @@ def rows(title: str) -> list[Row]:
     found = []
     for line in lines[2:]:
         section, demand, decision, shown = (cell.strip() for cell in line.strip("| ").split(" | "))
-        tests = re.findall(r"\[(test_\w+)\]\(\.\./(tests/[\w/]+\.py)\)", shown)
+        tests = re.findall(r"\[(test_\w+)\]\(\.\./\.\./(tests/[\w/]+\.py)\)", shown)
         found.append(Row(section, demand, decision, [(file, name) for name, file in tests]))
     return found
 

@@ -13,7 +13,7 @@ from edge.features.queues.rules import assignment as queue_rules
 from edge.xmpp.stream.states import diagram
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text("utf-8")
 
 
 def receiver_table() -> str:

@@ -11,8 +11,8 @@ from sync.segment.frame import MAGIC
 from sync.segment.header import VERSION, pack_header
 from sync.segment.typed_arrays import FLOATS, INTEGERS
 
-ROOT = Path(__file__).parents[3]
-DOCUMENT = (ROOT / "docs" / "segment-format.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "reference" / "segment-format.md").read_text(encoding="utf-8")
 EXAMPLE = (ROOT / "tests" / "data" / "segment-readings.seg").read_bytes()
 
 

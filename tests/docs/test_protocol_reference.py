@@ -1,4 +1,5 @@
-"""docs/protocol.md, docs/fieldpost.doap and the code name the same RFCs, XEPs and namespaces."""
+"""docs/reference/protocol.md, fieldpost.doap and the code name the same RFCs, XEPs and
+namespaces."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from edge.engine.router import Router
 from edge.xmpp import namespaces
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = (ROOT / "docs" / "protocol.md").read_text("utf-8")
-DOAP = ElementTree.fromstring((ROOT / "docs" / "fieldpost.doap").read_text("utf-8"))  # noqa: S314
+DOCUMENT = (ROOT / "docs" / "reference" / "protocol.md").read_text("utf-8")
+DOAP = ElementTree.fromstring((ROOT / "docs" / "reference" / "fieldpost.doap").read_text("utf-8"))  # noqa: S314
 HARNESS = ROOT / "tests" / "fuzz"
 
 PROJECT = "{http://usefulinc.com/ns/doap#}"
@@ -176,7 +177,7 @@ def test_every_target_of_the_fuzzer_has_a_row() -> None:
 
 
 def test_the_example_of_a_component_is_a_configuration() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    text = (ROOT / "docs" / "how-to" / "component.md").read_text("utf-8")
     example = text[text.index('    listen = ""\n') : text.index("The link has no TLS")]
     lines = [line.strip() for line in example.splitlines()]
     written = "\n".join(['gateway.domain = "gw.example"', "[xmpp]", *lines])

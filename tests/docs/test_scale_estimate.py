@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_holds_the_tables_of_the_code() -> None:
-    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    page = (ROOT / "docs" / "explanation" / "scale.md").read_text("utf-8")
     assert scale.given_table() in page
     assert scale.derived_table() in page
 

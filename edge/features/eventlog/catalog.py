@@ -1,0 +1,407 @@
+"""Every event that the gateway itself logs: what it means and what an operator does about it.
+
+`docs/reference/events.md` is generated from this table.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class EventDescription(NamedTuple):
+    """The meaning of one event, identified by its kind and its name.
+
+    A name in angle brackets stands for a value, such as the name of an option.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    meaning: str
+    action: str = "None."
+
+
+def _event(kind: str, names: str, meaning: str, action: str = "None.") -> EventDescription:
+    return EventDescription(kind, tuple(names.split()), meaning, action)
+
+
+_IF_IT_WAS_YOU: Final = "None, if an operator did this on purpose."
+
+EVENTS: Final = (
+    _event(
+        "system",
+        "start",
+        "The gateway started. `previous` is `clean` or `unclean` (killed, or a power "
+        "cut); `off` is how many seconds it was off and `off_known` how that is known. "
+        "The value is the heartbeat interval in seconds.",
+        "Check the power supply if unclean starts are frequent.",
+    ),
+    _event(
+        "system",
+        "heartbeat",
+        "The gateway is running. The value is the heartbeat interval in seconds.",
+    ),
+    _event(
+        "system",
+        "stop",
+        "The gateway stopped cleanly. This is the last event of the run.",
+    ),
+    _event(
+        "system",
+        "time_off",
+        "The clock became synchronised after a start, so the time that the gateway was "
+        "off is now known and stored messages are older by that much. `implausible`: "
+        "more than five years, and therefore ignored.",
+        "If it is implausible, check the time server.",
+    ),
+    _event(
+        "system",
+        "clock_stepped",
+        "The wall clock was set; the value is the step in seconds.",
+        "None after a start without a clock battery. Otherwise find out what sets the clock.",
+    ),
+    _event(
+        "system",
+        "clock_synchronised",
+        "The kernel reports that the wall clock is synchronised.",
+    ),
+    _event(
+        "system",
+        "clock_lost",
+        "The kernel no longer reports the wall clock as synchronised.",
+        "If it lasts, check the time server.",
+    ),
+    _event(
+        "system",
+        "certificate_expires",
+        "A device's certificate expires soon.",
+        "Issue a new one: `fieldpost device certificate NAME`.",
+    ),
+    _event(
+        "system",
+        "wear",
+        "Daily total of what the gateway wrote to its card on `day`: bytes, seconds of "
+        "service, database `pages` and `commits`. `cap` is the maximum size of the "
+        "database.",
+        "See “Flash endurance” in the operator's guide.",
+    ),
+    _event(
+        "system",
+        "component_connected component_lost",
+        "The link to the XMPP server that this gateway is a component of was established or lost.",
+        "If it is lost, check that server.",
+    ),
+    _event(
+        "session",
+        "began",
+        "Sessions of an account (the source) were bound; the value is how many. "
+        "Reported at most every 15 minutes for each account. Resuming a session is not "
+        "reported. `ago_s` is the number of seconds since the last one.",
+    ),
+    _event(
+        "session",
+        "ended",
+        "Sessions of an account ended; the value is how many. `reason` is `closed` by "
+        "the device, `lost` connection, `not-resumed` in time, `replaced` by a new "
+        "session of the same address, `evicted` to make room, or the stream error that "
+        "the device received (`limit` then names the limit).",
+        "Check the network link of a device that is often `lost`.",
+    ),
+    _event(
+        "store",
+        "full room",
+        "`full`: the database accepts no new messages; `rule` and `limit` say why. "
+        "`room`: it accepts them again; the value is the number of seconds it did not.",
+        "See “Disk space” in the operator's guide.",
+    ),
+    _event(
+        "store",
+        "migrated",
+        "A newer version of Fieldpost upgraded the database from the version in `from`.",
+        "None. Keep the backup from before the upgrade if you may want to go back.",
+    ),
+    _event(
+        "limit",
+        "<option>",
+        "The limit with this name refused something. The source is an account, an IP "
+        "address (IPv6: its /64), `other` when there were too many sources to tell "
+        "apart, or absent. The value is how often in the last minute.",
+        "Check the source. Raise the limit in `[limits]` only if the load is legitimate.",
+    ),
+    _event(
+        "limit",
+        "untrusted no_destination",
+        "The source sent to an address that does not accept messages from it, or that "
+        "does not exist.",
+        "Check `device add --no-trust`, `[xmpp] trust`, the rosters, and the device's "
+        "configuration.",
+    ),
+    _event(
+        "limit",
+        "malformed unreadable",
+        "The source sent a guaranteed message that violates the protocol, or whose "
+        "content the destination cannot read. Unreadable messages that were accepted "
+        "are kept as dead letters.",
+        "Check the device's software.",
+    ),
+    _event(
+        "limit",
+        "unknown_msgid msgid_conflict",
+        "The source asked to deliver a message that is not held, or offered a different "
+        "message under a msgId in use.",
+        "Check whether the device lost its storage, or two devices share an address.",
+    ),
+    _event(
+        "limit",
+        "nobody_there",
+        "A plain message could not be delivered: the recipient is offline and the "
+        "message is not stored.",
+        "Check `[xmpp] offline`, or `[log] notify` if the source is the gateway.",
+    ),
+    _event(
+        "limit",
+        "unfit",
+        "A message was not published because the node requires another type or a "
+        "payload. Guaranteed messages are kept as dead letters.",
+        "Check the device's software or the node's configuration.",
+    ),
+    _event(
+        "limit",
+        "item_locked",
+        "The source published an item under the id of one that a worker is processing; "
+        "it was refused.",
+        "Check whether two publishers use the same item ids.",
+    ),
+    _event(
+        "limit",
+        "password",
+        "The source tried to change a password that it may not change.",
+        "Check the device.",
+    ),
+    _event(
+        "limit",
+        "destination_gone",
+        "A held message was released after its recipient had been removed; it is kept "
+        "as a dead letter.",
+        "See “Undeliverable messages”.",
+    ),
+    _event(
+        "limit",
+        "connections authentication authentication_limit authenticate_time tls",
+        "A peer that is not logged in was refused; the source is its IP address (IPv6: "
+        "its /64). Names of stream errors appear likewise.",
+        "Identify the host at that address.",
+    ),
+    _event(
+        "limit",
+        "returned certificate_files server_certificate component component_address "
+        "component_unsent",
+        "Messages of an ended session could not be returned; a certificate file could "
+        "not be read; the server certificate could not be renewed; the component link "
+        "was lost, received a wrong address, or had no room.",
+        "Check the disk, or the file or link named.",
+    ),
+    _event(
+        "limit",
+        "unacknowledged_bytes unacknowledged_total_bytes send_buffer",
+        "A session was ended because it requested more than it acknowledged or read. "
+        "Its messages were re-routed.",
+        "Check the device.",
+    ),
+    _event(
+        "limit",
+        "crowded",
+        "A device does not read fast enough for what the source sends it. The source "
+        "got an error; presence and answers were dropped.",
+        "Check the receiving device.",
+    ),
+    _event(
+        "limit",
+        "rate",
+        "The source exceeded `stanzas_per_second` or `bytes_per_second` and was slowed "
+        "down. Nothing was lost.",
+        "Check the device if it happens often.",
+    ),
+    _event(
+        "limit",
+        "notices",
+        "This many events were not sent individually to the accounts in `[log] notify`.",
+        "Read them with `fieldpost events`.",
+    ),
+    _event(
+        "message",
+        "repeated",
+        "A device repeated an offer or a `deliver` because it had not received the "
+        "answer. The repetition changed nothing. The value is how often in the last "
+        "minute.",
+        "If it is frequent, check the device's network link.",
+    ),
+    _event(
+        "message",
+        "expired evicted",
+        "A held message was removed because its sender never asked for delivery; or a "
+        "stored plain message because its recipient did not return in time.",
+        "Check the sender, or the recipient in `account`.",
+    ),
+    _event(
+        "message",
+        "dead in_doubt",
+        "A message could not be delivered, or may have been delivered. It is kept.",
+        "See “Undeliverable messages”.",
+    ),
+    _event(
+        "message",
+        "dead_evicted",
+        "Too many dead letters: the oldest of the account with the most were deleted.",
+        "Process dead letters earlier, or raise `dead_messages` or `dead_bytes`.",
+    ),
+    _event(
+        "message",
+        "requeued dropped",
+        "An operator requeued or deleted a dead letter.",
+        _IF_IT_WAS_YOU,
+    ),
+    _event(
+        "message",
+        "queue_dead share_items_dead",
+        "Queue items became dead: delivered too often, expired, or bound to a member that left.",
+        "See “Queues”.",
+    ),
+    _event(
+        "message",
+        "share_ended",
+        "The last member of a share left, and the items that waited in it were deleted; "
+        "the value is how many.",
+        "Check the members if they should have stayed.",
+    ),
+    _event(
+        "message",
+        "share_lost",
+        "A session ended before it received items of shares at level 0. They are not redelivered.",
+        "None. If no item may be lost, let members subscribe at level 1.",
+    ),
+    _event(
+        "message",
+        "notifications_dropped",
+        "A subscription ended while notifications waited for it; the value is how many.",
+    ),
+    _event(
+        "message",
+        "queue_notification_dropped",
+        "A worker was away so long that notifications about deleted or unlocked items "
+        "were dropped.",
+        "Check the worker.",
+    ),
+    _event(
+        "device",
+        "password",
+        "A device changed its password. A value says how often in the last minute.",
+        "None, if it is rare.",
+    ),
+    _event(
+        "device",
+        "revoked restored removed downgrade_on downgrade_off",
+        "An operator revoked, re-admitted or removed a device (the value is the number "
+        "of messages that waited), or allowed or forbade plain messages instead of "
+        "guaranteed ones.",
+        _IF_IT_WAS_YOU,
+    ),
+    _event(
+        "share",
+        "made",
+        "A first member created a share. Reported at most every 15 minutes.",
+        "Check the subscription options if members come and go: the share is deleted "
+        "with its last member.",
+    ),
+    _event(
+        "queue",
+        "depth",
+        "State of a queue, every five minutes while it has items: items in total (the "
+        "value), `ready`, `locked`, `delayed`, `oldest_s` (age of the oldest item), "
+        "`members`, and since the last such event `delivered`, `redelivered` and "
+        "`timeouts`. The 64 deepest queues are reported individually, the rest as "
+        "`other`.",
+        "If nothing is delivered, `fieldpost queue show` says why.",
+    ),
+    _event(
+        "queue",
+        "unlocked requeued purged",
+        "An operator, or the node's owner (then the source), unlocked an item, requeued "
+        "dead items, or purged a queue.",
+        _IF_IT_WAS_YOU,
+    ),
+    _event(
+        "node",
+        "deleted purged trimmed",
+        "The owner of a node deleted it, purged its items, or reduced how many it "
+        "keeps. The value is the number of items deleted.",
+        "None, if the owner intended it.",
+    ),
+    _event(
+        "uplink",
+        "unreachable denied conflict refused",
+        "The centre cannot be reached, does not accept the gateway's token or "
+        "certificate, has different bytes under a segment's name, or rejected a "
+        "segment.",
+        "See “Answers of the receiver” in the centre's guide.",
+    ),
+    _event(
+        "uplink",
+        "shipping",
+        "The centre accepts segments again.",
+    ),
+    _event(
+        "uplink",
+        "wrong-digest store-unavailable",
+        "The centre acknowledged other bytes than were sent, or the gateway's own "
+        "database is not available. Both are retried.",
+        "Check what is between gateway and centre, or the disk.",
+    ),
+    _event(
+        "uplink",
+        "centre-ahead centre-differs",
+        "The centre has more of this epoch than the gateway, or different segments. A "
+        "new epoch begins.",
+        "Look for a restored database or a copied card that runs twice.",
+    ),
+    _event(
+        "uplink",
+        "certificate-renewed certificate-failed",
+        "The gateway obtained a new client certificate, or failed to and retries in a day.",
+        "If renewal keeps failing, enrol the gateway again before the certificate expires.",
+    ),
+    _event(
+        "uplink",
+        "set_aside",
+        "A segment that the centre contradicts or rejects is kept here and not offered again.",
+        "As for `conflict` and `refused`.",
+    ),
+    _event(
+        "uplink",
+        "lane-stuck",
+        "Events of a lane could not be sealed into a segment. They are kept and it is retried.",
+        "Run `fieldpost uplink status`; the event's text says why.",
+    ),
+    _event(
+        "uplink",
+        "evicted",
+        "The backlog was full and the named range of events was deleted. It is reported "
+        "to the centre as lost. The same range may be reported again, with 0 as its "
+        "value, until the centre has acknowledged it.",
+        "Give the backlog more space, or restore the link.",
+    ),
+    _event(
+        "uplink",
+        "unwritten",
+        "Events could not be sealed for so long that this many were not written at all.",
+        "Look at the `lane-stuck` event before it.",
+    ),
+    _event(
+        "uplink",
+        "epoch",
+        "Sequence numbers start from 1 in a new epoch. `reason` is `restored` from a "
+        "backup, `another-board`, `another-card`, `centre-ahead` or `centre-differs`; "
+        "`before` names the previous epoch.",
+        "None if you restored a backup or moved the card. Otherwise look for a second "
+        "gateway with a copy of this folder.",
+    ),
+)

@@ -1,0 +1,70 @@
+"""Generated reference pages are up to date, and describe every event and table column."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from edge.config.limits import Limits
+from edge.features.eventlog.catalog import EVENTS
+from sync.tables.tables import EVENTS as EVENT_COLUMNS
+from sync.tables.tables import SEGMENTS
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+GENERATE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(GENERATE)
+
+DESCRIBED = {(event.kind, name) for event in EVENTS for name in event.names}
+FROM_DEVICES = {"reading", "log"}
+"""Kinds of events whose names devices choose."""
+
+
+@pytest.mark.parametrize("name", sorted(GENERATE.PAGES))
+def test_a_generated_page_is_up_to_date(name: str) -> None:
+    page = (ROOT / "docs" / "reference" / name).read_text("utf-8")
+    assert page == GENERATE.PAGES[name](), "run `make docs`"
+
+
+def logged_events() -> set[tuple[str, str]]:
+    """Find the kinds and names of events that the code logs as literals."""
+    found = set()
+    for path in (ROOT / "edge").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("NewEvent"):
+                named = {word.arg: word.value for word in node.keywords}
+                fields = dict(zip(("kind", "source", "topic", "name"), node.args, strict=False))
+                kind, name = {**fields, **named}.get("kind"), {**fields, **named}.get("name")
+                if isinstance(kind, ast.Constant) and isinstance(name, ast.Constant):
+                    found.add((str(kind.value), str(name.value)))
+    return found
+
+
+def test_every_event_that_the_code_logs_is_described() -> None:
+    logged = {event for event in logged_events() if event[0] not in FROM_DEVICES}
+    assert len(logged) > 15
+    assert logged <= DESCRIBED
+
+
+def test_events_are_described_once() -> None:
+    assert len(DESCRIBED) == sum(len(event.names) for event in EVENTS)
+
+
+@pytest.mark.parametrize("table", ["events", "segments"])
+def test_tables_are_documented_as_they_are(table: str) -> None:
+    text = (ROOT / "docs" / "reference" / "tables.md").read_text("utf-8")
+    section = text.split(f"\n## {table}\n")[1].split("\n## ")[0]
+    schema = EVENT_COLUMNS if table == "events" else SEGMENTS
+    columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    assert re.findall(r"^\| `(\w+)` \| (.+?) \|", section, re.MULTILINE) == columns
+
+
+def test_every_limit_is_on_the_options_page() -> None:
+    page = (ROOT / "docs" / "reference" / "options.md").read_text("utf-8")
+    assert all(f"| `{name}` |" in page for name in Limits.__struct_fields__)

@@ -1,0 +1,114 @@
+"""The operator's guides: every command is documented, exists, and its examples run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from edge.__main__ import main
+from edge.config.limits import Limits
+from edge.features.queues.rules.diagnosis import Why
+from edge.features.queues.store import queues
+from edge.ops import devices, setup
+from edge.ops.transactions import changing
+from tests.helpers import queued, waiting
+
+ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to"
+OPERATE = (HOW_TO / "operate.md").read_text("utf-8")
+QUEUES = (HOW_TO / "messages-and-queues.md").read_text("utf-8")
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+RUN_ELSEWHERE = {"devices.md", "run-the-centre.md"}
+"""Guides whose examples another test runs: `test_cli_device`, `test_centre_guide`."""
+
+EXAMPLES = {
+    path.name: found
+    for path in sorted(HOW_TO.glob("*.md"))
+    if path.name not in RUN_ELSEWHERE
+    and (found := re.findall(r"^\$ fieldpost (.+)$", path.read_text("utf-8"), re.MULTILINE))
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A gateway with three dead letters, the second in doubt, and a queue with a locked item and a
+    dead one."""
+    created = tmp_path / "gw"
+    setup.init(created, "gw.example")
+    devices.add(created, "valve", "x", trusted=True)
+    with changing(created) as tx:
+        waiting.bury(tx, "m1")
+        waiting.bury(tx, "m2", state="in doubt", session="valve@gw.example/fw")
+        waiting.bury(tx, "m3")
+        work = queued.node(tx)
+        for item in ("job-7", "job-8"):
+            queues.enqueue(tx, work, "work", item, queued.PUBLISHER, b"")
+        queues.lock(tx, 1, 0, queued.FIRST, 60.0)
+        queues.bury(tx, 2, "given out 5 times")
+    return created
+
+
+def test_guides_with_examples_are_found() -> None:
+    assert set(EXAMPLES) == {
+        "back-up.md",
+        "messages-and-queues.md",
+        "operate.md",
+        "ship-to-the-centre.md",
+    }
+
+
+@pytest.mark.parametrize("guide", sorted(EXAMPLES))
+def test_examples_of_a_guide_run(folder: Path, guide: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for example in EXAMPLES[guide]:
+        result = CliRunner().invoke(main, example.split(), env={"FIELDPOST_DIR": str(folder)})
+        assert result.exit_code == 0, f"{example}: {result.output}"
+
+
+def commands(group: click.Group) -> dict[str, click.Command]:
+    context = click.Context(group)
+    names = group.list_commands(context)
+    return {name: found for name in names if (found := group.get_command(context, name))}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_each_command_that_a_document_names_exists(path: Path) -> None:
+    text = path.read_text("utf-8")
+    for words in re.findall(r"(?:`|^\$ )fieldpost ((?:[a-z]+ ?)+)", text, re.MULTILINE):
+        command: click.Command = main
+        for word in words.split():
+            if not isinstance(command, click.Group):
+                break  # an argument
+            found = commands(command)
+            assert word in found, f"fieldpost {words}"
+            command = found[word]
+
+
+def test_the_table_of_commands_is_complete() -> None:
+    table = OPERATE[OPERATE.index("## Commands") : OPERATE.index("Every command takes")]
+    for name, command in commands(main).items():
+        [row] = [line for line in table.splitlines() if f"`fieldpost {name}" in line] or [""]
+        assert row, name
+        for part in commands(command) if isinstance(command, click.Group) else ():
+            assert re.search(rf"`(fieldpost {name} )?{part}\b", row), f"{name} {part}"
+
+
+def test_each_reason_why_an_item_waits_is_in_the_table() -> None:
+    rows = re.findall(r"^\| [a-z]* ?\| `([a-z_]+)` \| .+ \| .+ \|$", QUEUES, re.MULTILINE)
+    assert rows == list(dict.fromkeys(rows))
+    assert set(rows) - {"why"} == {why.name.lower() for why in Why}
+
+
+def test_each_limit_in_the_table_is_an_option() -> None:
+    table = OPERATE.split("| limit reached |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    patterns = [name for row in rows for name in re.findall(r"`(.+?)`", row)]
+    assert len(patterns) > 10
+    for pattern in patterns:
+        wanted = re.compile(pattern.replace("*", "[a-z_]+"))
+        assert any(map(wanted.fullmatch, Limits.__struct_fields__)), pattern
