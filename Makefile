@@ -77,7 +77,7 @@ check-style: $(STAMP) ## ruff: lint and format
 .PHONY: check-types
 check-types: $(STAMP) ## mypy, strict
 	@$(VENV)/bin/mypy --no-error-summary
-	@$(VENV)/bin/mypy --no-error-summary .ci/*.py
+	@$(VENV)/bin/mypy --no-error-summary .ci/*.py docs/*.py
 	@echo "mypy: fine"
 
 .PHONY: check-layers
@@ -130,6 +130,10 @@ fuzz: $(VENV)/.fuzz-installed ## search the wire for faults: FUZZ_SECONDS=60 a t
 .PHONY: demo
 demo: $(STAMP) ## the whole road in two minutes: devices, gateway, kill -9, centre, report
 	@$(PY) -m tests.acceptance.demo $(DEMO_ARGS)
+
+.PHONY: docs
+docs: $(STAMP) ## write the generated pages of docs/reference anew
+	@$(PY) docs/generate.py
 
 .PHONY: spark-package
 spark-package: $(STAMP) ## dist/fieldpost-spark.zip, for spark-submit --py-files (deploy/spark)
