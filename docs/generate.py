@@ -25,8 +25,10 @@ def events_page() -> str:
     lines = [
         "# Events",
         NOTE,
-        "Events that the gateway logs itself, in the lane `system`. Readings and log events of devices are described",
-        "in [Protocol](protocol.md#readings-and-logs). A name in angle brackets stands for a value.",
+        "Events that the gateway logs itself, in the lane `system`. Readings and log events of
+        devices are described",
+        "in [Protocol](protocol.md#readings-and-logs). A name in angle brackets stands for a
+        value.",
     ]
     text = f"{lines[0]}\n\n{lines[1]}\n\n{lines[2]}\n{lines[3]}\n"
     for kind, events in groupby(EVENTS, key=lambda event: event.kind):
@@ -41,7 +43,8 @@ def options_page() -> str:
     """Return the page of all options of `fieldpost.toml`."""
     text = f"# Options\n\n{NOTE}\n\n"
     text += (
-        "All options of `fieldpost.toml`. `fieldpost init` writes the file with every option and its meaning;\n"
+        "All options of `fieldpost.toml`. `fieldpost init` writes the file with every option and
+        its meaning;\n"
         "`fieldpost config check` reports faults. A changed option takes effect after a restart.\n"
     )
     return text + "".join(_section(name, kind) for name, kind in SECTIONS.items())

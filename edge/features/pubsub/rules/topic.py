@@ -3,7 +3,7 @@
 Levels are separated by "/" and may be empty. `+` matches one level; `#` matches all remaining
 levels and the parent level. A wildcard in the first level does not match a name whose first level
 begins with "$". Source: MQTT 3.1.1, section 4.7; MQTT-234; PROTOCOL decisions on shared
-subscriptions (docs/protocol.md).
+subscriptions (docs/reference/protocol.md).
 """
 
 from __future__ import annotations
