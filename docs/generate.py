@@ -41,8 +41,8 @@ def options_page() -> str:
     text = f"# Options\n\n{NOTE}\n\n"
     text += (
         "All options of `fieldpost.toml`. `fieldpost init` writes the file with every option and\n"
-        "its meaning; `fieldpost config check` reports faults. A changed option takes effect after\n"
-        "a restart.\n"
+        "its meaning; `fieldpost config check` reports faults. A changed option takes effect\n"
+        "after a restart.\n"
     )
     return text + "".join(_section(name, kind) for name, kind in SECTIONS.items())
 
