@@ -38,9 +38,11 @@ def logged_events() -> set[tuple[str, str]]:
     for path in (ROOT / "edge").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("NewEvent"):
-                named = {word.arg: word.value for word in node.keywords}
-                fields = dict(zip(("kind", "source", "topic", "name"), node.args, strict=False))
-                kind, name = {**fields, **named}.get("kind"), {**fields, **named}.get("name")
+                fields: dict[str | None, ast.expr] = dict(
+                    zip(("kind", "source", "topic", "name"), node.args, strict=False)
+                )
+                fields |= {word.arg: word.value for word in node.keywords}
+                kind, name = fields.get("kind"), fields.get("name")
                 if isinstance(kind, ast.Constant) and isinstance(name, ast.Constant):
                     found.add((str(kind.value), str(name.value)))
     return found
