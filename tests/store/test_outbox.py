@@ -40,7 +40,7 @@ def add(gateway: Gateway, source: str = PUMP_BARE, to: str = "valve", size: int 
 
 
 def get(gateway: Gateway, row: int) -> OutboxRow:
-    found = gateway.tx(lambda tx: outbox.get(tx, row))
+    found = gateway.tx(lambda tx: outbox.find(tx, row))
     assert found is not None
     return found
 
@@ -55,7 +55,7 @@ def test_a_message_comes_back_as_it_was_put_in(gateway: Gateway) -> None:
     found = get(gateway, row)
     assert found[:7] == (row, "valve", PUMP_BARE, PUMP, "m1", 2, "queued")
     assert (found.bytes, found.since, found.due) == (100, gateway.clock.service, None)
-    assert (found.held, found.under_way, found.there) == (False, False, False)
+    assert (found.held, found.in_flight, found.session_bound) == (False, False, False)
     assert gateway.tx(lambda tx: outbox.body(tx, row)) == BODY
 
 
@@ -81,7 +81,10 @@ def test_the_window_has_what_is_on_its_way_and_the_first_of_each_source(gateway:
     assert [row.row for row in window] == [rows[0], rows[2], *rows[3:6]]
     gateway.bind("valve@gw.example/gone")
     window = gateway.tx(lambda tx: outbox.find_sendable(tx, "valve", 2))
-    assert [(row.row, row.there) for row in window][:2] == [(rows[0], False), (rows[1], True)]
+    assert [(row.row, row.session_bound) for row in window][:2] == [
+        (rows[0], False),
+        (rows[1], True),
+    ]
 
 
 def test_where_as_many_as_may_are_on_their_way_nothing_queued_is_read(gateway: Gateway) -> None:
@@ -97,15 +100,15 @@ def test_that_an_answer_is_waited_for_ends_with_the_process(gateway: Gateway) ->
     row = get(gateway, add(gateway))
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
-    assert get(gateway, row.row).under_way
+    assert get(gateway, row.row).in_flight
     gateway.crash()
-    assert not get(gateway, row.row).under_way
+    assert not get(gateway, row.row).in_flight
     assert gateway.count("SELECT count(*) FROM temp.under_way") == 0
 
 
 @pytest.mark.parametrize("state", ["offered", "plain"])
 def test_what_is_removed_is_not_under_way(gateway: Gateway, state: str) -> None:
-    row = get(gateway, add(gateway))._replace(state=state, under_way=True)
+    row = get(gateway, add(gateway))._replace(state=state, in_flight=True)
     generation = gateway.bind(VALVE)
     gateway.tx(lambda tx: outbox.mark_sent(tx, row, generation))
     gateway.tx(lambda tx: outbox.remove(tx, row))
@@ -231,10 +234,10 @@ def test_what_is_in_doubt_is_sent_anew_if_that_may_be(gateway: Gateway) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"state": "refused", "recipient": None}, "message 1 was for the gateway itself"),
-        ({"recipient": "gone"}, "message 1 was for device 'gone', which does not exist"),
-        ({"state": "in doubt", "qos": 1, "session": VALVE}, "--may-repeat sends it anew"),
-        ({"state": "in doubt", "session": None}, "--may-repeat sends it anew"),
+        ({"state": "refused", "recipient": None}, "dead letter 1 was sent to the gateway itself"),
+        ({"recipient": "gone"}, "device 'gone' of dead letter 1 does not exist"),
+        ({"state": "in doubt", "qos": 1, "session": VALVE}, "add --may-repeat"),
+        ({"state": "in doubt", "session": None}, "add --may-repeat"),
     ],
 )
 def test_what_cannot_be_requeued_says_why_and_stays(
@@ -254,5 +257,5 @@ def test_a_dropped_message_is_gone_and_logged(gateway: Gateway) -> None:
     (event,) = gateway.events("system", "dropped")
     assert event.tags == {"msgId": "m1", "destination": VALVE_BARE, "state": "failed"}
     for act in (dead_letters.delete, dead_letters.find, dead_letters.body):
-        with pytest.raises(SetupError, match="there is no dead message 1"):
+        with pytest.raises(SetupError, match="dead letter 1 does not exist"):
             gateway.tx(lambda tx, act=act: act(tx, 1))  # type: ignore[misc]

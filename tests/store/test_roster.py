@@ -101,23 +101,31 @@ def test_contacts_and_those_who_merely_ask_are_counted_apart(gateway: Gateway) -
 
 
 def test_the_first_request_is_kept_until_it_is_answered() -> None:
-    asked = RosterItem(PUMP).into(SubscriptionState.NONE_IN, b"first")
+    asked = RosterItem(PUMP).with_state(SubscriptionState.NONE_IN, b"first")
     assert asked == RosterItem(PUMP, False, SubscriptionState.NONE_IN, b"first")
-    assert asked.into(SubscriptionState.NONE_IN, b"second").request == b"first"
-    answered = asked.into(SubscriptionState.FROM, b"x")
+    assert asked.with_state(SubscriptionState.NONE_IN, b"second").request == b"first"
+    answered = asked.with_state(SubscriptionState.FROM, b"x")
     assert answered == RosterItem(PUMP, True, SubscriptionState.FROM, None)
-    assert answered.into(SubscriptionState.NONE, b"x").listed
+    assert answered.with_state(SubscriptionState.NONE, b"x").listed
 
 
 def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
     listed = RosterItem(PUMP, listed=True)
-    assert RosterItem(PUMP).shown is None
-    assert RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST).shown is None
-    assert listed.into(SubscriptionState.NONE_IN, REQUEST).shown == listed.shown
-    assert listed.into(SubscriptionState.NONE_OUT, b"").shown != listed.shown
-    assert listed.into(SubscriptionState.NONE_APPROVED, b"").shown != listed.shown
-    assert listed._replace(name="P").shown != listed.shown
-    assert listed._replace(groups=("P",)).shown != listed.shown
+    assert RosterItem(PUMP).visible_fields is None
+    assert RosterItem(PUMP, False, SubscriptionState.NONE_IN, REQUEST).visible_fields is None
+    assert (
+        listed.with_state(SubscriptionState.NONE_IN, REQUEST).visible_fields
+        == listed.visible_fields
+    )
+    assert (
+        listed.with_state(SubscriptionState.NONE_OUT, b"").visible_fields != listed.visible_fields
+    )
+    assert (
+        listed.with_state(SubscriptionState.NONE_APPROVED, b"").visible_fields
+        != listed.visible_fields
+    )
+    assert listed._replace(name="P").visible_fields != listed.visible_fields
+    assert listed._replace(groups=("P",)).visible_fields != listed.visible_fields
 
 
 # Presence.

@@ -169,7 +169,7 @@ def test_all_are_requeued_or_none(folder: Path) -> None:
     bury(folder)
     bury(folder, recipient=None, outbox=None, state="refused")
     bury(folder, recipient="gone")
-    for wrong, why in ((2, "for the gateway itself"), (3, "does not exist"), (9, "no dead")):
+    for wrong, why in ((2, "to the gateway itself"), (3, "does not exist"), (9, "dead letter 9")):
         result = dead(folder, "requeue", 1, wrong)
         assert result.exit_code == 1
         assert result.stdout == ""
@@ -240,4 +240,4 @@ def test_wrong_usage_is_status_2(folder: Path, wrong: tuple[str, ...]) -> None:
 def test_what_is_not_there_is_told(folder: Path, command: tuple[object, ...]) -> None:
     result = dead(folder, *command)
     assert result.exit_code == 1
-    assert result.stderr == "Error: there is no dead message 3\n"
+    assert result.stderr == "Error: dead letter 3 does not exist\n"

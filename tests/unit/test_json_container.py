@@ -56,9 +56,9 @@ def test_a_reading_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "a JSON container is not taken: it is no JSON"),
-        ("{}", "a JSON container is not taken: it holds no reading"),
-        ('{"a": <b/>}', "a JSON container has elements, and no text alone"),
+        ("", "invalid JSON container: it is not valid JSON"),
+        ("{}", "invalid JSON container: it has no readings"),
+        ('{"a": <b/>}', "invalid JSON container: it has child elements"),
     ],
 )
 def test_what_holds_no_readings_is_unreadable(text: str, reason: str) -> None:
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_kept_as_dead_with_the_reason(gateway: Gateway) -
     send(gateway, 2, container('{"watts": NaN}'))
     assert gateway.events("readings") == []
     (event,) = gateway.events("system", "dead")
-    assert event.text == "a JSON container is not taken: NaN is no number of JSON"
+    assert event.text == "invalid JSON container: NaN is not a JSON number"
 
 
 def test_the_events_of_a_message_are_bounded(gateway: Gateway) -> None:

@@ -436,9 +436,9 @@ def test_what_ends_with_a_session_leaves_what_that_has_received(gateway: Gateway
 
 def test_rows_name_for_whom_alone_they_are(gateway: Gateway) -> None:
     notify(gateway, subscribe(gateway, 1, VALVE), "i1")
-    row = gateway.tx(lambda tx: outbox.get(tx, 1))
+    row = gateway.tx(lambda tx: outbox.find(tx, 1))
     assert row is not None
-    assert (row.only, row.session, row.queue_item, row.source) == (
+    assert (row.only_session, row.session, row.queue_item, row.source) == (
         VALVE,
         VALVE,
         None,

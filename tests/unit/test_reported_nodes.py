@@ -190,7 +190,7 @@ def test_nodes_that_no_topic_matches_are_as_ever(
     ("content", "why"),
     [
         (UNREADABLE, WHY),
-        (BROKEN, "a JSON container is not taken: NaN is no number of JSON"),
+        (BROKEN, "invalid JSON container: NaN is not a JSON number"),
         ("<log xmlns='urn:xmpp:eventlog' type='Odd'/>", "log type 'Odd' is not one of XEP-0337"),
     ],
 )
@@ -296,7 +296,7 @@ def test_the_events_of_an_item_are_bounded(gateway: Gateway) -> None:
     many = json("{" + ",".join(f'"n{n}": 1' for n in range(1001)) + "}")
     reply = publish(gateway, VALVE, NODE, item("i", many))
     assert refused(reply) == ("modify", "bad-request")
-    assert reply.text == "a JSON container is not taken: it holds more than 1000 readings"
+    assert reply.text == "invalid JSON container: it has more than 1000 readings"
 
 
 def test_where_the_item_has_no_room_nothing_is_logged(build: Callable[..., Gateway]) -> None:

@@ -70,15 +70,15 @@ def test_a_time_within_is_a_reading_and_one_that_is_none_is_too() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{}", "it holds no reading"),
-        ('{"a": {}}', "it holds no reading"),
-        ('{"timestamp": 5}', "it holds no reading"),
-        ("[]", "it holds no reading"),
-        ("5", "it is neither an object nor a SenML pack"),
-        ("null", "it is neither an object nor a SenML pack"),
-        ('"a"', "it is neither an object nor a SenML pack"),
-        ('{"a": null}', "'a' is null, and no number, boolean, string or object"),
-        ('{"a": [1]}', "'a' is an array, and no number, boolean, string or object"),
+        ("{}", "it has no readings"),
+        ('{"a": {}}', "it has no readings"),
+        ('{"timestamp": 5}', "it has no readings"),
+        ("[]", "it has no readings"),
+        ("5", "it must be an object or a SenML pack"),
+        ("null", "it must be an object or a SenML pack"),
+        ('"a"', "it must be an object or a SenML pack"),
+        ('{"a": null}', "'a' is null; use a number, boolean, string or object"),
+        ('{"a": [1]}', "'a' is an array; use a number, boolean, string or object"),
         ('{"": 1}', "a reading has no name"),
         ('{"a": {"": 1}}', "a reading has no name"),
         ('{"a.b": 1, "a": {"b": 2}}', "two readings are named 'a.b'"),
@@ -91,11 +91,11 @@ def test_what_is_no_reading_is_refused(text: str, reason: str) -> None:
 def test_names_and_numbers_of_readings_are_bounded() -> None:
     longest = "n" * MAX_NAME_BYTES
     assert [one.name for one in read(f'{{"{longest}": 1}}')] == [longest]
-    assert why(f'{{"{longest}n": 1}}') == "the name of a reading has more than 256 bytes"
+    assert why(f'{{"{longest}n": 1}}') == "the name of a reading exceeds 256 bytes"
     assert why(f'{{"{"n" * 128}": {{"{"ä" * 64}": 1}}}}').startswith("the name of a reading")
     most = {f"n{number}": number for number in range(MAX_READINGS)}
     assert len(read(json.dumps(most))) == MAX_READINGS == 1000
-    assert why(json.dumps(most | {"one": 1})) == "it holds more than 1000 readings"
+    assert why(json.dumps(most | {"one": 1})) == "it has more than 1000 readings"
 
 
 def test_a_long_name_over_many_is_not_even_joined() -> None:
@@ -129,7 +129,7 @@ def test_what_records_say_for_those_behind_them() -> None:
 
 def test_a_record_of_base_fields_alone_is_no_reading() -> None:
     assert read('[{"bn": "a", "bver": 10, "unknown": 5}, {"v": 1}]') == [Reading("a", 1.0)]
-    assert why('[{"bn": "a", "bv": 5}]') == "it holds no reading"
+    assert why('[{"bn": "a", "bv": 5}]') == "it has no readings"
 
 
 def test_the_kinds_of_values() -> None:
@@ -155,29 +155,29 @@ def test_a_sum_and_what_comes_next_are_told_beside_the_value() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ("5", "a pack of SenML has records alone, which are objects"),
-        ("[]", "a pack of SenML has records alone, which are objects"),
-        ('{"n": "a", "v": 1, "x_": 2}', "a record has 'x_', which must be understood, and is not"),
-        ('{"n": "a", "vd": "AA"}', "a record has binary data (vd), which is no reading"),
-        ('{"n": 5, "v": 1}', "'n' of a record is no string"),
-        ('{"n": "a", "vs": null}', "'vs' of a record is no string"),
-        ('{"n": "a", "v": "1"}', "'v' of a record is no number"),
-        ('{"n": "a", "v": true}', "'v' of a record is no number"),
-        ('{"n": "a", "v": 1, "t": null}', "'t' of a record is no number"),
-        ('{"n": "a", "vb": 1}', "'vb' of a record is no boolean"),
-        ('{"bver": 11, "n": "a", "v": 1}', "a record is of version 11 of SenML, and 10 is known"),
+        ("5", "each record of a SenML pack must be an object"),
+        ("[]", "each record of a SenML pack must be an object"),
+        ('{"n": "a", "v": 1, "x_": 2}', "a record has the unknown mandatory field"),
+        ('{"n": "a", "vd": "AA"}', "a record has binary data (vd), which is not supported"),
+        ('{"n": 5, "v": 1}', "'n' of a record must be a string"),
+        ('{"n": "a", "vs": null}', "'vs' of a record must be a string"),
+        ('{"n": "a", "v": "1"}', "'v' of a record must be a number"),
+        ('{"n": "a", "v": true}', "'v' of a record must be a number"),
+        ('{"n": "a", "v": 1, "t": null}', "'t' of a record must be a number"),
+        ('{"n": "a", "vb": 1}', "'vb' of a record must be a boolean"),
+        ('{"bver": 11, "n": "a", "v": 1}', "a record has SenML version 11"),
         ('{"v": 1}', "a reading has no name"),
-        ('{"n": "/a", "v": 1}', "'/a' is no name of SenML"),
-        ('{"n": "a b", "v": 1}', "'a b' is no name of SenML"),
-        ('{"n": "a\\n", "v": 1}', "'a\\n' is no name of SenML"),
-        ('{"n": "a"}', "'a' has not one value (v, vs or vb)"),
-        ('{"n": "a", "v": 1, "vb": true}', "'a' has not one value (v, vs or vb)"),
-        ('{"n": "a", "vs": "1", "vb": true, "s": 1}', "'a' has not one value (v, vs or vb)"),
-        ('{"bn": "a", "t": 5}', "'a' has not one value (v, vs or vb)"),
-        ('{"n": "a", "bv": 1e308, "v": 1e308}', "'v' of a record is too large with its base"),
-        ('{"n": "a", "bt": 1e308, "t": 1e308, "v": 1}', "'t' of a record is too large with"),
-        ('{"n": "a", "t": 1e300, "v": 1}', "1e+300 s is beyond the year 9999"),
-        ('{"n": "a", "t": 253402300800, "v": 1}', "253402300800 s is beyond the year 9999"),
+        ('{"n": "/a", "v": 1}', "'/a' is not a valid SenML name"),
+        ('{"n": "a b", "v": 1}', "'a b' is not a valid SenML name"),
+        ('{"n": "a\\n", "v": 1}', "'a\\n' is not a valid SenML name"),
+        ('{"n": "a"}', "'a' must have exactly one value"),
+        ('{"n": "a", "v": 1, "vb": true}', "'a' must have exactly one value"),
+        ('{"n": "a", "vs": "1", "vb": true, "s": 1}', "'a' must have exactly one value"),
+        ('{"bn": "a", "t": 5}', "'a' must have exactly one value"),
+        ('{"n": "a", "bv": 1e308, "v": 1e308}', "'v' of a record plus its base value is too large"),
+        ('{"n": "a", "bt": 1e308, "t": 1e308, "v": 1}', "'t' of a record plus its base"),
+        ('{"n": "a", "t": 1e300, "v": 1}', "1e+300 s is after the year 9999"),
+        ('{"n": "a", "t": 253402300800, "v": 1}', "253402300800 s is after the year 9999"),
     ],
 )  # fmt: skip
 def test_a_record_that_is_not_taken_refuses_the_pack(record: str, reason: str) -> None:
@@ -190,27 +190,27 @@ def test_a_record_that_is_not_taken_refuses_the_pack(record: str, reason: str) -
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "it is no JSON: Expecting value"),
-        ("{", "it is no JSON: Expecting property name"),
-        ('{"a": 1} x', "it is no JSON: Extra data"),
-        ('{"a": 01}', "it is no JSON: Expecting"),
-        ("{'a': 1}", "it is no JSON: Expecting property name"),
-        ('{"a": "\t\n"}', "it is no JSON: Invalid control character"),
-        ("\\[\\[\\[", "it is no JSON: Expecting value"),
-        ("]" * 20 + "[" * 20, "it is no JSON: Expecting value"),
-        ('{"a": NaN}', "NaN is no number of JSON"),
-        ('{"a": -Infinity}', "-Infinity is no number of JSON"),
-        ('{"a": 1e999}', "a number is too large for a 64-bit float"),
-        ('{"a": -1e999}', "a number is too large for a 64-bit float"),
-        ('{"a": 9007199254740992}', "a whole number is beyond 9007199254740991"),
-        ('{"a": -9007199254740992}', "a whole number is beyond 9007199254740991"),
-        ('{"a": 1' + "0" * 5000 + "}", "a whole number is beyond 9007199254740991"),
-        ('{"a": 1, "a": 1}', "it has 'a' twice"),
-        ('{"a": {"b": 1, "\\u0062": 2}}', "it has 'b' twice"),
-        ('{"a": "\\ud800"}', "'a' has a character that XML cannot have"),
-        ('{"\\udfff": 1}', "'\\udfff' has a character that XML cannot have"),
-        ('{"a": "\\u0000"}', "'a' has a character that XML cannot have"),
-        ('{"a": "\\uffff"}', "'a' has a character that XML cannot have"),
+        ("", "it is not valid JSON: Expecting value"),
+        ("{", "it is not valid JSON: Expecting property name"),
+        ('{"a": 1} x', "it is not valid JSON: Extra data"),
+        ('{"a": 01}', "it is not valid JSON: Expecting"),
+        ("{'a': 1}", "it is not valid JSON: Expecting property name"),
+        ('{"a": "\t\n"}', "it is not valid JSON: Invalid control character"),
+        ("\\[\\[\\[", "it is not valid JSON: Expecting value"),
+        ("]" * 20 + "[" * 20, "it is not valid JSON: Expecting value"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ('{"a": -Infinity}', "-Infinity is not a JSON number"),
+        ('{"a": 1e999}', "a number exceeds the range of a 64-bit float"),
+        ('{"a": -1e999}', "a number exceeds the range of a 64-bit float"),
+        ('{"a": 9007199254740992}', "an integer exceeds 9007199254740991"),
+        ('{"a": -9007199254740992}', "an integer exceeds 9007199254740991"),
+        ('{"a": 1' + "0" * 5000 + "}", "an integer exceeds 9007199254740991"),
+        ('{"a": 1, "a": 1}', "it has the name 'a' twice"),
+        ('{"a": {"b": 1, "\\u0062": 2}}', "it has the name 'b' twice"),
+        ('{"a": "\\ud800"}', "'a' has a character that XML does not allow"),
+        ('{"\\udfff": 1}', "'\\udfff' has a character that XML does not allow"),
+        ('{"a": "\\u0000"}', "'a' has a character that XML does not allow"),
+        ('{"a": "\\uffff"}', "'a' has a character that XML does not allow"),
     ],
 )
 def test_json_that_is_none_or_ambiguous_is_refused(text: str, reason: str) -> None:
@@ -233,8 +233,8 @@ def nested(depth: int) -> str:
 
 def test_how_deep_it_goes_is_bounded() -> None:
     assert len(read(nested(MAX_DEPTH))) == 1
-    assert why(nested(MAX_DEPTH + 1)) == "it is nested more than 8 deep"
-    assert why("[" * 60_000) == "it is nested more than 8 deep"
+    assert why(nested(MAX_DEPTH + 1)) == "it is nested more than 8 levels deep"
+    assert why("[" * 60_000) == "it is nested more than 8 levels deep"
     assert why('{"a": "' + "\\" * 9 + '["}' + "[" * 9).startswith("it is")
 
 

@@ -1,7 +1,4 @@
-"""Ad-hoc commands that wait for their forms (XEP-0050), by the session that has begun each.
-
-The table is temporary: a command ends with the session, and with the process.
-"""
+"""Temporary table of ad-hoc commands (XEP-0050) that sessions have started and not completed."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from edge.engine.database import Transaction
 
 
 class StartedCommand(NamedTuple):
-    """A command that was begun: which one, and when, in service seconds."""
+    """A started command: its node, and the service second at which it was started."""
 
     node: str
     since: float
@@ -29,22 +26,22 @@ _FORGET: Final = "DELETE FROM temp.commands WHERE generation = ?"
 
 
 def add(tx: Transaction, id: str, generation: int, node: str, most: int) -> None:
-    """Note that a session has begun a command; of more than `most` the oldest are over."""
+    """Record that a session started a command; delete its oldest ones above `most`."""
     tx.run(_BEGIN, (id, generation, node, tx.now.service))
     tx.run(_SPARE, (generation, most))
 
 
 def find(tx: Transaction, id: str, generation: int) -> StartedCommand | None:
-    """Return what a session has begun under an id."""
+    """Return the command that a session started under an id, or `None`."""
     row = tx.row(_FIND, (id, generation))
     return None if row is None else StartedCommand(*row)
 
 
 def delete(tx: Transaction, id: str) -> None:
-    """Forget a command that was completed, cancelled, or is too old."""
+    """Delete a command that is completed, cancelled or expired."""
     tx.run(_END, (id,))
 
 
 def delete_all(tx: Transaction, generation: int) -> None:
-    """Forget what a session has begun, when it is over."""
+    """Delete all commands that a session has started."""
     tx.run(_FORGET, (generation,))

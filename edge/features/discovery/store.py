@@ -1,7 +1,6 @@
-"""What is known of what devices can do: who was asked, and what a verified hash stands for.
+"""Temporary tables of entity capabilities: disco#info queries to sessions, and verified hashes.
 
-The tables are temporary: a session ends with the process, and the first of its kind is asked again
-after a restart. What the answer means is `handlers.capabilities`'.
+After a restart, one device of each kind is queried again.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 BATCH_SIZE: Final = 64
-"""Questions without an answer that are looked at in one unit of work."""
+"""Most overdue queries that are handled in one unit of work."""
 
 _FIND: Final = """
 SELECT number, hash, node, ver, by_node, times, due FROM temp.asked WHERE generation = ?
@@ -44,11 +43,16 @@ DELETE FROM temp.capabilities WHERE used NOT IN (
 
 
 class CapsQuery(NamedTuple):
-    """What a session was asked: the question's number, and the capabilities announced by then.
+    """A disco#info query to a session, and the capabilities that the session had announced.
 
-    Those are `None` where it had announced none. `by_node` tells whether they were asked for by
-    their name; `times` is how often it was asked, and `due`, in service seconds, when the answer is
-    late: `None` while none is waited for.
+    Args:
+        number: the number of the query.
+        hash: the hash function announced, or `None` if nothing was announced.
+        node: the node announced, or `None`.
+        ver: the verification string announced, or `None`.
+        by_node: the query names the announced node.
+        times: how often it was sent.
+        due: the service second at which the answer is overdue, or `None` if none is expected.
     """
 
     number: int
@@ -61,7 +65,7 @@ class CapsQuery(NamedTuple):
 
 
 def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
-    """Return what a session was asked, if it was."""
+    """Return the query of a session, or `None`."""
     row = tx.row(_FIND, (generation,))
     if row is None:
         return None
@@ -70,51 +74,55 @@ def find_query(tx: Transaction, generation: int) -> CapsQuery | None:
 
 
 def add_query(tx: Transaction, generation: int, hash_: str, node: str, ver: str) -> None:
-    """Note what a session has announced; all three are empty if that is nothing."""
+    """Record the capabilities that a session announced; all three are empty if it announced
+    none.
+    """
     announced = (hash_ or None, node or None, ver or None)
     tx.run(_BEGIN, (generation, *announced, bool(hash_)))
 
 
 def mark_sent(tx: Transaction, generation: int, *, by_node: bool, due: float) -> None:
-    """Note that a session is asked, and when its answer is late, in service seconds."""
+    """Record that a query is sent, and the service second at which its answer is overdue."""
     tx.run(_SENT, (by_node, due, generation))
     tx.wake_at(due)
 
 
 def set_due(tx: Transaction, generation: int, due: float) -> None:
-    """Wait for an answer until `due`, in service seconds."""
+    """Expect the answer until `due`, in service seconds."""
     tx.run(_DUE, (due, generation))
 
 
 def clear_due(tx: Transaction, generation: int) -> None:
-    """Wait for no answer of a session any more."""
+    """Expect no answer any more."""
     tx.run(_DUE, (None, generation))
 
 
 def delete_query(tx: Transaction, generation: int) -> None:
-    """Forget what a session was asked, and what it had announced."""
+    """Delete the query of a session and the capabilities that it announced."""
     tx.run(_FORGET, (generation,))
 
 
 def find_overdue(tx: Transaction) -> list[tuple[int, str]]:
-    """Return the sessions whose answer is late, and their full JIDs: at most `BATCH`."""
+    """Return up to `BATCH_SIZE` sessions whose answer is overdue: generation and full JID."""
     return [(row[0], row[1]) for row in tx.rows(_OVERDUE, (tx.now.service, BATCH_SIZE))]
 
 
 def next_due_time(tx: Transaction) -> float | None:
-    """Return when the next answer is late, in service seconds."""
+    """Return the service second at which the next answer is overdue, or `None`."""
     due: float | None = tx.row(_FIRST)[0]
     return due
 
 
 def find_verified(tx: Transaction, hash_: str, ver: str) -> str | None:
-    """Return in which namespace devices of a kind take quality of service: empty for none, `None`
-    if the hash is not known."""
+    """Return the QoS namespace that a verified hash stands for, or `None` if the hash is unknown.
+
+    The namespace is empty if devices with this hash do not support QoS.
+    """
     row = tx.row(_KNOWN, (hash_, ver))
     return None if row is None else str(row[0])
 
 
 def add_verified(tx: Transaction, hash_: str, ver: str, qos: str, most: int) -> None:
-    """Keep what a hash stands for that was verified; at most `most` are, and those used of late."""
+    """Store the QoS namespace of a verified hash; keep the `most` most recently used hashes."""
     tx.run(_KEEP, (hash_, ver, qos))
     tx.run(_BOUND, (most,))

@@ -20,11 +20,11 @@ def decode(container: Element) -> list[tuple[str, NewEvent]]:
     """Turn a `<json/>` into one event a reading; raises `Unreadable` where it holds anything
     else."""
     if len(container):
-        raise UnreadablePayload("a JSON container has elements, and no text alone")
+        raise UnreadablePayload("invalid JSON container: it has child elements")
     try:
         found = json_readings.parse(container.text or "")
     except InvalidJson as error:
-        raise UnreadablePayload(f"a JSON container is not taken: {error}") from None
+        raise UnreadablePayload(f"invalid JSON container: {error}") from None
     return [
         (
             events.READINGS,

@@ -1,11 +1,12 @@
-"""Where a message or an iq goes that is for an account of this gateway (RFC 6121, section 8.5).
+"""Rules for routing a message or an iq that is addressed to an account (RFC 6121, section 8.5).
 
-One table: the address, who is there, and the type of the message, to what is done. Who may reach an
-account is decided in `access` before: to somebody who may not, the account does not exist, and so
-the answer tells nothing. Presence and subscriptions are not routed here.
+`TABLE` maps the kind of address, the availability of the account and the type of the message to an
+outcome. Access is checked before: if the sender may not reach an account, the account is treated as
+if it did not exist, so that the answer reveals nothing.
 
-Where the specification leaves a choice: what may be ignored or refused is refused, so that nothing
-is lost silently; the most available session gets a message that could go to several, and it alone.
+Where the specification leaves a choice, messages are refused rather than ignored, so that nothing
+is lost silently, and a message that several sessions could receive goes to the most available one
+only.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class MessageType(Enum):
 
 
 class Address(Enum):
-    """How an account is addressed."""
+    """The kind of address within an account."""
 
     BARE = "its bare JID"
     MATCH = "the full JID of a session that is bound"
@@ -34,7 +35,7 @@ class Address(Enum):
 
 
 class Availability(Enum):
-    """Who is there of the account."""
+    """The availability of an account."""
 
     NO_ACCOUNT = "there is no such account for the sender"
     NOBODY = "no session is available, or all have a negative priority"
@@ -42,7 +43,7 @@ class Availability(Enum):
 
 
 class Outcome(Enum):
-    """What is done with a message."""
+    """What to do with a message."""
 
     DELIVER = "sent to the session of the full JID"
     BEST = "sent to the most available session"
@@ -73,14 +74,14 @@ class BoundSession(Protocol):
 
     @property
     def detached(self) -> bool:
-        """Whether it lost its connection and waits to be resumed."""
+        """Whether it lost its connection and may be resumed."""
 
 
 R = TypeVar("R", bound=BoundSession)
 
 
 class Route(NamedTuple):
-    """What is done with a message, and the sessions that get it."""
+    """What to do with a message, and the sessions that receive it."""
 
     outcome: Outcome
     to: Sequence[BoundSession] = ()
@@ -107,11 +108,11 @@ TABLE: Final = {
     for (address, availability), outcomes in _ROWS.items()
     for kind, outcome in zip(MessageType, outcomes, strict=True)
 }
-"""RFC 6121, Table 1, as it is done here."""
+"""RFC 6121, Table 1, with the choices made for Fieldpost."""
 
 
 def parse_type(type_: str | None) -> MessageType:
-    """Read the type of a message: none, and one that is not known, is `normal`."""
+    """Parse the type of a message; a missing or unknown type is `normal`."""
     try:
         return MessageType(type_)
     except ValueError:
@@ -121,13 +122,13 @@ def parse_type(type_: str | None) -> MessageType:
 def route(
     kind: MessageType, sessions: Sequence[BoundSession], full: str | None, *, exists: bool
 ) -> Route:
-    """Decide where a message goes (RFC 6121, sections 8.5.1 to 8.5.3).
+    """Return the route of a message (RFC 6121, sections 8.5.1 to 8.5.3).
 
     Args:
         kind: the type of the message.
-        sessions: those of the account that are bound, of equal priority the newest first.
-        full: the full JID it is for, or None if it is for the bare JID.
-        exists: there is such an account, and the sender may reach it.
+        sessions: the account's bound sessions; among equal priorities the newest first.
+        full: the full JID that is addressed, or `None` for the bare JID.
+        exists: the account exists and the sender may reach it.
     """
     address = Address.BARE
     if full is not None:
@@ -141,10 +142,11 @@ def route(
 
 
 def reroute(kind: MessageType, sessions: Sequence[BoundSession], *, exists: bool) -> Route:
-    """Decide where a message goes that a session had, which ended and did not confirm it.
+    """Return the route of a message that a session received but did not acknowledge before it
+    ended.
 
-    It is the account's from then on (XEP-0198, section 5), whatever its full JID was. A headline
-    goes nowhere: the other sessions have had it.
+    The message is now addressed to the account's bare JID (XEP-0198, section 5). A headline is
+    dropped because the other sessions have received it.
     """
     if kind is MessageType.HEADLINE:
         return Route(Outcome.IGNORE)
@@ -152,10 +154,9 @@ def reroute(kind: MessageType, sessions: Sequence[BoundSession], *, exists: bool
 
 
 def best_session(sessions: Sequence[R]) -> R | None:
-    """Return the most available session, or None if none may have a message for the bare JID.
+    """Return the most available session that accepts messages for the bare JID, or `None`.
 
-    One that has its connection goes before one that waits to be resumed; then the highest priority,
-    then the newest.
+    Connected sessions come before detached ones, then higher priorities, then newer sessions.
     """
     return next(iter(sorted(_available(sessions), key=lambda s: (s.detached, -s.priority))), None)
 

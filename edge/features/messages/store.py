@@ -1,7 +1,7 @@
-"""Plain messages stored for accounts that are away (XEP-0160), as they will be sent.
+"""The offline table: plain messages stored for accounts without an available session (XEP-0160).
 
-A row stays until the peer has its stanza: while it is with a session, `under_way` has it. How much
-is stored is bounded by who adds; who gets what, and when, is not decided here.
+A row stays until the peer has acknowledged its stanza. While a session has it, it also has a row in
+the temporary table `under_way`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from edge.engine.database import Transaction
 from edge.engine.quota import Usage
 
 RECEIPT: Final = "offline"
-"""The kind of receipt of these rows."""
+"""The receipt kind of these rows."""
 
 ROW_OVERHEAD: Final = 64
-"""Bytes that a row costs beside its stanza and its sender."""
+"""Bytes charged for a row in addition to its stanza and its sender."""
 
 BATCH_SIZE: Final = 256
-"""How many messages expire in one unit of work."""
+"""Most messages that expire in one unit of work."""
 
 
 class StoredMessage(NamedTuple):
-    """A stored message; `stanza` is complete."""
+    """A stored message as a complete stanza."""
 
     row: int
     stanza: bytes
 
 
 class ExpiredMessage(NamedTuple):
-    """A message that nobody came for: whose it was, and whom it was for (bare, by name)."""
+    """A message that expired: the full JID of its sender and the name of its account."""
 
     sender: str
     account: str
@@ -96,19 +96,22 @@ WHERE u.id IS NULL ORDER BY o.id LIMIT 1
 
 
 def stored_size(stanza: bytes, sender: str) -> int:
-    """Return what storing this message costs its recipient, in bytes."""
+    """Return the bytes charged for storing a message."""
     return len(stanza) + len(sender.encode()) + ROW_OVERHEAD
 
 
 def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
-    """Store a message for an account, which is there; `sender` is a full JID."""
+    """Store a message for an existing account; `sender` is a full JID."""
     size = stored_size(stanza, sender)
     tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
 
 
 def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.Stored]:
-    """Return how many messages of a sender's account are stored for an account; and what is stored
-    for that account, of the sender's, and in all."""
+    """Return how many messages of a sender are stored for an account, and all usage that quotas
+    limit.
+
+    The usage is that of the account, of the sender's bare JID, and in total.
+    """
     messages, size, mine = tx.row(_OF_SOURCE, (account, _bare(sender)))
     of_account = Usage(*tx.row(_OF_ACCOUNT, (account,)))
     return mine, quota.Stored(of_account, Usage(messages, size), Usage(*tx.row(_OF_ALL)))
@@ -119,19 +122,19 @@ def _bare(sender: str) -> str:
 
 
 def has_messages(tx: Transaction, account: str) -> bool:
-    """Tell whether anything is stored for an account."""
+    """Return whether messages are stored for an account."""
     return tx.row(_ANY, (account,)) is not None
 
 
 def is_delivering(tx: Transaction, account: str) -> bool:
-    """Tell whether a session has some of what is stored for its account, and not confirmed it."""
+    """Return whether a session has stored messages of the account that it has not acknowledged."""
     return tx.row(_WITH_A_SESSION, (account,)) is not None
 
 
 def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list[StoredMessage]:
-    """Return the oldest messages of an account: at most `count`, and of `max_bytes`.
+    """Return the oldest messages of an account: at most `count`, and at most `max_bytes`.
 
-    There is always one, if there is any.
+    The first message is returned whatever its size.
     """
     found: list[StoredMessage] = []
     room = max_bytes
@@ -144,39 +147,44 @@ def read_page(tx: Transaction, account: str, count: int, max_bytes: int) -> list
 
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
-    """Forget messages that their recipient has."""
+    """Delete messages that their recipient has acknowledged."""
     for row in rows:
         tx.run(_REMOVE, (row,))
 
 
 def find_accounts(tx: Transaction, rows: Sequence[int]) -> list[str]:
-    """Return the names of the accounts that these messages are for, each once, in order."""
+    """Return the names of the accounts of these messages, without duplicates, in order."""
     found = (tx.row(_ACCOUNT, (row,)) for row in rows)
     return list(dict.fromkeys(str(row[0]) for row in found if row is not None))
 
 
 def last_row(tx: Transaction, account: str) -> int:
-    """Return the row of the message that was stored last for an account; 0 where none is."""
+    """Return the row of the newest message stored for an account, or 0."""
     return int(tx.row(_LAST, (account,))[0])
 
 
 def move_to_end(tx: Transaction, account: str, last: int) -> None:
-    """Put the messages of an account up to the row `last` behind those that follow it, but for
-    those that a session has."""
+    """Move an account's messages up to the row `last` behind its newer ones.
+
+    Messages that a session has are not moved.
+    """
     for row in tx.rows(_UP_TO, (account, last)):
         tx.run(_MOVE, row)
 
 
 def expire(tx: Transaction, ttl: float) -> list[ExpiredMessage]:
-    """Remove messages stored for longer than `ttl` seconds of service; returns them.
+    """Delete messages stored for longer than `ttl` service seconds; return them.
 
-    A bounded number, and none that a session has.
+    At most `BATCH_SIZE` messages, and none that a session has.
     """
     rows = tx.rows(_EXPIRED, (BATCH_SIZE, tx.now.service - ttl))
     return [ExpiredMessage(*row) for row in rows]
 
 
 def oldest_since(tx: Transaction) -> float | None:
-    """Return since when the oldest message that no session has is stored, in service seconds."""
+    """Return the service second at which the oldest message was stored, or `None`.
+
+    Messages that a session has are not considered.
+    """
     row = tx.row(_FIRST)
     return None if row is None else float(row[0])

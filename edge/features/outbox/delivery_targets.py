@@ -38,7 +38,7 @@ class Takers(NamedTuple):
         unknown = [session for session in self.there if session.qos is None]
         if not unknown:
             return unknown
-        named = {row.only for row in rows}
+        named = {row.only_session for row in rows}
         nobody = self.turn is None
         return [
             session
@@ -51,8 +51,8 @@ class Takers(NamedTuple):
         else the one that it is for or was sent to last, or the best that takes it."""
         if row.state in _BOUND:
             return _named(self.there, row.session)
-        if row.only is not None:
-            session = _named(self.there, row.only)
+        if row.only_session is not None:
+            session = _named(self.there, row.only_session)
             takes = session is not None and not session.detached and self.event(session)
             return session if takes else None
         turn = self.turn
@@ -62,13 +62,13 @@ class Takers(NamedTuple):
     def event(self, session: Session) -> Input | None:
         """Return how something new goes to a session, if it takes it."""
         if session.qos:
-            return Input.TURN
-        return Input.PLAIN_TURN if self.plain and session.qos is not None else None
+            return Input.SEND
+        return Input.SEND_PLAIN if self.plain and session.qos is not None else None
 
     def reach(self, row: OutboxRow) -> bool:
         """Tell whether a message may be planned with: it is on its way, or its session is there."""
-        on_its_way = row.under_way or row.held or row.state in _BOUND
-        return on_its_way or row.only is None or self.goal(row) is not None
+        on_its_way = row.in_flight or row.held or row.state in _BOUND
+        return on_its_way or row.only_session is None or self.goal(row) is not None
 
 
 def find(context: Context, tx: Transaction, account: str) -> Takers:
@@ -82,9 +82,9 @@ def find(context: Context, tx: Transaction, account: str) -> Takers:
 def _turn(able: Sequence[Session], plain: bool) -> Input | None:
     """Return how messages go that are for no session in particular: as plain ones if all agree."""
     if any(session.qos for session in able):
-        return Input.TURN
+        return Input.SEND
     known = all(session.qos is not None for session in able)
-    return Input.PLAIN_TURN if able and known and plain else None
+    return Input.SEND_PLAIN if able and known and plain else None
 
 
 def is_able(session: Session) -> bool:

@@ -58,7 +58,7 @@ def author(context: Context, row: OutboxRow) -> str:
 
 
 def _recipient(context: Context, row: OutboxRow) -> str:
-    return row.only or f"{row.recipient}@{context.domain}"
+    return row.only_session or f"{row.recipient}@{context.domain}"
 
 
 def request(context: Context, tx: Transaction, row: OutboxRow, full: str, namespace: str) -> bytes:
@@ -106,7 +106,7 @@ def read(stanza: Stanza, asked: str, msg_id: str) -> Answer:
     """Read the answer to an iq of some kind, of the message `msg_id`."""
     if stanza.attrs.get("type") == "error":
         error = _error(stanza)
-        return Answer(Input.WAIT if error.type == "wait" else Input.FINAL, error)
+        return Answer(Input.WAIT_ERROR if error.type == "wait" else Input.FINAL_ERROR, error)
     if asked != ASSURED:
         return Answer(Input.RESULT)
     payload = stanza.payload
@@ -116,7 +116,7 @@ def read(stanza: Stanza, asked: str, msg_id: str) -> Answer:
     if told == ("received", msg_id):
         return Answer(Input.RECEIVED)
     text = "the device answered the offer without <received/>"
-    return Answer(Input.FINAL, StanzaError("undefined-condition", text))
+    return Answer(Input.FINAL_ERROR, StanzaError("undefined-condition", text))
 
 
 def _error(stanza: Stanza) -> StanzaError:

@@ -1,26 +1,24 @@
-"""The sender's side of quality of service: how far a message has come, and what is sent next.
+"""Rules of the sending side of QoS: the states of an outgoing message and what to send next.
 
-Theory of operation. A message waits in the line of its recipient's account. At level 2 it is
-offered (`assured`), received, and released (`deliver`); at level 1 it is sent (`acknowledged`)
-until it is answered. Each step is one entry of one table, and is written down before the stanza
-that depends on it leaves. After `received` a message is never offered again: it belongs to the
-session that has it. Where a session knows no quality of service and its account allows that, the
-message goes as a plain one, and remains one.
+Theory of operation. A message waits in the outbox of its recipient's account. At level 2
+(`assured`) it is offered, received, and released (`deliver`). At level 1 (`acknowledged`) it is
+sent until it is answered. Each step is one entry of `TABLE` and is stored before the stanza that
+depends on it is sent. After `received`, a message is never offered again: it belongs to the session
+that received it. If a session does not support QoS and its account allows it, the message is sent
+as a plain message, and stays one.
 
-`plan` decides which messages of one account are sent now. Order is kept for each source: a message
-is first offered when the earlier ones of its source are received or over, and is delivered when
-they are over. Sources do not wait for each other, nor does anything wait for a message that belongs
-to a session that is not there. What a device asked to wait with holds back first offers behind it,
-and nothing that is on its way.
+`plan` decides which messages of one account are sent now. Order is kept per source: a message is
+first offered when all earlier messages of its source are received or finished, and is delivered
+when they are finished. Sources do not wait for each other, and nothing waits for a message whose
+session is gone. If the device asks to wait with a message, first offers of later messages wait too,
+but messages that have been sent continue.
 
-Nothing can lock itself up. Of each source, the earliest message that is there waits for no other,
-so it is sent, or waits for a time of its own; what waits for it comes behind. What a device asked
-to wait with holds others back until it is sent again or fails, which its attempts bound. And a
-device without room, since it holds what it has received, is sent the releases of just those: they
-are on their way.
+The plan cannot deadlock. The earliest message of each source waits for no other message, so it is
+sent or waits for its own timer. A held message blocks others only until it is sent again or fails,
+which the number of attempts bounds. A device that has no room because of what it has received is
+still sent the releases of exactly these messages.
 
-Sending, storing and telling the time are done elsewhere. Source: XEP QoS, "Use Cases", as the
-project's protocol decisions complete it.
+Source: XEP QoS, "Use Cases", as the project's protocol decisions complete it.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ from edge.engine.quota import Usage
 
 
 class Level(Enum):
-    """At which level a message came, and is handed on."""
+    """The QoS level at which a message came and is sent."""
 
     ACKNOWLEDGED = 1
     ASSURED = 2
 
 
 class State(Enum):
-    """How far a message has come."""
+    """The progress of a message."""
 
     QUEUED = "queued"
     OFFERED = "offered"
@@ -54,116 +52,116 @@ class State(Enum):
 
 
 TERMINAL: Final = frozenset({State.DONE, State.FAILED, State.IN_DOUBT})
-"""The message leaves the line."""
+"""States in which the message leaves the outbox."""
 
 BOUND: Final = frozenset({State.RECEIVED, State.RELEASED})
-"""The message belongs to the full JID that has received it."""
+"""States in which the message belongs to the full JID that received it."""
 
 
 class Input(Enum):
-    """What may happen to a message."""
+    """What can happen to a message."""
 
-    TURN = "its turn"
-    PLAIN_TURN = "its turn as a plain message"
+    SEND = "ready to send"
+    SEND_PLAIN = "ready to send as a plain message"
     RECEIVED = "received"
     RESULT = "empty result"
-    WAIT = "wait error"
-    FINAL = "final error"
-    LATE = "no answer in time"
-    EXHAUSTED = "no attempt left"
+    WAIT_ERROR = "wait error"
+    FINAL_ERROR = "final error"
+    TIMEOUT = "no answer in time"
+    EXHAUSTED = "no attempts left"
     EXPIRED = "expired"
-    GONE = "session gone"
+    SESSION_LOST = "session lost"
 
 
 class Action(Enum):
-    """What is done beside going to the next state."""
+    """What to do in addition to changing the state."""
 
     NONE = "nothing"
-    SEND = "the stanza of the next state is sent"
-    HOLD = "it waits for as long as it would for an answer"
-    GIVE_BACK = "the attempt does not count"
+    SEND = "send the stanza of the next state"
+    HOLD = "wait as long as for an answer, then send again"
+    REFUND_ATTEMPT = "do not count the attempt"
 
 
 class Transition(NamedTuple):
     """One entry of the table."""
 
     state: State
-    act: Action = Action.NONE
+    action: Action = Action.NONE
 
 
 _Rows: TypeAlias = "dict[State, dict[Input, Transition]]"
 
 _ASSURED: Final[_Rows] = {
     State.QUEUED: {
-        Input.TURN: Transition(State.OFFERED, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.OFFERED, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.EXPIRED: Transition(State.FAILED),
     },
     State.OFFERED: {
-        Input.TURN: Transition(State.OFFERED, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.OFFERED, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RECEIVED: Transition(State.RECEIVED),
-        Input.WAIT: Transition(State.OFFERED, Action.HOLD),
-        Input.FINAL: Transition(State.FAILED),
-        Input.LATE: Transition(State.OFFERED, Action.SEND),
+        Input.WAIT_ERROR: Transition(State.OFFERED, Action.HOLD),
+        Input.FINAL_ERROR: Transition(State.FAILED),
+        Input.TIMEOUT: Transition(State.OFFERED, Action.SEND),
         Input.EXHAUSTED: Transition(State.FAILED),
         Input.EXPIRED: Transition(State.FAILED),
-        Input.GONE: Transition(State.OFFERED, Action.GIVE_BACK),
+        Input.SESSION_LOST: Transition(State.OFFERED, Action.REFUND_ATTEMPT),
     },
     State.RECEIVED: {
-        Input.TURN: Transition(State.RELEASED, Action.SEND),
+        Input.SEND: Transition(State.RELEASED, Action.SEND),
         Input.EXPIRED: Transition(State.FAILED),
     },
     State.RELEASED: {
-        Input.TURN: Transition(State.RELEASED, Action.SEND),
+        Input.SEND: Transition(State.RELEASED, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT: Transition(State.RELEASED, Action.HOLD),
-        Input.FINAL: Transition(State.IN_DOUBT),
-        Input.LATE: Transition(State.RELEASED, Action.SEND),
+        Input.WAIT_ERROR: Transition(State.RELEASED, Action.HOLD),
+        Input.FINAL_ERROR: Transition(State.IN_DOUBT),
+        Input.TIMEOUT: Transition(State.RELEASED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
         Input.EXPIRED: Transition(State.IN_DOUBT),
-        Input.GONE: Transition(State.RELEASED, Action.GIVE_BACK),
+        Input.SESSION_LOST: Transition(State.RELEASED, Action.REFUND_ATTEMPT),
     },
 }
 
 _ACKNOWLEDGED: Final[_Rows] = {
     State.QUEUED: {
-        Input.TURN: Transition(State.OFFERED, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.OFFERED, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.EXPIRED: Transition(State.FAILED),
     },
     State.OFFERED: {
-        Input.TURN: Transition(State.REPEATED, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.REPEATED, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT: Transition(State.OFFERED, Action.HOLD),
-        Input.FINAL: Transition(State.FAILED),
-        Input.LATE: Transition(State.REPEATED, Action.SEND),
+        Input.WAIT_ERROR: Transition(State.OFFERED, Action.HOLD),
+        Input.FINAL_ERROR: Transition(State.FAILED),
+        Input.TIMEOUT: Transition(State.REPEATED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
         Input.EXPIRED: Transition(State.IN_DOUBT),
-        Input.GONE: Transition(State.OFFERED, Action.GIVE_BACK),
+        Input.SESSION_LOST: Transition(State.OFFERED, Action.REFUND_ATTEMPT),
     },
     State.REPEATED: {
-        Input.TURN: Transition(State.REPEATED, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.REPEATED, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RESULT: Transition(State.DONE),
-        Input.WAIT: Transition(State.REPEATED, Action.HOLD),
-        Input.FINAL: Transition(State.IN_DOUBT),
-        Input.LATE: Transition(State.REPEATED, Action.SEND),
+        Input.WAIT_ERROR: Transition(State.REPEATED, Action.HOLD),
+        Input.FINAL_ERROR: Transition(State.IN_DOUBT),
+        Input.TIMEOUT: Transition(State.REPEATED, Action.SEND),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
         Input.EXPIRED: Transition(State.IN_DOUBT),
-        Input.GONE: Transition(State.REPEATED, Action.GIVE_BACK),
+        Input.SESSION_LOST: Transition(State.REPEATED, Action.REFUND_ATTEMPT),
     },
 }
 
 _PLAIN: Final[_Rows] = {
     State.PLAIN: {
-        Input.TURN: Transition(State.PLAIN, Action.SEND),
-        Input.PLAIN_TURN: Transition(State.PLAIN, Action.SEND),
+        Input.SEND: Transition(State.PLAIN, Action.SEND),
+        Input.SEND_PLAIN: Transition(State.PLAIN, Action.SEND),
         Input.RESULT: Transition(State.DONE),
         Input.EXHAUSTED: Transition(State.IN_DOUBT),
         Input.EXPIRED: Transition(State.IN_DOUBT),
-        Input.GONE: Transition(State.PLAIN, Action.GIVE_BACK),
+        Input.SESSION_LOST: Transition(State.PLAIN, Action.REFUND_ATTEMPT),
     },
 }
 
@@ -171,29 +169,30 @@ TABLE: Final[Mapping[Level, _Rows]] = {
     Level.ASSURED: _ASSURED | _PLAIN,
     Level.ACKNOWLEDGED: _ACKNOWLEDGED | _PLAIN,
 }
-"""All transitions; what is not in it changes nothing.
+"""All transitions; an input without an entry changes nothing.
 
-Of a plain message, the empty result is the session's word that it has the stanza (XEP-0198), or
-that it was written. A result that does not say `received` answers no offer: it is a final error.
+For a plain message, the empty result means that the session has acknowledged the stanza (XEP-0198)
+or that it was written to the socket. A result without `received` does not answer an offer: it is a
+final error.
 """
 
 
 def transition(level: Level, state: State, event: Input) -> Transition | None:
-    """Return what an input makes of a message; `None` where it changes nothing."""
+    """Return the transition for an input, or `None` if it changes nothing."""
     return TABLE[level][state].get(event)
 
 
 class Candidate(NamedTuple):
-    """A message of an account's line, as the planner sees it.
+    """A message of an account's outbox, as the planner sees it.
 
     Args:
-        row: its number, which is its place.
+        row: its number, which is its position.
         source: the bare JID of its original sender.
-        level: its level.
-        state: how far it has come.
-        bytes: what it weighs.
-        there: the session that it was last sent to, or belongs to, is bound.
-        under_way: its stanza was sent, and no answer has come yet.
+        level: its QoS level.
+        state: its progress.
+        bytes: its size.
+        session_bound: the session that it was last sent to, or belongs to, is bound.
+        in_flight: its stanza was sent and has not been answered.
         held: the device asked to wait with it.
     """
 
@@ -202,88 +201,88 @@ class Candidate(NamedTuple):
     level: Level
     state: State
     bytes: int
-    there: bool = False
-    under_way: bool = False
+    session_bound: bool = False
+    in_flight: bool = False
     held: bool = False
 
 
-def plan(lines: Iterable[Candidate], turn: Input | None, window: Usage) -> list[int]:
-    """Choose the messages of one account that are sent now, in order.
+def plan(candidates: Iterable[Candidate], send: Input | None, window: Usage) -> list[int]:
+    """Choose which messages of one account are sent now; return their row numbers in order.
 
     Args:
-        lines: all that are on their way, and of the queued ones the first of each source.
-        turn: `Input.TURN` if a session takes messages with quality of service, `PLAIN_TURN` if one
-            takes plain ones instead, `None` if nobody takes any. A message that belongs to a
-            session has its turn with that.
-        window: the most that may be on their way, in number and in bytes; one always may.
+        candidates: all messages that have been sent, and the first queued one of each source.
+        send: `Input.SEND` if a session accepts QoS messages, `SEND_PLAIN` if one accepts plain
+            messages instead, `None` if no session accepts any. A message that belongs to a session
+            is sent in every case.
+        window: the most messages, in number and in bytes, that may be sent and unfinished. One
+            message is always allowed.
     """
-    known = [line for line in lines if line.there or line.state not in BOUND]
-    known.sort(key=lambda line: (line.state is State.QUEUED, line.row))
-    order = _Order(known)
-    flight = [line for line in known if line.state is not State.QUEUED]
-    count, weight = len(flight), sum(line.bytes for line in flight)
+    known = [one for one in candidates if one.session_bound or one.state not in BOUND]
+    known.sort(key=lambda one: (one.state is State.QUEUED, one.row))
+    order = _Ordering(known)
+    unfinished = [one for one in known if one.state is not State.QUEUED]
+    count, size = len(unfinished), sum(one.bytes for one in unfinished)
     chosen = []
-    for line in known:
-        if line.under_way or line.held or not order.ready(line, turn):
+    for one in known:
+        if one.in_flight or one.held or not order.is_ready(one, send):
             continue
-        if line.state is State.QUEUED:
-            if count and (count >= window.messages or weight + line.bytes > window.bytes):
+        if one.state is State.QUEUED:
+            if count and (count >= window.messages or size + one.bytes > window.bytes):
                 break
-            count, weight = count + 1, weight + line.bytes
-        chosen.append(line.row)
+            count, size = count + 1, size + one.bytes
+        chosen.append(one.row)
     return chosen
 
 
-class _Order:
-    """What waits for what."""
+class _Ordering:
+    """Which messages wait for which."""
 
-    def __init__(self, lines: Sequence[Candidate]) -> None:
-        self._first = _first(lines)
-        self._unreceived = _first(line for line in lines if line.state not in BOUND)
-        self._barrier = min((line.row for line in lines if line.held), default=None)
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._first = _first_by_source(candidates)
+        self._unreceived = _first_by_source(one for one in candidates if one.state not in BOUND)
+        self._barrier = min((one.row for one in candidates if one.held), default=None)
 
-    def ready(self, line: Candidate, turn: Input | None) -> bool:
-        """Tell whether nothing that is earlier holds a message back, and somebody takes it."""
-        if line.state is State.RELEASED:
+    def is_ready(self, one: Candidate, send: Input | None) -> bool:
+        """Return whether a session accepts the message and no earlier message blocks it."""
+        if one.state is State.RELEASED:
             return True
-        if line.state is State.RECEIVED:
-            return self._is_first(line)
-        if turn is None:
+        if one.state is State.RECEIVED:
+            return self._is_first(one)
+        if send is None:
             return False
-        if _delivers(line, turn) and not self._is_first(line):
+        if _is_delivered_by_sending(one, send) and not self._is_first(one):
             return False
-        if line.state is not State.QUEUED:
+        if one.state is not State.QUEUED:
             return True
-        behind = self._barrier is not None and self._barrier < line.row
-        return not behind and self._unreceived[line.source] == line.row
+        blocked = self._barrier is not None and self._barrier < one.row
+        return not blocked and self._unreceived[one.source] == one.row
 
-    def _is_first(self, line: Candidate) -> bool:
-        return self._first[line.source] == line.row
+    def _is_first(self, one: Candidate) -> bool:
+        return self._first[one.source] == one.row
 
 
-def _first(lines: Iterable[Candidate]) -> dict[str, int]:
-    """Return the earliest message of each source."""
+def _first_by_source(candidates: Iterable[Candidate]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for line in lines:
-        found[line.source] = min(line.row, found.get(line.source, line.row))
+    for one in candidates:
+        found[one.source] = min(one.row, found.get(one.source, one.row))
     return found
 
 
-def _delivers(line: Candidate, turn: Input) -> bool:
-    """Tell whether a message arrives by being sent, with no second step."""
-    return line.level is Level.ACKNOWLEDGED or line.state is State.PLAIN or turn is Input.PLAIN_TURN
+def _is_delivered_by_sending(one: Candidate, send: Input) -> bool:
+    """Return whether sending alone delivers the message, without a second step."""
+    return one.level is Level.ACKNOWLEDGED or one.state is State.PLAIN or send is Input.SEND_PLAIN
 
 
 def diagram(level: Level) -> str:
-    """Draw a level's table as a Mermaid state diagram; what changes nothing is left out."""
+    """Draw the transitions of a level as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {State.QUEUED.value}"]
     for state, row in TABLE[level].items():
-        for event, (then, act) in row.items():
-            does = "" if act is Action.NONE else f" / {act.name.lower().replace('_', ' ')}"
-            lines.append(f"    {_word(state)} --> {_word(then)}: {event.value}{does}")
-    lines += [f"    {_word(state)} --> [*]" for state in State if state in TERMINAL]
+        for event, (then, action) in row.items():
+            does = "" if action is Action.NONE else f" / {action.name.lower().replace('_', ' ')}"
+            lines.append(f"    {_node(state)} --> {_node(then)}: {event.value}{does}")
+    lines += [f"    {_node(state)} --> [*]" for state in State if state in TERMINAL]
     return "\n".join(lines)
 
 
-def _word(state: State) -> str:
+def _node(state: State) -> str:
     return state.value.replace(" ", "_")

@@ -41,7 +41,7 @@ def give_up(
     Of a notification nobody is told: its sender is a node. The letter and its event are what is
     left of it.
     """
-    destination = row.only or f"{row.recipient}@{context.domain}"
+    destination = row.only_session or f"{row.recipient}@{context.domain}"
     has_it = row.session if row.state == State.RELEASED.value else None
     letter = DeadLetter(
         row.sender,

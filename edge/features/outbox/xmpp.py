@@ -53,7 +53,7 @@ def pump(
     """
     limits = context.limits
     rows = outbox.find_sendable(tx, account, limits.outbox_window)
-    if all(row.under_way or row.held for row in rows):
+    if all(row.in_flight or row.held for row in rows):
         return
     among = delivery_targets.find(context, tx, account)
     unknown = among.unknown(rows)
@@ -69,7 +69,7 @@ def pump(
         row = by_number[number]
         to = among.goal(row)
         if to is not None and to.qos is not None:
-            _send(context, tx, row, to, Input.TURN if row.state in _BOUND else among.event(to))
+            _send(context, tx, row, to, Input.SEND if row.state in _BOUND else among.event(to))
         elif to is not None:
             anew.append((row, to))
     for row, _to in anew:
@@ -80,7 +80,7 @@ def pump(
 
 def _line(row: OutboxRow) -> Candidate:
     level, state = Level(row.qos), State(row.state)
-    flags = row.there, row.under_way, row.held
+    flags = row.session_bound, row.in_flight, row.held
     return Candidate(row.row, row.source, level, state, row.bytes, *flags)
 
 
@@ -91,7 +91,7 @@ def _send(
     step = rules.transition(Level(row.qos), State(row.state), event) if event else None
     if step is None:
         return
-    if row.due is not None and not row.under_way and not row.held:
+    if row.due is not None and not row.in_flight and not row.held:
         row = row._replace(attempts=max(0, row.attempts - 1))  # the gateway ended meanwhile
     attempts = row.attempts + 1
     due = tx.now.service + _wait(context.limits, row.row, attempts)
@@ -132,12 +132,12 @@ def _happens(
     What was sent for an item of a queue is the queue's again when it is over, and at level 1 when
     its session has gone: then another may have it.
     """
-    if event is Input.WAIT and row.attempts >= context.limits.retry_attempts:
+    if event is Input.WAIT_ERROR and row.attempts >= context.limits.retry_attempts:
         event = Input.EXHAUSTED
     step = rules.transition(Level(row.qos), State(row.state), event)
     if step is None:
         return
-    parts = step.state in TERMINAL or (event is Input.GONE and row.qos == 1)
+    parts = step.state in TERMINAL or (event is Input.SESSION_LOST and row.qos == 1)
     if row.queue_item is not None and parts:
         error = error or _unanswered(context)
         ended = (context, tx, row, event, step.state, error)
@@ -153,11 +153,11 @@ def _happens(
 
 def _after(context: Context, tx: Transaction, row: OutboxRow, step: rules.Transition) -> OutboxRow:
     row = row._replace(state=step.state.value, held=False, due=None)
-    if step.act is Action.HOLD:
+    if step.action is Action.HOLD:
         due = tx.now.service + _wait(context.limits, row.row, row.attempts)
         tx.wake_at(due)
         return row._replace(held=True, due=due, sends=0)
-    if step.act is Action.GIVE_BACK:
+    if step.action is Action.REFUND_ATTEMPT:
         return row._replace(attempts=max(0, row.attempts - 1))
     return row._replace(sends=0, attempts=0)
 
@@ -181,14 +181,14 @@ def answered(context: Context, stanza: Stanza) -> Work | bytes:
 
     def work(tx: Transaction, sender: Sender) -> bytes:
         of_us = asked.epoch == epochs.epoch_of_row(tx, asked.row)
-        row = outbox.get(tx, asked.row) if of_us else None
+        row = outbox.find(tx, asked.row) if of_us else None
         ours = row is None or (row.session, qos_stanzas.author(context, row)) == (sender.full, to)
         if not (of_us and ours):
             return other if isinstance(other, bytes) else other(tx, sender)
         if row is None or qos_stanzas.kind(row) != asked.kind:
             return b""  # it was answered before
         event, error = qos_stanzas.read(stanza, asked.kind, f"{asked.epoch}-{asked.row}")
-        if row.under_way or event in (Input.RECEIVED, Input.RESULT):
+        if row.in_flight or event in (Input.RECEIVED, Input.RESULT):
             _happens(context, tx, row, event, error)
             pump(context, tx, row.recipient)
         return b""
@@ -203,7 +203,7 @@ def takes(context: Context, tx: Transaction, sender: Sender) -> None:
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sendable(tx, sender.account, context.limits.outbox_window):
-        if row.held and (row.session == sender.full or not row.there):
+        if row.held and (row.session == sender.full or not row.session_bound):
             attempts = max(0, row.attempts - 1)
             outbox.save(tx, row._replace(held=False, due=None, attempts=attempts))
     pump(context, tx, sender.account)
@@ -221,7 +221,7 @@ def resumes(context: Context, tx: Transaction, sender: Sender) -> None:
     if not outbox.has_messages(tx, sender.account):
         return
     for row in outbox.find_sent_to(tx, sender.account, sender.full):
-        if row.under_way:
+        if row.in_flight:
             _postpone(context, tx, row)
     pump(context, tx, sender.account)
 
@@ -233,17 +233,17 @@ def lost(context: Context, tx: Transaction, _sender: Sender | None, rows: Sequen
     not answered, it is what ends them, and is given up; what was behind it is not to blame.
     """
     most = CUTS * context.limits.retry_attempts
-    found = [row for row in (outbox.get(tx, number) for number in rows) if row is not None]
+    found = [row for row in (outbox.find(tx, number) for number in rows) if row is not None]
     choked = bool(found) and found[0].sends >= most
     for row in _fresh(tx, found):
-        if row.under_way:
+        if row.in_flight:
             continue  # another has it, from what became of one before
         if choked and row.row == found[0].row:
             text = f"{most} sessions ended without an answer"
             error = StanzaError("recipient-unavailable", text)
             _happens(context, tx, row, Input.EXHAUSTED, error)
         else:
-            _happens(context, tx, row._replace(sends=0) if choked else row, Input.GONE)
+            _happens(context, tx, row._replace(sends=0) if choked else row, Input.SESSION_LOST)
     _pump_all(context, tx, (row.recipient for row in found))
 
 
@@ -251,7 +251,7 @@ def settled(context: Context, tx: Transaction, _sender: Sender | None, rows: Seq
     """Be done with what a session has as a plain message."""
     touched = []
     for number in rows:
-        if (row := outbox.get(tx, number)) is not None and row.state == State.PLAIN.value:
+        if (row := outbox.find(tx, number)) is not None and row.state == State.PLAIN.value:
             _happens(context, tx, row, Input.RESULT)
             touched.append(row.recipient)
     _pump_all(context, tx, touched)
@@ -260,7 +260,7 @@ def settled(context: Context, tx: Transaction, _sender: Sender | None, rows: Seq
 def _fresh(tx: Transaction, rows: Iterable[OutboxRow]) -> Iterator[OutboxRow]:
     """Name messages again, each as it is by then: what becomes of one may move others."""
     for row in rows:
-        found = outbox.get(tx, row.row)
+        found = outbox.find(tx, row.row)
         if found is not None:
             yield found
 
@@ -303,19 +303,19 @@ def _bury_orphans(context: Context, tx: Transaction) -> None:
 
 
 def _fall_due(context: Context, tx: Transaction, row: OutboxRow) -> None:
-    session = sessions.at(tx, row.session or "") if row.under_way else None
+    session = sessions.at(tx, row.session or "") if row.in_flight else None
     if row.held:
         outbox.save(tx, row._replace(held=False, due=None))
-    elif not row.under_way:  # the gateway ended meanwhile, or its session had to be asked
+    elif not row.in_flight:  # the gateway ended meanwhile, or its session had to be asked
         outbox.save(tx, row._replace(attempts=max(0, row.attempts - 1), due=None))
     elif session is not None and session.detached:
         _postpone(context, tx, row)
     elif session is None or not _still_takes(session, row):
-        _happens(context, tx, row, Input.GONE)
+        _happens(context, tx, row, Input.SESSION_LOST)
     elif row.attempts >= context.limits.retry_attempts:
         _happens(context, tx, row, Input.EXHAUSTED)
     else:
-        _send(context, tx, row, session, Input.LATE)
+        _send(context, tx, row, session, Input.TIMEOUT)
 
 
 def _still_takes(session: Session, row: OutboxRow) -> bool:
@@ -323,7 +323,9 @@ def _still_takes(session: Session, row: OutboxRow) -> bool:
     takes, may have changed since."""
     if row.state in _BOUND:
         return session.qos is not None
-    return bool(session.qos) and (delivery_targets.is_able(session) or session.full == row.only)
+    return bool(session.qos) and (
+        delivery_targets.is_able(session) or session.full == row.only_session
+    )
 
 
 def _postpone(context: Context, tx: Transaction, row: OutboxRow) -> None:

@@ -88,7 +88,7 @@ def carry(
     decision = rules.decide(Direction.OUT, kind, before.state)
     if rules.shares_presence(before.state) and not rules.shares_presence(decision.state):
         presence_broadcast.hide(tx, own.bare, jid)
-    after = before.into(decision.state, b"")
+    after = before.with_state(decision.state, b"")
     roster.save(tx, own.account, after)
     if push:
         _tell(tx, own, before, after)
@@ -123,7 +123,7 @@ def _take(
 ) -> rules.Decision:
     before = roster.find(tx, own.account, jid)
     decision = rules.decide(Direction.IN, kind, before.state)
-    after = before.into(decision.state, stanza)
+    after = before.with_state(decision.state, stanza)
     if after != before:
         roster.save(tx, own.account, after)
     if decision.passes:
@@ -142,7 +142,7 @@ def _deliver(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) 
 
 
 def _tell(tx: Transaction, own: Party, before: RosterItem, after: RosterItem) -> None:
-    if after.shown != before.shown:
+    if after.visible_fields != before.visible_fields:
         contacts.push(tx, own.bare, after)
 
 

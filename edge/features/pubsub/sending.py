@@ -58,7 +58,7 @@ def notify(
         return
     only = subscription.jid if "/" in subscription.jid else None
     line, sender = _line(context, subscription), f"{pubsub_service(context.domain)}/{node}"
-    outbox.add(tx, account, line, sender, None, subscription.qos, body, size, only=only)
+    outbox.add(tx, account, line, sender, None, subscription.qos, body, size, only_session=only)
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
     handing.pump(context, tx, account)
 
@@ -116,7 +116,7 @@ def ended(context: Context, tx: Transaction, subscription: Subscription) -> None
     dropped = 0
     for row in outbox.find_by_source(tx, _line(context, subscription)):
         bound = State(row.state) in BOUND
-        if not bound and (subscription.presence or not row.under_way):
+        if not bound and (subscription.presence or not row.in_flight):
             outbox.remove(tx, row)
             dropped += 1
     if dropped:

@@ -198,7 +198,7 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
     if queue.node is not None:
         return Kind.NODE
     member = subscriptions.get(tx, item.subscription or 0)
-    sent = outbox.get(tx, item.outbox or 0) if member is None else None
+    sent = outbox.find(tx, item.outbox or 0) if member is None else None
     if member is not None:
         return rules.kind(member.qos)
     return Kind.SHARE_2 if sent is None else rules.kind(sent.qos)
@@ -242,7 +242,7 @@ def part(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
     if queue is None or queue.node is not None:
         lose(context, tx, item, loss)
         return
-    sent = outbox.get(tx, item.outbox or 0)
+    sent = outbox.find(tx, item.outbox or 0)
     parted = sharing.withdraw(context, tx, item)
     if parted is Parted.IN_DOUBT:
         _free(context, tx, item)

@@ -29,7 +29,7 @@ from edge.features.queues.store import queue_members, queues, share_items
 from edge.features.queues.store.queues import Item
 from edge.xmpp.errors import StanzaError
 
-_LOSSES: Final = {Input.FINAL: Loss.REFUSED, Input.GONE: Loss.CONNECTION}
+_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
 """How an item at level 1 and its member parted; all else is a matter of time."""
 
 
@@ -94,7 +94,7 @@ def _part(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> None
 def _take_back(context: Context, tx: Transaction, items: Sequence[Item], loss: Loss) -> None:
     """Let items wait again that are at level 1, or were never sent: then nobody has them yet."""
     for item in items:
-        row = outbox.get(tx, item.outbox or 0)
+        row = outbox.find(tx, item.outbox or 0)
         if row is not None:
             outbox.remove(tx, row)
         if row is not None and row.state == State.QUEUED.value and not row.attempts:

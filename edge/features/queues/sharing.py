@@ -87,7 +87,7 @@ def give(
         subscription.qos,
         body,
         size,
-        only=member.session if full or subscription.qos == 1 else None,
+        only_session=member.session if full or subscription.qos == 1 else None,
         session=member.session,
         queue_item=item.row,
     )
@@ -136,7 +136,7 @@ def ask(context: Context, tx: Transaction, queue: int) -> None:
 def withdraw(context: Context, tx: Transaction, item: Item) -> Parted:
     """Take an item that a member has, and is to have no more, out of the outbox; what becomes of
     the item is the caller's, but where it is in doubt."""
-    row = None if item.outbox is None else outbox.get(tx, item.outbox)
+    row = None if item.outbox is None else outbox.find(tx, item.outbox)
     if row is None:
         return Parted.SENT
     if row.qos == 2 and row.state in _IN_DOUBT:

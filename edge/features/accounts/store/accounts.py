@@ -1,8 +1,7 @@
-"""Provisioned devices and what their passwords are checked against.
+"""The account and credentials tables: provisioned devices and the keys of their passwords.
 
-A revoked device keeps its row, its roster and what waits for it, and loses its password: what
-brings it back later gives it a new secret and never the old one. Certificates are in
-`certificates`; who may do what is decided in `rules`.
+A revoked device keeps its row, its roster and the messages that wait for it, but loses its
+password. If it is restored later, it needs a new password.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from edge.errors import SetupError
 
 
 class Account(NamedTuple):
-    """A provisioned device; `created` and `revoked` in ms since 1970 UTC.
+    """A provisioned device; `created` and `revoked` are in ms since 1970 UTC.
 
-    `password` tells whether it has one, `downgrade` whether it gets plain messages where it knows
-    no quality of service.
+    `password`: it has one. `downgrade`: it receives plain messages in sessions without QoS support.
     """
 
     name: str
@@ -31,7 +29,7 @@ class Account(NamedTuple):
 
 
 class PendingMessages(NamedTuple):
-    """How many messages waited for a device that is removed, and where."""
+    """How many messages waited for a removed device, by table."""
 
     offline: int
     outbox: int
@@ -39,7 +37,7 @@ class PendingMessages(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum of all tables."""
         return self.offline + self.outbox + self.held
 
 
@@ -97,44 +95,44 @@ def add(
     trusted: bool,
     downgrade: bool = False,
 ) -> None:
-    """Provision a device; raises `SetupError` if there is one of that name."""
+    """Provision a device; raise `SetupError` if the name is taken."""
     row = tx.row(_ADD, (name, trusted, tx.now.wall, downgrade))
     if row is None:
         raise SetupError(f"device {name!r} exists already")
-    _keep(tx, row[0], credentials)
+    _insert_credentials(tx, row[0], credentials)
 
 
 def credentials(tx: Transaction, name: str, mechanism: str) -> Credentials | None:
-    """Return the keys of a device for one mechanism.
+    """Return the keys of a device for one SASL mechanism.
 
-    `None` if there is no such device, and so too if it is revoked or has no password: who tries to
-    log in cannot tell these apart.
+    Returns `None` if the device does not exist, is revoked, or has no password, so that a client
+    cannot tell these cases apart.
     """
     row = tx.row(_FIND_CREDENTIALS, (name, mechanism))
     return None if row is None else Credentials(*row)
 
 
 def set_credentials(tx: Transaction, name: str, credentials: Iterable[Credentials]) -> bool:
-    """Replace the keys of a device; tells whether there is such a device and it is not revoked.
+    """Replace the keys of a device; return `False` if it does not exist or is revoked.
 
-    A revoked one gets none: they would be good again when its revocation is lifted.
+    A revoked device gets no keys, because they would become valid when the device is restored.
     """
     row = tx.row(_USABLE, (name,))
     if row is None:
         return False
     tx.run(_DROP_CREDENTIALS, (row[0],))
-    _keep(tx, row[0], credentials)
+    _insert_credentials(tx, row[0], credentials)
     return True
 
 
 def find(tx: Transaction, name: str) -> Account | None:
-    """Return a device, or `None` if there is none of that name."""
+    """Return a device, or `None`."""
     row = tx.row(_FIND, (name,))
     return None if row is None else _account(*row)
 
 
 def list_all(tx: Transaction) -> list[Account]:
-    """Return all devices by name: as many as an operator has added."""
+    """Return all devices by name; operators provision them, so their number is not limited here."""
     return [_account(*row) for row in tx.rows(_LIST)]
 
 
@@ -144,29 +142,29 @@ def list_names(tx: Transaction) -> list[str]:
 
 
 def is_active(tx: Transaction, name: str) -> bool:
-    """Tell whether there is a device of that name and it is not revoked."""
+    """Return whether a device exists and is not revoked."""
     return tx.row(_USABLE, (name,)) is not None
 
 
 def login_grant(tx: Transaction, name: str) -> int | None:
-    """Return what a log-in to a device is good for, or `None` if there is no such device, or it is
+    """Return the number that all logins of a device share, or `None` if it does not exist or is
     revoked.
 
-    It is another one after a revocation that was lifted, and after the device was removed and
-    another got its name: a session of before must not live on.
+    The number changes when the device is revoked, and when a new device takes the name, so that
+    sessions from before can be ended.
     """
     row = tx.row(_GRANT, (name,))
     return None if row is None else int(row[0])
 
 
 def invalidate_logins(tx: Transaction, name: str) -> None:
-    """Have all log-ins to a device until now count no more: the sessions that came of them end."""
+    """Invalidate all logins of a device; its sessions end."""
     tx.run(_WITHDRAW, (name,))
     tx.known.clear()
 
 
 def revoke(tx: Transaction, name: str) -> bool:
-    """Refuse a device from now on and forget its password; tells whether this changed anything.
+    """Revoke a device and delete its password; return whether it was active.
 
     Its certificates are revoked by `certificates.revoke`.
     """
@@ -179,7 +177,7 @@ def revoke(tx: Transaction, name: str) -> bool:
 
 
 def restore(tx: Transaction, name: str) -> bool:
-    """Lift the revocation of a device; tells whether there was one. It has no password then."""
+    """Lift the revocation of a device, without a password; return whether it was revoked."""
     if tx.row(_RESTORE, (name,)) is None:
         return False
     tx.known.clear()
@@ -187,9 +185,9 @@ def restore(tx: Transaction, name: str) -> bool:
 
 
 def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
-    """Let a device that knows no quality of service get plain messages, or let them wait.
+    """Set whether a device receives plain messages in sessions without QoS support.
 
-    Tells whether this changed anything.
+    Returns whether this changed anything.
     """
     if tx.row(_DOWNGRADE, (downgrade, name)) is None:
         return False
@@ -198,17 +196,17 @@ def set_downgrade(tx: Transaction, name: str, downgrade: bool) -> bool:
 
 
 def remove(tx: Transaction, name: str) -> PendingMessages:
-    """Forget a device, its password, its roster and what waits for it.
+    """Delete a device, its password, its roster and its offline messages; return what waited for
+    it.
 
-    Others have it in their rosters still, until another gets its name (`roster.strike_out`): those
-    who saw it are told that it is gone. Returns what waited for it: what was in its outbox stays
-    there without an account, until the gateway has told the senders; what is held stays held. Its
-    certificates stay; revoke them first.
+    Outbox messages stay without an account until the gateway has informed their senders, and
+    messages in custody stay. Others keep the device in their rosters until a device gets the same
+    name (`roster.remove_from_all`). Certificates are kept; revoke them first.
     """
-    waited = PendingMessages(*tx.row(_WAITED, (name,)))
+    pending = PendingMessages(*tx.row(_WAITED, (name,)))
     tx.run(_REMOVE, (name,))
     tx.known.clear()
-    return waited
+    return pending
 
 
 def _account(
@@ -217,7 +215,7 @@ def _account(
     return Account(name, bool(trusted), created, revoked, bool(password), bool(downgrade))
 
 
-def _keep(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:
+def _insert_credentials(tx: Transaction, account: int, credentials: Iterable[Credentials]) -> None:
     for keys in credentials:
         tx.run(
             _ADD_CREDENTIALS,

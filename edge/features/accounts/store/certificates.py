@@ -1,8 +1,8 @@
-"""Certificates that the gateway's CA issued to devices: whose they are, and which are revoked.
+"""The certificate table: client certificates that the gateway's CA issued to devices.
 
-A certificate is known by its fingerprint, the SHA-256 of its DER. TLS checks its signature and its
-dates; what is not in this table is nobody's, whoever signed it. Making certificates and the list of
-revoked ones is `admin`'s. All times are in ms since 1970 UTC.
+A certificate is identified by its fingerprint, the SHA-256 of its DER encoding. TLS checks the
+signature and the dates; a certificate that is not in this table belongs to nobody. All times are in
+ms since 1970 UTC.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from edge.engine.database import Transaction
 from edge.errors import SetupError
 
 DAY_MS: Final = 24 * 3600 * 1000
-"""Milliseconds."""
+"""Milliseconds of a day."""
 
 RETENTION_MS: Final = 365 * DAY_MS
-"""Milliseconds that a certificate stays here after it ran out; what is forgotten is refused."""
+"""Milliseconds to keep a certificate after it expired. A certificate that is not kept is
+refused.
+"""
 
 MAX_EXPIRING: Final = 100
-"""Devices told of at once: a day's events are no backlog of their own."""
+"""Most devices that are reported together as expiring."""
 
 MAX_VALID: Final = 8
-"""Certificates of one device that are good at once: the old one, the new one, and a few mishaps."""
+"""Most valid certificates of one device: the old one, the new one, and a few mistakes."""
 
 _CRL: Final = "crl"
-"""The key of the last revocation list's number."""
+"""The meta key of the number of the last certificate revocation list (CRL)."""
 
 
 class Certificate(NamedTuple):
-    """A certificate; `serial` is hexadecimal, `name` its device's, who may be gone."""
+    """A certificate; `serial` is hexadecimal, `name` that of a device that may have been
+    removed.
+    """
 
     fingerprint: bytes
     name: str
@@ -41,14 +45,14 @@ class Certificate(NamedTuple):
 
 
 class RevokedCertificate(NamedTuple):
-    """An entry of the revocation list."""
+    """An entry of the certificate revocation list."""
 
     serial: str
     revoked: int
 
 
 class ExpiringDevice(NamedTuple):
-    """A device whose last certificate runs out at `not_after`."""
+    """A device whose last certificate expires at `not_after`."""
 
     name: str
     not_after: int
@@ -94,11 +98,13 @@ DELETE FROM certificates WHERE not_after < ?
 
 
 def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: int) -> None:
-    """Record a certificate of the device `name`.
+    """Record a certificate of a device.
 
-    Raises `SetupError` if there is no such device, or it has `VALID` certificates already that are
-    good. What ran out long ago is forgotten, of this device and of all the revoked: where the clock
-    is wrong, other devices keep what they have.
+    Deletes certificates of this device, and revoked ones of all devices, that expired more than
+    `RETENTION_MS` ago. Others are kept in case the clock is wrong.
+
+    Raises:
+        SetupError: the device does not exist, or it has `MAX_VALID` valid certificates.
     """
     now = tx.now.wall
     tx.run(_FORGET, (now - RETENTION_MS, name))
@@ -111,46 +117,47 @@ def add(tx: Transaction, name: str, fingerprint: bytes, serial: str, not_after: 
 
 
 def find_owner(tx: Transaction, fingerprint: bytes) -> str | None:
-    """Return the device whose certificate this is (SHA-256 of its DER).
+    """Return the device that a certificate belongs to, by the SHA-256 of its DER encoding.
 
-    `None` if nobody knows it, or it or its device is revoked. Its dates are not looked at: TLS did.
+    Returns `None` if the certificate is unknown, or it or its device is revoked. The dates are not
+    checked because TLS has checked them.
     """
     row = tx.row(_OWNER, (fingerprint,))
     return None if row is None else str(row[0])
 
 
 def revoke(tx: Transaction, name: str) -> int:
-    """Revoke all certificates of a device; returns how many there were to revoke."""
+    """Revoke all certificates of a device; return how many were valid."""
     return tx.run(_REVOKE, (tx.now.wall, name)).rowcount
 
 
 def list_all(tx: Transaction) -> list[Certificate]:
-    """Return all certificates that are remembered, those of removed devices too."""
+    """Return all recorded certificates, including those of removed devices."""
     return [Certificate(*row) for row in tx.rows(_LIST)]
 
 
 def latest_expiry(tx: Transaction) -> dict[str, int]:
-    """Return of each device that has a certificate when the last one runs out (or ran)."""
+    """Return the expiry time of the last certificate of each device that has one."""
     return dict(tx.rows(_LATEST))
 
 
 def find_expiring(tx: Transaction, now: int, days: int) -> list[ExpiringDevice]:
-    """Return the devices whose last certificate runs out within `days` days of `now`.
+    """Return up to `MAX_EXPIRING` devices whose last certificate expires within `days` of `now`.
 
-    Soonest first, and `EXPIRING` at most. A device that has a newer certificate is not told of: it
-    has been renewed.
+    The earliest expiry comes first. A device with a newer certificate has been renewed and is left
+    out.
     """
     rows = tx.rows(_EXPIRING, (now, now + days * DAY_MS, MAX_EXPIRING))
     return [ExpiringDevice(*row) for row in rows]
 
 
 def list_revoked(tx: Transaction) -> list[RevokedCertificate]:
-    """Return what the revocation list has to name, oldest first."""
+    """Return the entries of the certificate revocation list, the oldest first."""
     return [RevokedCertificate(*row) for row in tx.rows(_REVOKED)]
 
 
 def next_crl_number(tx: Transaction, least: int) -> int:
-    """Return the number of the next revocation list: above the last one, and `least` at least."""
+    """Return the number of the next revocation list: above the last one, and at least `least`."""
     number = max(int(meta.read_number(tx, _CRL)) + 1, least)
     meta.write(tx, _CRL, number)
     return number

@@ -1,7 +1,4 @@
-"""What an account is to somebody who turns to it, in one look: is it there, does it know them.
-
-What follows from it is decided in `rules.access`; rosters are read and written by `roster`.
-"""
+"""Read in one query whether an account exists and how its roster lists a sender."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ WHERE a.name = ? AND a.revoked IS NULL
 
 
 def find_relation(tx: Transaction, sender: Sender, account: str) -> Relation:
-    """Return what the account of that name is to the sender."""
+    """Return the relation of the named account to the sender."""
     row = tx.row(_FIND, (sender.bare, account))
     listed, subscription = (0, "none") if row is None else row
     return access.relation(

@@ -1,8 +1,8 @@
-"""Whether the events of a database may be counted on, or are counted anew: in a new epoch.
+"""Decide whether a database continues its epoch or must begin a new one.
 
-The numbers of an epoch belong to one database on one board and one card. A copy that runs beside
-the original, or after it, would give the same numbers to other events. What is not known is never
-taken for a change. Reading what there is, and beginning an epoch, are not done here.
+The sequence numbers of an epoch belong to one database on one board and one storage card. A copy
+that runs beside or after the original would give the same numbers to other events. An unknown board
+or card never counts as a change.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from typing import NamedTuple
 
 
 class NewEpochReason(StrEnum):
-    """Why an epoch begins at a start."""
+    """Why a new epoch begins at start-up."""
 
     RESTORED = "restored"
-    """The database comes out of a backup."""
+    """The database was restored from a backup."""
 
     ANOTHER_BOARD = "another-board"
     ANOTHER_CARD = "another-card"
 
 
 class Hardware(NamedTuple):
-    """What a gateway runs on: a board's serial number and a card's id, `None` where not known."""
+    """The serial number of the board and the id of the storage card, `None` if unknown."""
 
     board: str | None = None
     card: str | None = None
 
 
 def new_epoch_reason(copied: bool, known: Hardware, found: Hardware) -> NewEpochReason | None:
-    """Say why a new epoch is to begin, or `None`.
+    """Return why a new epoch must begin, or `None` if the current one continues.
 
     Args:
-        copied: the database was marked as one of a backup when it was copied.
-        known: what it remembers to have run on.
-        found: what it runs on now.
+        copied: the database is the copy of a backup.
+        known: the hardware recorded in the database.
+        found: the hardware that the gateway runs on now.
     """
     if copied:
         return NewEpochReason.RESTORED
@@ -48,5 +48,5 @@ def _differs(known: str | None, found: str | None) -> bool:
 
 
 def merge_hardware(known: Hardware, found: Hardware) -> Hardware:
-    """Return what is to be remembered: what is found, and what was known of the rest."""
+    """Return the hardware to record: what was found, completed by what was known."""
     return Hardware(found.board or known.board, found.card or known.card)

@@ -1,9 +1,9 @@
-"""Readings that a device sends as JSON: a SenML pack, or an object whose members are the values.
+"""Parse sensor readings sent as JSON: a SenML pack, or an object whose members are the values.
 
-An array is a pack of records (RFC 8428). In an object, numbers, booleans and strings are readings
-under their own names, and those in objects within it under names joined by a point; a member
-`timestamp` of the outermost is the time that the device tells. A time is kept as the device tells
-it, and never counted with. Neither XML nor events are known here.
+An array is a SenML pack (RFC 8428). In an object, numbers, booleans and strings are readings under
+their own names; names of nested objects are joined by a point. A member `timestamp` of the
+outermost object is the device's time. A device's time is kept as text and never used in
+calculations.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from edge.features.eventlog.rules import strict_json
 from edge.features.eventlog.rules.strict_json import InvalidJson, Json
 
 MAX_READINGS: Final = 1000
-"""Readings of one text: as many as there may be elements in a stanza, by default."""
+"""Most readings of one text: the default limit of elements in a stanza."""
 
 MAX_NAME_BYTES: Final = 256
-"""The longest name of a reading, as joined: as long as that of a node may be by default. Without a
-bound, one long name before many short ones would be written as often as there are those."""
+"""Most bytes of a joined name: the default limit of a node's name.
+
+Without this limit, one long name above many short ones would be repeated for each of them.
+"""
 
 TIMESTAMP: Final = "timestamp"
-"""The tag in which a device's own time is kept."""
+"""The tag for the device's own time."""
 
 OFFSET: Final = "offset_s"
-"""The tag in which a time is kept that a device tells from its present one, in seconds."""
+"""The tag for a time relative to the device's present, in seconds."""
 
 SUM: Final = "sum"
-"""The tag of an integrated sum (SenML)."""
+"""The tag for an integrated sum (SenML)."""
 
 UPDATE: Final = "update_s"
-"""The tag of the seconds after which a device says that the next reading comes (SenML)."""
+"""The tag for the seconds until the next reading (SenML)."""
 
 
 class Reading(NamedTuple):
-    """A reading: its name; a finite value, with its unit, or a text; and what is told beside it."""
+    """A reading: its name, a finite value with its unit or a text, and its tags."""
 
     name: str
     value: float | None = None
@@ -48,10 +50,10 @@ class Reading(NamedTuple):
 
 
 def parse(text: str) -> list[Reading]:
-    """Read the readings in a JSON text: one at least, `MOST_READINGS` at most.
+    """Parse the readings of a JSON text: at least one, at most `MAX_READINGS`.
 
     Raises:
-        BadJson: it is none, has what is not taken, or holds no reading; the error says what.
+        InvalidJson: the text is not accepted, or holds no reading.
     """
     content = strict_json.parse(text)
     if isinstance(content, list):
@@ -59,14 +61,14 @@ def parse(text: str) -> list[Reading]:
     elif isinstance(content, dict):
         each = _members(content)
     else:
-        raise InvalidJson("it is neither an object nor a SenML pack")
+        raise InvalidJson("it must be an object or a SenML pack")
     found: list[Reading] = []
     for reading in each:
         if len(found) == MAX_READINGS:
-            raise InvalidJson(f"it holds more than {MAX_READINGS} readings")
+            raise InvalidJson(f"it has more than {MAX_READINGS} readings")
         found.append(reading)
     if not found:
-        raise InvalidJson("it holds no reading")
+        raise InvalidJson("it has no readings")
     return found
 
 
@@ -74,7 +76,7 @@ def _checked(name: str) -> str:
     if not name:
         raise InvalidJson("a reading has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
-        raise InvalidJson(f"the name of a reading has more than {MAX_NAME_BYTES} bytes")
+        raise InvalidJson(f"the name of a reading exceeds {MAX_NAME_BYTES} bytes")
     return name
 
 
@@ -82,7 +84,7 @@ def _checked(name: str) -> str:
 
 
 def _members(content: dict[str, Json]) -> Iterator[Reading]:
-    """Name the readings of an object, and of those in it."""
+    """Yield the readings of an object and of the objects nested in it."""
     tags = {}
     told = content.get(TIMESTAMP)
     if _is_number(told) or isinstance(told, str):
@@ -111,34 +113,34 @@ def _member(name: str, value: Json, tags: Mapping[str, str]) -> Reading:
     if isinstance(value, bool | int | float):
         return Reading(name, float(value), tags=tags)
     what = "null" if value is None else "an array"
-    raise InvalidJson(f"{name!r} is {what}, and no number, boolean, string or object")
+    raise InvalidJson(f"{name!r} is {what}; use a number, boolean, string or object")
 
 
 def _is_number(value: Json) -> bool:
-    """Tell whether it is one: to Python, `true` is 1."""
+    """Return whether a value is a number; in Python, `True` is an `int`."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # SenML
 
 _VERSION: Final = 10
-"""That of RFC 8428, which a pack has that names none."""
+"""The SenML version of RFC 8428, the default of a pack."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9:./_-]*")
-"""Section 4.5.1."""
+"""RFC 8428, section 4.5.1."""
 
 _TEXTS: Final = ("bn", "bu", "n", "u", "vs")
 _FIGURES: Final = ("bt", "bv", "bs", "bver", "v", "s", "t", "ut")
 _VALUES: Final = ("v", "vs", "vb")
 
 _ABSOLUTE: Final = 2**28
-"""From this second on a time is absolute; below, it is from the present one (section 4.5.3)."""
+"""From this second on a time is absolute; below, it is relative (RFC 8428, section 4.5.3)."""
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Base(NamedTuple):
-    """What records before have said for those behind them."""
+    """The base fields that preceding records set."""
 
     name: str = ""
     unit: str | None = None
@@ -148,11 +150,13 @@ class _Base(NamedTuple):
 
 
 def _pack(records: list[Json]) -> Iterator[Reading]:
-    """Resolve the records of a pack (section 4.6); one of base fields alone is no reading."""
+    """Resolve the records of a pack (RFC 8428, section 4.6); records of base fields only are no
+    readings.
+    """
     base = _Base()
     for record in records:
         if not isinstance(record, dict):
-            raise InvalidJson("a pack of SenML has records alone, which are objects")
+            raise InvalidJson("each record of a SenML pack must be an object")
         _check(record)
         base = _based(base, record)
         if any(field in record for field in ("n", "u", "s", "t", "ut", *_VALUES)):
@@ -162,17 +166,19 @@ def _pack(records: list[Json]) -> Iterator[Reading]:
 def _check(record: dict[str, Json]) -> None:
     for field, value in record.items():
         if field.endswith("_"):
-            raise InvalidJson(f"a record has {field!r}, which must be understood, and is not")
+            raise InvalidJson(f"a record has the unknown mandatory field {field!r}")
         if field == "vd":
-            raise InvalidJson("a record has binary data (vd), which is no reading")
+            raise InvalidJson("a record has binary data (vd), which is not supported")
         if field in _TEXTS and not isinstance(value, str):
-            raise InvalidJson(f"{field!r} of a record is no string")
+            raise InvalidJson(f"{field!r} of a record must be a string")
         if field in _FIGURES and not _is_number(value):
-            raise InvalidJson(f"{field!r} of a record is no number")
+            raise InvalidJson(f"{field!r} of a record must be a number")
         if field == "vb" and not isinstance(value, bool):
-            raise InvalidJson("'vb' of a record is no boolean")
+            raise InvalidJson("'vb' of a record must be a boolean")
         if field == "bver" and value != _VERSION:
-            raise InvalidJson(f"a record is of version {value} of SenML, and {_VERSION} is known")
+            raise InvalidJson(
+                f"a record has SenML version {value}; the supported version is {_VERSION}"
+            )
 
 
 def _based(base: _Base, record: Mapping[str, Json]) -> _Base:
@@ -198,10 +204,10 @@ def _figure(record: Mapping[str, Json], field: str, otherwise: float) -> float:
 def _resolved(base: _Base, record: Mapping[str, Json]) -> Reading:
     name = _checked(base.name + str(record.get("n", "")))
     if not _NAME.fullmatch(name):
-        raise InvalidJson(f"{name!r} is no name of SenML")
+        raise InvalidJson(f"{name!r} is not a valid SenML name")
     given = [field for field in _VALUES if field in record]
     if len(given) > 1 or not (given or "s" in record):
-        raise InvalidJson(f"{name!r} has not one value (v, vs or vb)")
+        raise InvalidJson(f"{name!r} must have exactly one value (v, vs or vb)")
     tags = _tags(base, record)
     unit = _unit(record, "u", base.unit)
     if "vs" in record:
@@ -230,21 +236,21 @@ def _tags(base: _Base, record: Mapping[str, Json]) -> dict[str, str]:
 def _added(base: float, record: Mapping[str, Json], field: str) -> float:
     whole = base + _figure(record, field, 0.0)
     if not math.isfinite(whole):
-        raise InvalidJson(f"{field!r} of a record is too large with its base")
+        raise InvalidJson(f"{field!r} of a record plus its base value is too large")
     return whole
 
 
 def _moment(seconds: float) -> str:
-    """Write an absolute time as sensor data has it (XEP-0082)."""
+    """Format an absolute time as XEP-0082 does."""
     try:
         moment = _BEGIN + timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidJson(f"{_written(seconds)} s is beyond the year 9999") from None
+        raise InvalidJson(f"{_written(seconds)} s is after the year 9999") from None
     return moment.isoformat().replace("+00:00", "Z")
 
 
 def _written(number: Json) -> str:
-    """Write a number without a point where it needs none."""
+    """Format a number, without a decimal point if it is an integer."""
     if isinstance(number, float) and number.is_integer() and abs(number) <= strict_json.MAX_INTEGER:
         return str(int(number))
     return repr(number)

@@ -1,4 +1,4 @@
-"""The levels of events, as XEP-0337 has them (section 4, "type"), the least first."""
+"""The levels of events, from the least to the most severe (XEP-0337, section 4, "type")."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEVELS: Final = (
 RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
 
 NEVER: Final = "never"
-"""In place of a level where none is meant."""
+"""The option value that selects no level."""
 
 
 def at_least(level: str) -> tuple[str, ...]:
-    """Return a level and those above it; none for `NEVER`."""
+    """Return a level and all above it; none for `NEVER`."""
     return () if level == NEVER else LEVELS[RANKS[level] :]

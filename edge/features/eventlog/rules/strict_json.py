@@ -1,8 +1,7 @@
-"""JSON as it is taken from others: nothing in it is guessed, and nothing is dropped unnoticed.
+"""A strict JSON parser that refuses what Python's parser would silently change or drop.
 
-What Python's own reader lets through is refused: names given twice, `NaN` and infinities, numbers
-that a 64-bit float has no place for, characters that XML has none for. What the values mean is not
-known here. Source: RFC 8259; RFC 7493 (I-JSON), section 2.
+It refuses duplicate names, `NaN` and infinities, numbers that a 64-bit float cannot hold, and
+characters that XML cannot hold. Source: RFC 8259; RFC 7493 (I-JSON), section 2.
 """
 
 from __future__ import annotations
@@ -16,45 +15,42 @@ from typing import Final, NoReturn, TypeAlias
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | float | int | bool | None"
 
 MAX_DEPTH: Final = 8
-"""Objects and arrays within each other: names of readings that are nested deeper nobody reads."""
+"""Most levels of nested objects and arrays."""
 
 MAX_INTEGER: Final = 2**53 - 1
-"""The largest whole number of which a 64-bit float has every smaller one (RFC 8259, section 6): a
-larger one would become another, unnoticed."""
+"""The largest integer below which a 64-bit float holds every integer (RFC 8259, section 6)."""
 
 _DIGITS: Final = len(str(-MAX_INTEGER))
 
 _MARK: Final = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
-"""What opens, closes or quotes, and what a backslash takes the meaning from."""
+"""Brackets, quotes and escaped characters."""
 
 _UNFIT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""What an escape can write and XML cannot have (its section 2.2), surrogates without their partner
-among it: no text of an event has them otherwise."""
+"""Characters that a JSON escape can write and XML cannot hold (XML, section 2.2)."""
 
 
 class InvalidJson(ValueError):
-    """A text is no JSON, or has what is not taken; the error says what."""
+    """The text is not accepted; the message says why."""
 
 
 def parse(text: str) -> Json:
-    """Read a JSON text.
+    """Parse a JSON text.
 
-    Numbers are `int`, up to `MOST_WHOLE`, where they have neither a point nor an exponent, and
-    finite `float` where they do.
+    Numbers without a point or an exponent become `int`, up to `MAX_INTEGER`; others become `float`.
 
     Raises:
-        BadJson: it is none, or has what is not taken; the error says what.
+        InvalidJson: the text is not valid JSON, or has content that is refused.
     """
     _check_depth(text)
     try:
         found: Json = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise InvalidJson(f"it is no JSON: {error}") from None
+        raise InvalidJson(f"it is not valid JSON: {error}") from None
     return found
 
 
 def _check_depth(text: str) -> None:
-    """Look how deep it goes before it is read: the reader goes as deep as its stack lets it."""
+    """Check the nesting before parsing, because the parser recurses until its stack overflows."""
     depth, quoted = 0, False
     for found in _MARK.finditer(text):
         mark = found[0]
@@ -65,7 +61,7 @@ def _check_depth(text: str) -> None:
         elif mark in "[{":
             depth += 1
             if depth > MAX_DEPTH:
-                raise InvalidJson(f"it is nested more than {MAX_DEPTH} deep")
+                raise InvalidJson(f"it is nested more than {MAX_DEPTH} levels deep")
         elif mark in "]}":
             depth -= 1
 
@@ -74,29 +70,29 @@ def _object(pairs: Sequence[tuple[str, Json]]) -> Json:
     found: dict[str, Json] = {}
     for name, value in pairs:
         if name in found:
-            raise InvalidJson(f"it has {name!r} twice")
+            raise InvalidJson(f"it has the name {name!r} twice")
         if _UNFIT.search(name) or (isinstance(value, str) and _UNFIT.search(value)):
-            raise InvalidJson(f"{name!r} has a character that XML cannot have")
+            raise InvalidJson(f"{name!r} has a character that XML does not allow")
         found[name] = value
     return found
 
 
 def _whole(text: str) -> int:
-    """Read a whole number; one that is too long is not even read, as that takes its square."""
+    """Parse an integer; check its length first, because parsing takes quadratic time."""
     if len(text) > _DIGITS or abs(int(text)) > MAX_INTEGER:
-        raise InvalidJson(f"a whole number is beyond {MAX_INTEGER}")
+        raise InvalidJson(f"an integer exceeds {MAX_INTEGER}")
     return int(text)
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise InvalidJson("a number is too large for a 64-bit float")
+        raise InvalidJson("a number exceeds the range of a 64-bit float")
     return number
 
 
 def _refuse(text: str) -> NoReturn:
-    raise InvalidJson(f"{text} is no number of JSON")
+    raise InvalidJson(f"{text} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(

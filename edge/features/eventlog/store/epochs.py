@@ -1,7 +1,7 @@
-"""The epochs that this database counts its events in, and what began each.
+"""The epochs table: the epochs of this database and the reason for each.
 
-Sequence numbers begin with 1 in each epoch, and what the gateway asks of devices is named by the
-epoch in which its row was written. Whether a new one is to begin is not decided here.
+Sequence numbers begin with 1 in each epoch. The ids of the gateway's requests to devices contain
+the epoch in which their row was written.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from edge.features.eventlog.rules.epoch import Hardware
 from edge.features.eventlog.store import lost_ranges
 
 CREATED: Final = "created"
-"""The reason of a database's first epoch."""
+"""The reason for a database's first epoch."""
 
 COPY: Final = "copy"
-"""Set in each copy that a backup makes, and in no database that has counted since."""
+"""The meta key set in each copy that a backup makes, and cleared when the copy is used."""
 
 _BOARD: Final = "board"
 _CARD: Final = "card"
 
 MAX_EPOCHS: Final = 100
-"""Epochs that are remembered: a gateway has a handful in its life."""
+"""Most epochs that are kept; a gateway has a handful in its life."""
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _CHANCE: Final = 80  # bits of a ULID that tell nothing
@@ -41,9 +41,9 @@ DELETE FROM epochs WHERE epoch <= (SELECT epoch FROM epochs ORDER BY epoch DESC 
 
 
 class Epoch(NamedTuple):
-    """An epoch, when it began (ms since 1970 UTC; 0: not known) and why.
+    """An epoch, when it began (ms since 1970 UTC; 0 if unknown) and why.
 
-    `outbox` is the last row that the outbox had had by then.
+    `outbox` is the last row number of the outbox at that time.
     """
 
     epoch: str
@@ -53,9 +53,8 @@ class Epoch(NamedTuple):
 
 
 def begin(tx: Transaction, reason: str) -> str:
-    """Count within a new epoch from now on, each lane from 1, and return it; `reason` is a word.
-
-    What was counted before must be sealed.
+    """Begin a new epoch and return it; each lane restarts from 1, so all earlier events must be
+    sealed.
     """
     before = latest(tx, 1)
     epoch = _ulid(max(tx.now.wall, _moment(before[0].epoch) + 1 if before else 0))
@@ -76,11 +75,11 @@ def latest(tx: Transaction, count: int = MAX_EPOCHS) -> list[Epoch]:
 
 
 def epoch_of_row(tx: Transaction, row: int) -> str:
-    """Return the epoch in which a row of the outbox was written; they are read once.
+    """Return the epoch in which a row of the outbox was written.
 
-    A message keeps its name on the wire when another epoch begins: the device would take it for
-    another one, and twice. A copy of the database that was put back writes rows that the device has
-    heard of already: in their new epoch they are new to it.
+    A message keeps its msgId when another epoch begins; otherwise the device would take it for a
+    new message. Rows that a restored copy of the database writes get the new epoch, because the
+    device may have seen their numbers before.
     """
     found: list[Epoch] | None = tx.known.get(_OF_ROWS)
     if found is None:
@@ -89,22 +88,22 @@ def epoch_of_row(tx: Transaction, row: int) -> str:
 
 
 def is_copy(tx: Transaction) -> bool:
-    """Tell whether this database was made by a backup, and has not counted since."""
+    """Return whether this database is a backup's copy that has not been used yet."""
     return bool(meta.find_text(tx, COPY))
 
 
 def mark_copy(tx: Transaction) -> None:
-    """Say that this is a backup's: where it runs, another epoch begins."""
+    """Mark the database as a backup's copy: where it is used, another epoch begins."""
     meta.write(tx, COPY, "yes")
 
 
 def load_hardware(tx: Transaction) -> Hardware:
-    """Return what this database remembers to have run on."""
+    """Return the hardware recorded in this database."""
     return Hardware(meta.find_text(tx, _BOARD), meta.find_text(tx, _CARD))
 
 
 def save_hardware(tx: Transaction, here: Hardware) -> None:
-    """Remember what this database runs on; it is no copy any more."""
+    """Record the hardware and clear the mark of a copy."""
     for key, value in ((_BOARD, here.board), (_CARD, here.card)):
         if value is not None:
             meta.write(tx, key, value)
@@ -112,7 +111,7 @@ def save_hardware(tx: Transaction, here: Hardware) -> None:
 
 
 def _ulid(moment: int) -> str:
-    """Make a ULID: 48 bits of milliseconds since 1970 and 80 of chance, in 26 characters."""
+    """Make a ULID: 48 bits of milliseconds since 1970 and 80 random bits, in 26 characters."""
     number = moment << _CHANCE | secrets.randbits(_CHANCE)
     return "".join(_CROCKFORD[number >> shift & 31] for shift in range(125, -1, -5))
 

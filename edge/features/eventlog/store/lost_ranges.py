@@ -1,9 +1,9 @@
-"""Ranges of events that left without being sent, until the centre has heard of them.
+"""The dropped table: ranges of events that were deleted unsent, until the central site knows of
+them.
 
-The headers of their lane declare those of the current epoch. No header of an epoch that is over
-need follow, so an event in the current epoch's system lane tells of its ranges; and if the segment
-with that event is lost too, another one has to. Which segments go is not decided here, and the
-events are written elsewhere.
+Segment headers of a lane declare the ranges of the current epoch. For an earlier epoch there may be
+no further header, so an event in the current epoch's system lane reports its ranges. If the segment
+with that event is lost too, another event has to report them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from edge.engine import events, meta
 from edge.engine.database import Transaction
 
 MAX_RANGES: Final = 64
-"""Ranges that are remembered of a lane of an epoch, and there are `epochs.KEPT` of these: each is
-told anew in every epoch until the centre has heard. Beyond, the last one grows over what lies
-between, which was shipped or set aside: what the centre has counts as received all the same."""
+"""Most ranges kept per lane and epoch; there are at most `epochs.MAX_EPOCHS` epochs.
+
+All are reported again in every epoch until acknowledged. Above this number, the last range grows
+over what lies between, which was shipped or set aside and which the central site therefore counts
+as received.
+"""
 
 
 class LostRange(NamedTuple):
@@ -53,9 +56,11 @@ _TOO_OLD: Final = "DELETE FROM dropped WHERE epoch < (SELECT min(epoch) FROM epo
 
 
 def add(tx: Transaction, gone: LostRange) -> None:
-    """Have a range declared by the next header or, if its epoch is over, told by an event.
+    """Record a range, to be declared by the next header or, in an earlier epoch, reported by an
+    event.
 
-    It is behind all that its lane lost before. What it held that told of others is told again.
+    The range lies behind all earlier ones of its lane. Ranges that its events reported are reported
+    again.
     """
     if tx.run(_EXTEND, gone._asdict() | {"ranges": MAX_RANGES}).rowcount == 0:
         tx.run(_NOTE, gone)
@@ -63,31 +68,36 @@ def add(tx: Transaction, gone: LostRange) -> None:
 
 
 def report_again(tx: Transaction, epoch: str, lane: str, first: int, last: int) -> None:
-    """Have told again what events in this range tell of, as it will not be sent."""
+    """Report again the ranges that events in this range report, because it will not be sent."""
     if (epoch, lane) == (meta.epoch(tx), events.SYSTEM):
         tx.run(_TELL_AGAIN, (epoch, first, last))
 
 
 def report_all_again(tx: Transaction) -> None:
-    """Have all told anew, in an epoch that begins, and forget what is of none that is known."""
+    """Report all ranges again in a new epoch, and delete those of epochs that are no longer
+    kept.
+    """
     tx.run(_TELL_ALL_AGAIN)
     tx.run(_TOO_OLD)
 
 
 def find_unreported(tx: Transaction) -> list[LostRange]:
-    """Return the ranges of epochs that are over that no event tells of."""
+    """Return the ranges of earlier epochs that no event reports."""
     return [LostRange(*row) for row in tx.rows(_UNTOLD, (meta.epoch(tx),))]
 
 
 def mark_reported(tx: Transaction, gone: LostRange, seq: int) -> None:
-    """Note which event of the current epoch's system lane tells of a range."""
+    """Record which event of the current epoch's system lane reports a range."""
     tx.run(_NOTE_TOLD, (seq, *gone[:3]))
 
 
 def delete_acknowledged(
     tx: Transaction, epoch: str, lane: str, first: int, last: int, declares: int | None
 ) -> None:
-    """Forget what the centre knows now that it has a segment, which declares ranges up to there."""
+    """Delete the ranges that the central site knows from an acknowledged segment.
+
+    `declares` is the last sequence number that the segment's header declares as dropped.
+    """
     if declares is not None:
         tx.run(_DECLARED, (epoch, lane, declares))
         tx.run(_DECLARED_IN_PART, (epoch, lane, declares))

@@ -1,4 +1,4 @@
-"""How many events people were told of in the present minute: it ends with the process."""
+"""Count the notifications sent to people in the current minute; the count ends with the process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from edge.engine.database import Transaction
 
 WINDOW: Final = 60.0
-"""Seconds of service that are counted together."""
+"""Service seconds of one counting window."""
 
 _COUNT: Final = """
 INSERT INTO temp.notices (one, since, events) VALUES (1, :now, 1)
@@ -19,5 +19,5 @@ RETURNING events
 
 
 def count(tx: Transaction) -> int:
-    """Count one more event, and return how many that makes in the present window."""
+    """Count one more notification; return their number in the current window."""
     return int(tx.row(_COUNT, {"now": tx.now.service, "window": WINDOW})[0])

@@ -1,10 +1,9 @@
-"""Sealed segments as rows: one transaction puts the bytes in and takes their events out.
+"""The segments table: one transaction stores a sealed segment and deletes its events.
 
-A segment waits until the centre acknowledged its digest; then it is kept for a while as recent
-history, within a bound. At the backlog's bound the oldest waiting segments of the lane that is
-furthest over its share go, and the segments that follow in the lane declare the range until the
-centre has one that does. A range of an epoch that is over is told by an event of the current one,
-until the centre has that. What is in the bytes is not known here, nor is an event written.
+A segment waits until the central site acknowledges its digest. Then it is kept as recent history,
+within a quota. When the backlog is full, the oldest waiting segments of the lane that exceeds its
+share most are deleted. The following segments of the lane declare the lost range until the central
+site acknowledges one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from edge.features.eventlog.store.lost_ranges import LostRange
 
 
 class DroppedRange(NamedTuple):
-    """A range of sequence numbers, both ends included, that left without being sent, and why."""
+    """A range of sequence numbers, both ends included, that was deleted unsent, and why."""
 
     first: int
     last: int
@@ -30,7 +29,7 @@ class DroppedRange(NamedTuple):
 
 
 class SegmentDraft(NamedTuple):
-    """What the next segment of a lane will hold, and what it follows."""
+    """The content of a lane's next segment, and the digest of the previous one."""
 
     epoch: str
     lane: str
@@ -40,7 +39,7 @@ class SegmentDraft(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A sealed segment; `data` is the file as it travels, `digest` its 32 bytes SHA-256."""
+    """A sealed segment; `data` is the encoded file, `digest` its SHA-256 (32 bytes)."""
 
     epoch: str
     lane: str
@@ -51,7 +50,7 @@ class Segment(NamedTuple):
 
 
 class NewSegment(NamedTuple):
-    """A segment to be put in: what it follows, and the dropped ranges that it declares."""
+    """A segment to store, with the previous digest and the dropped ranges that it declares."""
 
     epoch: str
     lane: str
@@ -64,7 +63,7 @@ class NewSegment(NamedTuple):
 
 
 class EvictedRange(NamedTuple):
-    """Segments that had to go before the centre had them, of neighbouring ranges."""
+    """Deleted segments of adjacent ranges that the central site never received."""
 
     epoch: str
     lane: str
@@ -74,7 +73,9 @@ class EvictedRange(NamedTuple):
 
 
 class LaneHead(NamedTuple):
-    """How far a lane of the current epoch is sealed; its digest is of zeros before the first."""
+    """The last sealed number of a lane in the current epoch, and its digest (zeros before the
+    first).
+    """
 
     lane: str
     sealed: int
@@ -144,11 +145,11 @@ SELECT data FROM segments WHERE epoch = ? AND lane = ? AND last > ? ORDER BY fir
 _FREE: Final = "PRAGMA incremental_vacuum(256)"
 
 MAX_DROPPED_RANGES: Final = 256
-"""Ranges that one header declares; more wait for the next."""
+"""Most ranges that one header declares; the next header declares the rest."""
 
 
 def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraft | None:
-    """Return what the next segment of a lane would hold, or `None` if nothing waits."""
+    """Return the content of a lane's next segment, or `None` if no events wait."""
     sealed, previous = tx.row(_CHAIN, (lane,))
     found = events.read(tx, lane, sealed, count, max_bytes)
     if not found:
@@ -159,9 +160,9 @@ def draft(tx: Transaction, lane: str, count: int, max_bytes: int) -> SegmentDraf
 
 
 def seal(tx: Transaction, sealed: NewSegment) -> bool:
-    """Put a segment in and take its events out; `False` if the chain moved on since the draft.
+    """Store a segment and delete its events; return `False` if the chain has moved since the draft.
 
-    A new epoch begins a new chain too, with the same numbers.
+    A new epoch also moves the chain, although its numbers are the same.
     """
     events.settle(tx)
     values = sealed._asdict() | {"urgent": events.urgent_levels(tx)}
@@ -176,20 +177,20 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
 
 
 def next_waiting(tx: Transaction, *, newest: bool = False) -> Segment | None:
-    """Return the oldest segment that the centre has not acknowledged, or the newest, or `None`."""
+    """Return the oldest, or the newest, segment that is not acknowledged, or `None`."""
     row = tx.row(_NEWEST if newest else _OLDEST)
     return None if row is None else Segment(*row)
 
 
 def lane_heads(tx: Transaction) -> list[LaneHead]:
-    """Say how far each lane of the current epoch is sealed."""
+    """Return the head of each lane of the current epoch."""
     return [LaneHead(*row) for row in tx.rows(_HEADS)]
 
 
 def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
-    """Return the digest of the segment that `seq` is sealed in, or `None` if that is not known.
+    """Return the digest of the segment that contains `seq`, or `None` if it is not known.
 
-    It is known of the segments that are here, and of the last one of each lane, by its end.
+    Known are the segments in the table, and the end of the last one of each lane.
     """
     sealed, previous = tx.row(_CHAIN, (lane,))
     if (epoch, seq) == (meta.epoch(tx), sealed):
@@ -199,10 +200,7 @@ def digest_at(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
 
 
 def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
-    """Note that the centre has a segment, and knows what that declares.
-
-    Of all it has, `recent_bytes` are kept.
-    """
+    """Record that the central site has a segment; keep `recent_bytes` of acknowledged segments."""
     marked = tx.row(_MARK, ("acknowledged", None, digest))
     if marked is not None:
         lost_ranges.delete_acknowledged(tx, *marked)
@@ -210,7 +208,9 @@ def acknowledge(tx: Transaction, digest: bytes, recent_bytes: int) -> None:
 
 
 def set_aside(tx: Transaction, digest: bytes, reason: str, max_bytes: int) -> LostRange | None:
-    """Never send a segment again, but keep it; return what it held, `None` if it did not wait."""
+    """Keep a segment without ever sending it again; return its range, or `None` if it was not
+    waiting.
+    """
     marked = tx.row(_MARK, ("aside", reason, digest))
     _trim(tx, "aside", max_bytes)
     if marked is None:
@@ -229,19 +229,19 @@ def _trim(tx: Transaction, state: str, max_bytes: int) -> None:
 
 
 def lane_shares(readings: float, logs: float) -> dict[str, float]:
-    """Return the share (of 1) of each lane: what those two leave is for the gateway's own."""
+    """Return the guaranteed share of each lane; the system lane gets what the other two leave."""
     return {events.READINGS: readings, events.LOGS: logs, events.SYSTEM: 1 - readings - logs}
 
 
 def waiting_bytes(tx: Transaction) -> dict[str, int]:
-    """Return how many bytes of each lane wait."""
+    """Return the bytes of waiting segments by lane."""
     return dict.fromkeys(events.LANES, 0) | dict(tx.rows(_BY_LANE))
 
 
 def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRange]:
-    """Bring what is over its bound below it, and note the ranges that the centre will never get.
+    """Delete segments until the backlog is within its quota, and record the lost ranges.
 
-    Returns them, neighbours as one.
+    Returns the ranges, adjacent ones merged.
     """
     gone: dict[tuple[str, str], EvictedRange] = {}
     ended: list[EvictedRange] = []
@@ -262,7 +262,7 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
 
 
 def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
-    """Drop the events of a lane that are in no segment, at the end of their epoch."""
+    """Delete the events of a lane that are in no segment, at the end of their epoch."""
     events.settle(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
@@ -272,11 +272,11 @@ def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
 
 
 def lanes(tx: Transaction) -> list[tuple[str, str]]:
-    """Return the epochs and lanes that segments are here of, oldest first."""
+    """Return each epoch and lane that has segments here, the oldest first."""
     return [(epoch, lane) for epoch, lane in tx.rows(_LANES)]
 
 
 def first_after(tx: Transaction, epoch: str, lane: str, seq: int) -> bytes | None:
-    """Return the bytes of the first segment of a lane that goes beyond `seq`, or `None`."""
+    """Return the bytes of the first segment of a lane that ends after `seq`, or `None`."""
     row = tx.row(_AFTER, (epoch, lane, seq))
     return None if row is None else row[0]

@@ -1,7 +1,4 @@
-"""How the uplink stands, as far as rows tell: for who asks, and for nothing that is decided.
-
-What the uploader told last, and when the centre took a segment last, is remembered here beside.
-"""
+"""Read-only view of the uplink's state for status reports, and the last upload and notice."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from edge.engine import meta
 from edge.engine.database import Transaction
 
 SAMPLE_SIZE: Final = 200
-"""Segments, the latest ones, by which it is told how fast they come."""
+"""The number of latest segments from which the rate of sealing is estimated."""
 
 MAX_ROWS: Final = 1000
-"""Rows of dropped ranges, of reasons why segments were set aside, or of epochs, that are told."""
+"""Most rows of each list in the view."""
 
 _TAKEN: Final = "uplink taken"
 _TOLD: Final = "uplink told"
@@ -57,10 +54,11 @@ WHERE id > ? AND (state = 'waiting' OR ?) ORDER BY id LIMIT 1
 
 
 class LaneStatus(NamedTuple):
-    """A lane: the last number, how far it is sealed, and up to where nothing waits any more.
+    """The state of a lane.
 
-    The last two are within the current epoch. `segments` and `bytes` wait, of all epochs, and
-    `oldest` is the row of the first of those.
+    `last`, `sealed` and `settled` are sequence numbers within the current epoch: the last event,
+    the last sealed event, and the last event before the first waiting segment. `segments` and
+    `bytes` wait, in all epochs; `oldest` is the row of the first of them.
     """
 
     lane: str
@@ -73,9 +71,9 @@ class LaneStatus(NamedTuple):
 
 
 class UnsealedEvents(NamedTuple):
-    """Events that are in no segment yet, and when the first of them was logged.
+    """The number of events in no segment, and when the first of them was logged.
 
-    `since` is that in ms since 1970 UTC, `service` in seconds of service; `None` of no event.
+    `since` is in ms since 1970 UTC, `service` in service seconds; both are `None` without events.
     """
 
     events: int
@@ -84,7 +82,7 @@ class UnsealedEvents(NamedTuple):
 
 
 class SetAsideSegments(NamedTuple):
-    """Segments that are kept and never sent again, and why."""
+    """Segments that are kept but never sent again, and why."""
 
     lane: str
     reason: str
@@ -93,7 +91,7 @@ class SetAsideSegments(NamedTuple):
 
 
 class UndeclaredRange(NamedTuple):
-    """A range of numbers that is lost, and not yet declared to the centre."""
+    """A lost range of sequence numbers that is not yet declared to the central site."""
 
     lane: str
     first: int
@@ -110,7 +108,7 @@ class Notice(NamedTuple):
 
 
 class SegmentSample(NamedTuple):
-    """The latest segments: the bytes of all but the oldest, and the data of both ends."""
+    """The latest segments: the total bytes of all but the oldest, and the data of both ends."""
 
     size: int
     oldest: bytes
@@ -118,7 +116,7 @@ class SegmentSample(NamedTuple):
 
 
 class SegmentRow(NamedTuple):
-    """A segment and its row, which rises with the time of sealing."""
+    """A segment and its row number, which rises with the time of sealing."""
 
     row: int
     epoch: str
@@ -130,58 +128,58 @@ class SegmentRow(NamedTuple):
 
 
 def record_upload(tx: Transaction) -> None:
-    """Remember that the centre has just taken a segment."""
+    """Record that the central site has just acknowledged a segment."""
     meta.write(tx, _TAKEN, float(tx.now.wall))
 
 
 def last_upload_time(tx: Transaction) -> int | None:
-    """Return when the centre took a segment last, in ms since 1970 UTC."""
+    """Return when the central site last acknowledged a segment, in ms since 1970 UTC, or `None`."""
     return round(meta.read_number(tx, _TAKEN)) or None
 
 
 def record_notice(tx: Transaction, name: str, text: str) -> None:
-    """Remember a notice as the last one."""
+    """Record the last notice of the uplink."""
     meta.write(tx, _TOLD, msgspec.json.encode(Notice(name, text, tx.now.wall)).decode())
 
 
 def last_notice(tx: Transaction) -> Notice | None:
-    """Return the last notice, if there was one."""
+    """Return the last notice of the uplink, or `None`."""
     text = meta.find_text(tx, _TOLD)
     return None if text is None else msgspec.json.decode(text, type=Notice)
 
 
 def lane_status(tx: Transaction) -> list[LaneStatus]:
-    """Return how each lane stands."""
+    """Return the state of each lane."""
     return [LaneStatus(*row) for row in tx.rows(_LANES)]
 
 
 def epochs(tx: Transaction) -> dict[str, int]:
-    """Return how many segments wait of each epoch."""
+    """Return the number of waiting segments by epoch."""
     return dict(tx.rows(_EPOCHS))
 
 
 def unsealed(tx: Transaction) -> UnsealedEvents:
-    """Return what is in no segment yet."""
+    """Return the events that are in no segment."""
     return UnsealedEvents(*tx.row(_UNSEALED))
 
 
 def set_aside_segments(tx: Transaction) -> list[SetAsideSegments]:
-    """Return what was set aside, by lane and reason."""
+    """Return the segments that were set aside, by lane and reason."""
     return [SetAsideSegments(*row) for row in tx.rows(_ASIDE, (MAX_ROWS,))]
 
 
 def undeclared_ranges(tx: Transaction) -> list[UndeclaredRange]:
-    """Return the ranges that the current epoch has lost and not told yet."""
+    """Return the lost ranges of the current epoch that are not declared yet."""
     return [UndeclaredRange(*row) for row in tx.rows(_DROPPED, (MAX_ROWS,))]
 
 
 def data(tx: Transaction, row: int) -> bytes:
-    """Return the bytes of a segment that is here."""
+    """Return the bytes of an existing segment."""
     return bytes(tx.row(_DATA, (row,))[0])
 
 
 def sample(tx: Transaction) -> SegmentSample | None:
-    """Return the latest segments, `None` where there are not two."""
+    """Return the latest segments, or `None` if there are fewer than two."""
     rows = tx.rows(_LATEST, (SAMPLE_SIZE,))
     if len(rows) < 2:
         return None
@@ -190,6 +188,8 @@ def sample(tx: Transaction) -> SegmentSample | None:
 
 
 def first_after(tx: Transaction, row: int, *, every: bool) -> SegmentRow | None:
-    """Return the first segment behind a row that waits, or `every` first one; `None` at the end."""
+    """Return the first waiting segment after a row, or with `every` the first of any state, or
+    `None`.
+    """
     found = tx.row(_NEXT, (row, every))
     return None if found is None else SegmentRow(*found)

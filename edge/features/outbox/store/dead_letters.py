@@ -1,8 +1,8 @@
-"""Messages that could not be delivered, kept for the operator within a bound.
+"""Dead letters: messages that could not be delivered, kept for the operator up to a quota.
 
-One that was refused or has failed was not delivered. One in doubt may have been: its device has it,
-or had it, and never said what it did. What an operator does with them is done here too, so that it
-is one transaction; the running gateway sends what was requeued when it sees the change.
+A refused or failed message was not delivered. A message in doubt may have been delivered: a device
+received it and never reported the result. The operator's requeue and delete are here because each
+is one transaction; the running gateway sees the change and sends what was requeued.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REFUSED: Final = "refused"
 FAILED: Final = "failed"
 IN_DOUBT: Final = "in doubt"
 
-_BURY: Final = """
+_ADD: Final = """
 INSERT INTO dead (
     sender, msg_id, destination, qos, body, bytes, reason, time, state, recipient, outbox, session,
     source
@@ -43,14 +43,23 @@ SELECT id, sender, msg_id, destination, qos, bytes, reason, time, state, recipie
 FROM dead WHERE id = ?
 """
 _BODY: Final = "SELECT body FROM dead WHERE id = ?"
-_DROP: Final = "DELETE FROM dead WHERE id = ?"
+_DELETE: Final = "DELETE FROM dead WHERE id = ?"
 
 
 class DeadLetter(NamedTuple):
-    """A message that died: whom from, where to, at which level, and why it went nowhere.
+    """A message that could not be delivered, and why.
 
-    `recipient` is the account that it was for, by name; `outbox` its number there, which is a part
-    of its msgId on the wire, and `session` the full JID that has received it.
+    Args:
+        sender: the full JID that sent it.
+        msg_id: the msgId that the sender chose.
+        destination: the JID to which it was sent.
+        qos: its QoS level.
+        body: the message.
+        reason: why it was not delivered.
+        state: `REFUSED`, `FAILED` or `IN_DOUBT`.
+        recipient: the name of the account to which it was sent, if any.
+        outbox: its outbox number, which is a part of its msgId on the wire.
+        session: the full JID that received it, if any.
     """
 
     sender: str
@@ -66,7 +75,7 @@ class DeadLetter(NamedTuple):
 
 
 class StoredDeadLetter(NamedTuple):
-    """A dead message as it is listed, without its body; `time` in ms since 1970 UTC."""
+    """A dead letter without its body; `time` is in ms since 1970 UTC."""
 
     row: int
     sender: str
@@ -83,11 +92,14 @@ class StoredDeadLetter(NamedTuple):
 
 
 def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
-    """Keep a dead message and log it. At `limit` others go, which is logged too: the oldest of the
-    source that takes most of it, so that nobody pushes out what is of others."""
+    """Store a dead letter and log it.
+
+    Above `limit`, delete the oldest dead letters of the source that uses the largest part of it,
+    and log each deletion. So no source can push out the dead letters of others.
+    """
     sender, msg_id, destination, qos, body, reason, *rest = letter
     values = (sender, msg_id, destination, qos, body, len(body), reason, tx.now.wall)
-    tx.run(_BURY, (*values, *rest, sender.partition("/")[0]))
+    tx.run(_ADD, (*values, *rest, sender.partition("/")[0]))
     tags = {"destination": destination} if letter.recipient is not None else {}
     name = "in_doubt" if letter.state == IN_DOUBT else "dead"
     _log(tx, name, sender, msg_id, reason, qos, tags)
@@ -96,65 +108,70 @@ def add(tx: Transaction, letter: DeadLetter, limit: Usage) -> None:
         if messages <= limit.messages and (size <= limit.bytes or messages == 1):
             return
         gone_sender, gone_id, gone_qos = tx.row(_OLDEST, limit)
-        _log(tx, "dead_evicted", gone_sender, gone_id, "too many dead messages", gone_qos)
+        _log(tx, "dead_evicted", gone_sender, gone_id, "too many dead letters", gone_qos)
 
 
 def list_page(tx: Transaction, after: int, count: int) -> list[StoredDeadLetter]:
-    """Return dead messages with numbers above `after`, in order: `count` at most."""
+    """Return up to `count` dead letters with numbers above `after`, in order."""
     return [StoredDeadLetter(*row) for row in tx.rows(_LIST, (after, count))]
 
 
 def find(tx: Transaction, row: int) -> StoredDeadLetter:
-    """Return one dead message; raises `SetupError` if there is none of that number."""
+    """Return a dead letter; raise `SetupError` if it does not exist."""
     found = tx.row(_GET, (row,))
     if found is None:
-        raise SetupError(f"there is no dead message {row}")
+        raise SetupError(f"dead letter {row} does not exist")
     return StoredDeadLetter(*found)
 
 
 def body(tx: Transaction, row: int) -> bytes:
-    """Return the body of a dead message; raises `SetupError` if there is none of that number."""
+    """Return the body of a dead letter; raise `SetupError` if it does not exist."""
     found = tx.row(_BODY, (row,))
     if found is None:
-        raise SetupError(f"there is no dead message {row}")
+        raise SetupError(f"dead letter {row} does not exist")
     return bytes(found[0])
 
 
 def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
-    """Put a dead message back into the outbox of its account; returns its number there.
+    """Move a dead letter back into the outbox of its account; return its number there.
 
-    One that was not delivered is a new message. Of one in doubt, the session that has received it
-    is told again to deliver it, which does nothing twice; if `may_repeat`, it is a new message.
+    A message that was not delivered is queued as a new message. A message in doubt is released
+    again to the session that received it, which delivers it at most once; with `may_repeat` it is
+    queued as a new message.
 
     Raises:
-        SetupError: it cannot be put back, and why, in one line.
+        SetupError: the message cannot be requeued.
     """
     found = find(tx, row)
     if found.recipient is None:
-        raise SetupError(f"message {row} was for the gateway itself, which cannot read it")
+        raise SetupError(
+            f"dead letter {row} was sent to the gateway itself, which cannot read it: delete it"
+        )
     number = None
     if found.state != IN_DOUBT or may_repeat:
-        number = _anew(tx, found, found.recipient)
+        number = _requeue_as_new(tx, found, found.recipient)
     elif found.qos == 2 and found.session is not None and found.outbox is not None:
-        number = _again(tx, found, found.recipient, found.session, found.outbox)
+        number = _release_again(tx, found, found.recipient, found.session, found.outbox)
     else:
-        raise SetupError(f"message {row} may have been delivered: --may-repeat sends it anew")
+        raise SetupError(
+            f"dead letter {row} may have been delivered already; to send it again, add --may-repeat"
+        )
     if number is None:
-        raise SetupError(f"message {row} was for device {found.recipient!r}, which does not exist")
-    tx.run(_DROP, (row,))
-    _log_done(tx, "requeued", found, "Notice")
+        raise SetupError(f"device {found.recipient!r} of dead letter {row} does not exist")
+    tx.run(_DELETE, (row,))
+    _log_operation(tx, "requeued", found, "Notice")
     return number
 
 
-def _anew(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
+def _requeue_as_new(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
     content, source = body(tx, found.row), found.sender.partition("/")[0]
     size = held.charge(found.msg_id or "", content)
     message = source, found.sender, found.msg_id, found.qos, content, size
-    only = found.destination if "/" in found.destination else None  # it was for one session alone
-    return outbox.add(tx, recipient, *message, only=only)
+    only = found.destination if "/" in found.destination else None
+    return outbox.add(tx, recipient, *message, only_session=only)
 
 
-def _again(
+def _release_again(
     tx: Transaction, found: StoredDeadLetter, recipient: str, session: str, number: int
 ) -> int | None:
     content = body(tx, found.row)
@@ -164,16 +181,15 @@ def _again(
 
 
 def delete(tx: Transaction, row: int) -> None:
-    """Forget a dead message; raises `SetupError` if there is none of that number."""
+    """Delete a dead letter; raise `SetupError` if it does not exist."""
     found = find(tx, row)
-    tx.run(_DROP, (row,))
-    _log_done(tx, "dropped", found, "Warning")
+    tx.run(_DELETE, (row,))
+    _log_operation(tx, "dropped", found, "Warning")
 
 
-def _log_done(tx: Transaction, name: str, found: StoredDeadLetter, level: str) -> None:
+def _log_operation(tx: Transaction, name: str, found: StoredDeadLetter, level: str) -> None:
     tags = {"destination": found.destination, "state": found.state}
-    reason = "by the operator"
-    _log(tx, name, found.sender, found.msg_id, reason, found.qos, tags, level)
+    _log(tx, name, found.sender, found.msg_id, "by the operator", found.qos, tags, level)
 
 
 def _log(

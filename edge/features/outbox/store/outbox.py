@@ -1,38 +1,53 @@
-"""Messages that wait for devices: the line of each account, and how far each message has come.
+"""The outbox table: messages that wait for devices, and the progress of each.
 
-A row stays until its message is over. That its stanza was sent and has no answer is `under_way`, in
-a table that ends with the process: after a restart nothing is. Bodies stand apart, since rows are
-written several times. What is sent when, and what an answer means, is decided in `rules`.
+A row stays until its message is finished. A message whose stanza was sent and is not answered yet
+also has a row in the temporary table `under_way`, which is empty after a restart. Bodies are in a
+table of their own because rows are rewritten several times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from edge.engine import in_flight as under_way
+from edge.engine import in_flight
 from edge.engine.database import Receipt, Transaction
 from edge.engine.quota import Stored, Usage
 
 QOS_RECEIPT: Final = "outbox"
-"""The kind of receipt of a row whose stanza waits for an answer of its own."""
+"""The receipt kind of a row whose stanza has its own answer."""
 
 PLAIN_RECEIPT: Final = "outbox plain"
-"""That of a row that was sent as a plain message: it is over when the session has the stanza."""
+"""The receipt kind of a row sent as a plain message, which ends when the session acknowledges
+it.
+"""
 
 BATCH_SIZE: Final = 32
-"""How many messages fall due, or expire, in one unit of work."""
+"""Most messages that time out or expire in one unit of work."""
 
 
 class OutboxRow(NamedTuple):
     """A message in the outbox.
 
-    `recipient` is the account's name, `source` the bare JID of the original sender, `sender` its
-    full one. `session` is the full JID that it was sent to last; `sends` counts those of the
-    present state since a last answer, `attempts` those that count. `held` tells that the device
-    asked to wait; `due` and `since` are service seconds. `under_way` tells whether an answer is
-    waited for, and `there` whether that session is bound. `only` is the full JID that alone may
-    have it, if any; `queue_item` the item of a queue that it is sent for, if it is.
+    Args:
+        row: its number, which is its position.
+        recipient: the name of the account.
+        source: the bare JID of the original sender, or the key of its own ordering.
+        sender: the full JID of the original sender.
+        msg_id: the msgId that the sender chose.
+        qos: its QoS level.
+        state: its progress, a value of `rules.State`.
+        session: the full JID that it was last sent to.
+        sends: stanzas sent in this state since the last answer.
+        attempts: those of them that count as attempts.
+        held: the device asked to wait.
+        due: the service second of its timer.
+        bytes: its size.
+        since: the service second at which it was added.
+        in_flight: an answer is expected.
+        session_bound: `session` is bound.
+        only_session: the only full JID that may receive it, if it is for one session.
+        queue_item: the item of a queue that it carries, if any.
     """
 
     row: int
@@ -49,9 +64,9 @@ class OutboxRow(NamedTuple):
     due: float | None
     bytes: int
     since: float
-    under_way: bool
-    there: bool
-    only: str | None = None
+    in_flight: bool
+    session_bound: bool
+    only_session: str | None = None
     queue_item: int | None = None
 
 
@@ -70,7 +85,7 @@ _OF: Final = f"""{_COLUMNS}
 WHERE o.account = (SELECT id FROM main.accounts WHERE name = ?1 AND revoked IS NULL)
 """  # noqa: S608 - of constants
 _REACHABLE: Final = "(only IS NULL OR EXISTS (SELECT 1 FROM temp.sessions WHERE full = only))"
-_FLIGHT: Final = f"""{_OF} AND o.state < 'queued' AND {_REACHABLE} -- offered, plain
+_UNFINISHED: Final = f"""{_OF} AND o.state < 'queued' AND {_REACHABLE} -- offered, plain
 UNION ALL
 {_OF} AND o.state > 'queued' -- received, released, repeated
     AND (
@@ -83,7 +98,7 @@ SELECT min(id) FROM main.outbox
 WHERE account = (SELECT id FROM main.accounts WHERE name = ? AND revoked IS NULL)
     AND state = 'queued' AND {_REACHABLE}
 GROUP BY source
-HAVING NOT EXISTS ( -- what a revoked account sent waits for it to be restored
+HAVING NOT EXISTS ( -- hold back messages of revoked accounts
     SELECT 1 FROM main.accounts
     WHERE name = substr(source, 1, instr(source, '@') - 1) AND revoked IS NOT NULL
 )
@@ -140,31 +155,33 @@ _DOWNGRADE: Final = "SELECT downgrade FROM main.accounts WHERE name = ?"
 
 
 def has_messages(tx: Transaction, account: str) -> bool:
-    """Tell whether anything waits for an account, by name."""
+    """Return whether an account has messages in the outbox."""
     return tx.row(_ANY, (account,)) is not None
 
 
 def find_sendable(tx: Transaction, account: str, count: int) -> list[OutboxRow]:
-    """Return what of an account may be sent: all that is on its way, and of what is queued the
-    first of each source: of `count` sources that have nothing on its way, at least, if there are so
-    many. `count` is how many may be on their way: where they are, nothing that is queued is read.
-    What belongs to a session that is not there is left out, and all of an account that is revoked.
+    """Return the messages of an account that may be sent.
+
+    These are all messages that have been sent, and the first queued message of each source: at
+    least `count` sources without a sent message, if there are so many. If `count` messages have
+    been sent already, queued messages are not read. Messages that belong to a session that is not
+    bound, and all messages of a revoked account, are left out.
     """
-    flight = _rows(tx.rows(_FLIGHT, (account,)))
-    if len(flight) >= count:
-        return flight
+    unfinished = _rows(tx.rows(_UNFINISHED, (account,)))
+    if len(unfinished) >= count:
+        return unfinished
     heads = sorted(row for (row,) in tx.rows(_HEADS, (account,)))[: 2 * count]
-    return flight + _found(tx, heads)
+    return unfinished + [found for row in heads if (found := find(tx, row)) is not None]
 
 
-def get(tx: Transaction, row: int) -> OutboxRow | None:
-    """Return a message, if it is there still."""
+def find(tx: Transaction, row: int) -> OutboxRow | None:
+    """Return a message, or `None` if it is gone."""
     found = tx.row(_GET, (row,))
     return None if found is None else _row(found)
 
 
 def body(tx: Transaction, row: int) -> bytes:
-    """Return the body of a message that is there."""
+    """Return the body of an existing message."""
     return bytes(tx.row(_BODY, (row,))[0])
 
 
@@ -178,19 +195,28 @@ def add(
     body: bytes,
     size: int,
     *,
-    only: str | None = None,
+    only_session: str | None = None,
     session: str | None = None,
     queue_item: int | None = None,
 ) -> int | None:
-    """Put a message at the end of an account's line; returns its number, `None` where there is no
-    such account. `size` is what it is charged with, in bytes.
+    """Append a message to an account's outbox; return its number, or `None` without such an
+    account.
 
-    `source` is what keeps an order of its own in that line. Only the full JID `only` may have it,
-    if one is named, or `session` has it rather than others. `queue_item` is the item of a queue
-    that it is sent for.
+    Args:
+        tx: the transaction.
+        account: the name of the account.
+        source: the key within which order is kept: the bare JID of the sender, or a subscription.
+        sender: the full JID of the original sender.
+        msg_id: the msgId that the sender chose.
+        qos: the QoS level.
+        body: the message.
+        size: the bytes charged for it.
+        only_session: the only full JID that may receive it, if it is for one session.
+        session: the full JID that is preferred to others.
+        queue_item: the item of a queue that it carries, if any.
     """
-    where = only, only or session, queue_item
-    values = (source, sender, msg_id, qos, size, tx.now.service, *where, account)
+    target = only_session, only_session or session, queue_item
+    values = (source, sender, msg_id, qos, size, tx.now.service, *target, account)
     done = tx.run(_ADD, values)
     return _with_body(tx, done.lastrowid if done.rowcount else None, body)
 
@@ -205,9 +231,10 @@ def restore(
     body: bytes,
     size: int,
 ) -> int | None:
-    """Put a released message back under its number: the session that has it is to be told again.
+    """Insert a released message under its old number, so that its session is asked again to deliver
+    it.
 
-    Returns its number, `None` where there is no such account.
+    Returns its number, or `None` without such an account.
     """
     source = sender.partition("/")[0]
     values = (row, source, sender, msg_id, size, tx.now.service, session, account)
@@ -221,21 +248,21 @@ def _with_body(tx: Transaction, row: int | None, body: bytes) -> int | None:
 
 
 def save(tx: Transaction, row: OutboxRow) -> None:
-    """Write down how far a message has come."""
+    """Store the progress of a message."""
     values = (row.state, row.session, row.sends, row.attempts, row.held, row.due, row.row)
     tx.run(_SAVE, values)
 
 
 def mark_sent(tx: Transaction, row: OutboxRow, generation: int) -> Receipt:
-    """Note that a message's stanza is sent to a session; returns its receipt."""
+    """Record that a message's stanza is sent to a session; return the receipt."""
     receipt = _receipt(row)
-    under_way.begin(tx, receipt, generation)
+    in_flight.begin(tx, receipt, generation)
     return receipt
 
 
 def clear_in_flight(tx: Transaction, row: OutboxRow) -> None:
-    """Note that no answer is waited for any more."""
-    if row.under_way:
+    """Record that no answer is expected any more."""
+    if row.in_flight:
         tx.run(_END_UNDER_WAY, _receipt(row))
 
 
@@ -244,78 +271,77 @@ def _receipt(row: OutboxRow) -> Receipt:
 
 
 def remove(tx: Transaction, row: OutboxRow) -> None:
-    """Take a message out of the line: it is over."""
+    """Delete a finished message."""
     clear_in_flight(tx, row)
     tx.run(_REMOVE, (row.row,))
 
 
 def usage(tx: Transaction, account: str, source: str) -> tuple[int, Stored]:
-    """Return how many messages of a source wait for an account; and what waits for that account, of
-    that source, and in all. Those count that are held, and will come here."""
-    here, held, of_source, held_of = tx.rows(_USAGE, (account, source))
+    """Return how many messages of a source wait for an account, and all usage that quotas limit.
+
+    The usage is that of the account, of the source, and in total. Messages in custody for an
+    account count too.
+    """
+    stored, held, of_source, held_of_source = tx.rows(_USAGE, (account, source))
     waiting = Stored(
-        Usage(here[0] + held[0], here[1] + held[1]),
-        Usage(of_source[0] + held_of[0], of_source[1] + held_of[1]),
+        Usage(stored[0] + held[0], stored[1] + held[1]),
+        Usage(of_source[0] + held_of_source[0], of_source[1] + held_of_source[1]),
         total(tx),
     )
-    return here[2] + held[2], waiting
+    return stored[2] + held[2], waiting
 
 
 def total(tx: Transaction) -> Usage:
-    """Return what waits for all devices, together with what is held for them."""
+    """Return the usage of all outboxes, including messages in custody for devices."""
     return Usage(*tx.row(_TOTAL))
 
 
 def find_due(tx: Transaction) -> list[OutboxRow]:
-    """Return what has fallen due, the earliest first: a bounded number."""
+    """Return up to `BATCH_SIZE` messages whose timer has fired, the earliest first."""
     return _rows(tx.rows(_DUE, (tx.now.service, BATCH_SIZE)))
 
 
 def find_expired(tx: Transaction, ttl: float) -> list[OutboxRow]:
-    """Return messages older than `ttl` seconds of service, a bounded number."""
+    """Return up to `BATCH_SIZE` messages older than `ttl` service seconds."""
     return _rows(tx.rows(_EXPIRED, (tx.now.service - ttl, BATCH_SIZE)))
 
 
 def find_orphans(tx: Transaction) -> list[OutboxRow]:
-    """Return messages whose account was removed, a bounded number."""
+    """Return up to `BATCH_SIZE` messages whose account was removed."""
     return _rows(tx.rows(_ORPHANS, (BATCH_SIZE,)))
 
 
 def find_sent_to(tx: Transaction, account: str, session: str) -> list[OutboxRow]:
-    """Return what was sent to a session of an account and has a time at which something is due."""
+    """Return the messages sent to a session of an account that have a running timer."""
     return _rows(tx.rows(_SENT_TO, (account, session)))
 
 
 def find_by_source(tx: Transaction, source: str) -> list[OutboxRow]:
-    """Return what waits of one source: what the limits of the outbox let it have there."""
+    """Return all messages of one source; their number is limited by the outbox quota."""
     return _rows(tx.rows(_OF_SOURCE, (source,)))
 
 
 def next_due_time(tx: Transaction) -> float | None:
-    """Return when the next message falls due, in service seconds."""
+    """Return the service second of the earliest timer, or `None`."""
     (first,) = tx.row(_FIRST_DUE)
     return None if first is None else float(first)
 
 
 def oldest_since(tx: Transaction) -> float | None:
-    """Return since when the oldest message waits, in service seconds."""
+    """Return the service second at which the oldest message was added, or `None`."""
     (first,) = tx.row(_FIRST_SINCE)
     return None if first is None else float(first)
 
 
 def accounts_with_sessions(tx: Transaction) -> list[str]:
-    """Return the accounts, by name, that have a session and something that waits for them."""
+    """Return the names of accounts that have a bound session and messages."""
     return [str(account) for (account,) in tx.rows(_ABLE)]
 
 
 def is_downgrade_allowed(tx: Transaction, account: str) -> bool:
-    """Tell whether an account takes plain messages where it has no quality of service."""
+    """Return whether an account accepts plain messages for sessions without QoS support."""
     row = tx.row(_DOWNGRADE, (account,))
     return row is not None and bool(row[0])
-
-
-def _found(tx: Transaction, rows: Iterable[int]) -> list[OutboxRow]:
-    return [found for row in rows if (found := get(tx, row)) is not None]
 
 
 def _rows(found: Sequence[Any]) -> list[OutboxRow]:
@@ -323,7 +349,7 @@ def _rows(found: Sequence[Any]) -> list[OutboxRow]:
 
 
 def _row(found: Any) -> OutboxRow:
-    *fields, held, due, size, since, under, there, only, item = found
+    *fields, held, due, size, since, sent, bound, only, item = found
     return OutboxRow._make(
-        (*fields, bool(held), due, size, since, bool(under), bool(there), only, item)
+        (*fields, bool(held), due, size, since, bool(sent), bool(bound), only, item)
     )

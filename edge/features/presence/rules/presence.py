@@ -1,7 +1,6 @@
-"""Presence: what a priority is, and what a session's own presence brings about.
+"""Rules for a session's own presence: its priority and what an available presence changes.
 
-Who sees it is decided in `access`; nothing is sent here. Source: RFC 6121, sections 4.2, 4.4 and
-4.7.2.3.
+Source: RFC 6121, sections 4.2, 4.4 and 4.7.2.3.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ _INTEGER: Final = re.compile(r"[ \t\r\n]*([+-]?[0-9]{1,3})[ \t\r\n]*")
 
 
 class Appearance(NamedTuple):
-    """What follows from a session's available presence.
+    """The effects of an available presence.
 
-    `initial`: it is the first, so that the session is told of others; `takes`: from now on it gets
-    the account's messages, and did not before.
+    `initial`: it is the session's first one, so contacts' presence is sent to the session. `takes`:
+    the session starts to receive the account's messages.
     """
 
     initial: bool
@@ -27,7 +26,9 @@ class Appearance(NamedTuple):
 
 
 def priority(text: str | None) -> int | None:
-    """Read a priority, -128 to 127; `None` if it is none. An element without text says 0."""
+    """Parse a priority from -128 to 127; return 0 for an empty text and `None` for an invalid
+    one.
+    """
     if not text:
         return 0
     match = _INTEGER.fullmatch(text)
@@ -38,12 +39,12 @@ def priority(text: str | None) -> int | None:
 
 
 def appear(*, available: bool, before: int, now: int) -> Appearance:
-    """Tell what an available presence brings about.
+    """Return the effects of an available presence.
 
     Args:
-        available: the session has sent such a presence before.
-        before: its priority, if it has.
-        now: the priority of this one.
+        available: the session was available before.
+        before: its previous priority, if it was.
+        now: the priority of this presence.
     """
     took = available and before >= 0
     return Appearance(not available, now >= 0 and not took)

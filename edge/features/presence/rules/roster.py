@@ -1,9 +1,8 @@
-"""Presence subscriptions: what each of the four stanzas does to one entry of one roster.
+"""Rules of presence subscriptions: how each subscription stanza changes a roster item.
 
-One table of every state and stanza, as the account sends it (`OUT`) or as it reaches the account
-(`IN`). The states are the nine of RFC 6121, appendix A, and three of them once more with the
-account's approval given before it was asked (section 3.4). An approval is used up by the request
-that it answers. Where rows are kept, who is told, and whether somebody may ask, is not here.
+`TABLE` has every state and stanza, outbound from the account and inbound to it. The states are the
+nine of RFC 6121, appendix A, and three of them again with a pre-approved subscription (section
+3.4). A pre-approval is used up by the request that it answers.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Final, NamedTuple
 
 
 class Direction(Enum):
-    """Which way a stanza goes, seen from the account whose roster it is."""
+    """The direction of a stanza, seen from the account that owns the roster."""
 
-    OUT = "the account sends it to the contact"
-    IN = "the contact has sent it to the account"
+    OUT = "sent by the account to the contact"
+    IN = "sent by the contact to the account"
 
 
 class SubscriptionType(Enum):
-    """The stanza: its `type`."""
+    """The `type` of a subscription stanza."""
 
     SUBSCRIBE = "subscribe"
     SUBSCRIBED = "subscribed"
@@ -30,10 +29,10 @@ class SubscriptionType(Enum):
 
 
 class SubscriptionState(Enum):
-    """What an account and a contact are to each other; named as in appendix A.1.
+    """The subscriptions between an account and a contact; named as in appendix A.1.
 
-    "To": the account sees the contact. "From": the contact sees the account. "Pending Out": the
-    account has asked. "Pending In": the contact has.
+    "To": the account is subscribed to the contact. "From": the contact is subscribed to the
+    account. "Pending Out": the account has requested a subscription. "Pending In": the contact has.
     """
 
     NONE = "None"
@@ -51,9 +50,9 @@ class SubscriptionState(Enum):
 
 
 class RosterFields(NamedTuple):
-    """A state as a roster has it (section 2.1.2), and whether the contact's request waits.
+    """A state as roster attributes (section 2.1.2), and whether the contact's request is pending.
 
-    `subscription` is none, to, from or both; `ask` and `approved` are the attributes' sense.
+    `subscription` is `none`, `to`, `from` or `both`.
     """
 
     subscription: str
@@ -76,19 +75,18 @@ FIELDS: Final[Mapping[SubscriptionState, RosterFields]] = {
     SubscriptionState.NONE_OUT_APPROVED: RosterFields("none", ask=True, approved=True),
     SubscriptionState.TO_APPROVED: RosterFields("to", approved=True),
 }
-"""Each state's fields, and no two alike."""
+"""The attributes of each state; all differ."""
 
 STATES: Final[Mapping[RosterFields, SubscriptionState]] = {
     fields: state for state, fields in FIELDS.items()
 }
-"""The other way round."""
+"""The state of each combination of attributes."""
 
 
 class Decision(NamedTuple):
-    """What a stanza does: the state after it, whether it goes on, and what is answered for the
-    account.
+    """The effects of a stanza: the next state, whether it is passed on, and an automatic answer.
 
-    An outgoing one goes on to the contact, an incoming one to the account's sessions.
+    An outbound stanza is passed on to the contact, an inbound one to the account's sessions.
     """
 
     state: SubscriptionState
@@ -222,23 +220,25 @@ TABLE: Final[Mapping[tuple[Direction, SubscriptionType], Mapping[SubscriptionSta
         SubscriptionState.TO_APPROVED: _passes(SubscriptionState.NONE_APPROVED),
     },
 }
-"""Every way, stanza and state (appendix A.2 and A.3; section 3.4)."""
+"""Every direction, stanza and state (appendix A.2 and A.3; section 3.4)."""
 
 
 def decide(way: Direction, kind: SubscriptionType, state: SubscriptionState) -> Decision:
-    """Tell what a subscription stanza does to an entry (RFC 6121, section 3 and appendix A)."""
+    """Return how a subscription stanza changes a roster item (RFC 6121, section 3 and appendix
+    A).
+    """
     return TABLE[way, kind][state]
 
 
 def shares_presence(state: SubscriptionState) -> bool:
-    """Tell whether the contact sees the account's presence: "From" or "Both"."""
+    """Return whether the contact is subscribed to the account: "From" or "Both"."""
     return FIELDS[state].subscription in ("from", "both")
 
 
 def is_listed(state: SubscriptionState) -> bool:
-    """Tell whether a state is one that only the account itself brings about: the roster has it.
+    """Return whether a state makes the item a part of the roster.
 
-    A contact that merely asks is not in the roster until the account says something to it
-    (sections 3.1.3 and 3.1.5).
+    A contact that only requested a subscription is not listed until the account responds (sections
+    3.1.3 and 3.1.5).
     """
     return state not in (SubscriptionState.NONE, SubscriptionState.NONE_IN)

@@ -1,7 +1,6 @@
-"""Presence: what each session shows, to whom it showed itself of its own, and who sees whom.
+"""Presence of sessions: availability, directed presence, and the sessions that receive broadcasts.
 
-Rows of sessions come and go in `sessions`; who may see what is decided in `rules.access`, from
-what the rows here tell. Source: RFC 6121, section 4.
+Rows of `temp.sessions` are created and deleted by the engine. Source: RFC 6121, section 4.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Final, NamedTuple
 from edge.engine.database import Transaction
 
 RECEIPT: Final = "presence"
-"""The kind of receipt of a page of contacts; its row is the generation that the page ended with."""
+"""The receipt kind of a page of contacts' presence; its row is the last generation of the page."""
 
 _SHOW: Final = """
 UPDATE temp.sessions SET available = 1, priority = ?, presence = ? WHERE generation = ?
@@ -55,8 +54,10 @@ _DIRECTED: Final = "SELECT target FROM temp.directed WHERE generation = ? ORDER 
 
 
 class Recipient(NamedTuple):
-    """A session that hears an account's broadcasts: `subscription` is what the account's own roster
-    says of it."""
+    """A session that receives an account's presence broadcasts.
+
+    `subscription` is the subscription of its account in the broadcasting account's roster.
+    """
 
     generation: int
     bare: str
@@ -64,11 +65,14 @@ class Recipient(NamedTuple):
 
 
 class ContactPresence(NamedTuple):
-    """A contact's session that an account asked to see: its number, and its last presence (raw,
-    stamped).
+    """The presence of a contact's session, for an account that is subscribed to the contact.
 
-    `subscription` is what the contact's roster says of the account; `usable` tells that the contact
-    is not revoked.
+    Args:
+        generation: the number of the contact's session.
+        presence: its last presence as received, stamped with its sender.
+        full: its full JID.
+        subscription: the account's subscription in the contact's roster.
+        usable: the contact is not revoked.
     """
 
     generation: int
@@ -79,37 +83,38 @@ class ContactPresence(NamedTuple):
 
 
 def set_available(tx: Transaction, generation: int, presence: bytes, priority: int) -> None:
-    """Keep what a session broadcasts: it is available now."""
+    """Record a session's presence broadcast; the session is available."""
     tx.run(_SHOW, (priority, presence, generation))
 
 
 def set_unavailable(tx: Transaction, generation: int) -> None:
-    """Note that a session is not available any more."""
+    """Record that a session is unavailable."""
     tx.run(_HIDE, (generation,))
 
 
 def set_interested(tx: Transaction, generation: int) -> None:
-    """Note that a session has asked for its roster, and hears of its changes."""
+    """Record that a session requested the roster and receives roster pushes."""
     tx.run(_INTERESTED, (generation,))
 
 
 def broadcast_recipients(tx: Transaction, account: int) -> list[Recipient]:
-    """Return the available sessions of all whom an account shows its presence."""
+    """Return the available sessions of all contacts that are subscribed to an account."""
     return [Recipient(*row) for row in tx.rows(_AUDIENCE, (account,))]
 
 
 def subscribers_of_removed(tx: Transaction, bare: str) -> list[Recipient]:
-    """Return the available sessions of all who believe to see an account that is removed."""
+    """Return the available sessions of all accounts that are subscribed to a removed account."""
     return [Recipient(*row) for row in tx.rows(_BELIEVERS, (bare,))]
 
 
 def contact_presences(
     tx: Transaction, account: int, bare: str, after: int, count: int, max_bytes: int
 ) -> list[ContactPresence]:
-    """Return the available sessions of all contacts whose presence an account has asked for.
+    """Return a page of available sessions of the contacts to which an account is subscribed.
 
-    `account` and `bare` are the same one's. In order of generations, those beyond `after`: at most
-    `count`, whose presences have at most `max_bytes`. There is always one, if there is any.
+    The page starts after the generation `after` and holds at most `count` sessions and `max_bytes`
+    of presence. The first one is returned whatever its size. `account` and `bare` are the row and
+    the bare JID of the same account.
     """
     found: list[ContactPresence] = []
     room = max_bytes
@@ -124,20 +129,20 @@ def contact_presences(
 
 
 def add_directed(tx: Transaction, generation: int, target: str) -> None:
-    """Note that a session has shown itself to an address of its own."""
+    """Record that a session sent directed presence to a target."""
     tx.run(_DIRECT, (generation, target))
 
 
 def remove_directed(tx: Transaction, generation: int, target: str) -> None:
-    """Note that a session has told an address itself that it is gone."""
+    """Record that a session sent directed unavailable presence to a target."""
     tx.run(_UNDIRECT, (generation, target))
 
 
 def clear_directed(tx: Transaction, generation: int) -> None:
-    """Forget to whom a session has shown itself."""
+    """Forget all targets of a session's directed presence."""
     tx.run(_UNDIRECT_ALL, (generation,))
 
 
 def directed_targets(tx: Transaction, generation: int) -> list[str]:
-    """Return to whom a session has shown itself: at most `limits.directed_presences`."""
+    """Return the targets of a session's directed presence: at most `limits.directed_presences`."""
     return [str(row[0]) for row in tx.rows(_DIRECTED, (generation,))]

@@ -1,8 +1,7 @@
-"""Rosters: whom an account knows, and what the two are to each other.
+"""The roster table: each account's contacts and the state of the presence subscriptions.
 
-A row that is not `listed` is somebody's request and nothing more: its owner has not said anything
-to them. What a subscription stanza does to a row is decided in `rules`; who hears of it, in
-`handlers`. Source: RFC 6121, sections 2 and 3.
+A row that is not `listed` is only a pending subscription request: it is not part of the roster.
+Source: RFC 6121, sections 2 and 3.
 """
 
 from __future__ import annotations
@@ -45,9 +44,15 @@ _STRIKE_OUT: Final = "DELETE FROM roster WHERE jid = ?"
 
 
 class RosterItem(NamedTuple):
-    """A row of a roster: a bare JID, the state of the two, and how the owner calls and sorts it.
+    """A row of a roster.
 
-    `request` is the contact's request as it came, stamped, until it is answered.
+    Args:
+        jid: the bare JID of the contact.
+        listed: it is part of the roster.
+        state: the state of the subscriptions between account and contact.
+        request: the contact's subscription request as received, until it is answered.
+        name: the name that the account gave the contact.
+        groups: the groups that the account put the contact in.
     """
 
     jid: str
@@ -57,16 +62,17 @@ class RosterItem(NamedTuple):
     name: str | None = None
     groups: tuple[str, ...] = ()
 
-    def into(self, state: SubscriptionState, request: bytes) -> RosterItem:
-        """Return the row in another state; `request` is kept if the contact now waits for an
-        answer and did not before."""
+    def with_state(self, state: SubscriptionState, request: bytes) -> RosterItem:
+        """Return the item in another state, with `request` if the contact starts to wait for an
+        answer.
+        """
         waits = FIELDS[state].pending
         kept = self.request or request if waits else None
         return self._replace(listed=self.listed or is_listed(state), state=state, request=kept)
 
     @property
-    def shown(self) -> tuple[object, ...] | None:
-        """What the owner sees of the row, to tell whether that has changed; `None` is nothing."""
+    def visible_fields(self) -> tuple[object, ...] | None:
+        """Return the fields that the account sees, or `None` if the item is not listed."""
         if not self.listed:
             return None
         fields = FIELDS[self.state]
@@ -74,34 +80,36 @@ class RosterItem(NamedTuple):
 
 
 def account_id(tx: Transaction, name: str) -> int | None:
-    """Return the number of a device's row, also of a revoked one; `None` if there is none."""
+    """Return the row of an account, even if it is revoked, or `None`."""
     row = tx.row(_ACCOUNT, (name,))
     return None if row is None else int(row[0])
 
 
 def find(tx: Transaction, account: int, jid: str) -> RosterItem:
-    """Return what a roster has of a bare JID: a contact in state "None", unlisted, if nothing."""
+    """Return the roster item of a bare JID, or an unlisted item in state "None"."""
     row = tx.row(_FIND, (account, jid))
     return RosterItem(jid) if row is None else _contact(row)
 
 
 def list_items(tx: Transaction, account: int) -> list[RosterItem]:
-    """Return an account's roster, by JID: at most `limits.roster_items`."""
+    """Return an account's roster by JID: at most `limits.roster_items`."""
     return [_contact(row) for row in tx.rows(_LISTED, (account,))]
 
 
 def pending_requests(tx: Transaction, account: int, count: int) -> list[bytes]:
-    """Return the first `count` requests that an account has not answered, as they came."""
+    """Return the first `count` subscription requests that an account has not answered, as
+    received.
+    """
     return [bytes(row[0]) for row in tx.rows(_REQUESTS, (account, count))]
 
 
 def count(tx: Transaction, account: int, *, listed: bool) -> int:
-    """Return how many contacts a roster has, or how many have merely asked."""
+    """Return the number of listed contacts, or of requests from JIDs that are not listed."""
     return int(tx.row(_COUNT, (account, listed))[0])
 
 
 def save(tx: Transaction, account: int, contact: RosterItem) -> None:
-    """Write a row; one that says nothing is taken out."""
+    """Insert or update a roster item; delete it if it is neither listed nor a pending request."""
     if not contact.listed and contact.request is None:
         remove(tx, account, contact.jid)
         return
@@ -123,12 +131,12 @@ def save(tx: Transaction, account: int, contact: RosterItem) -> None:
 
 
 def remove(tx: Transaction, account: int, jid: str) -> None:
-    """Take a row out."""
+    """Delete a roster item."""
     tx.run(_REMOVE, (account, jid))
 
 
 def remove_from_all(tx: Transaction, jid: str) -> None:
-    """Take a bare JID out of all rosters: who gets it must not find there what another was."""
+    """Delete a bare JID from all rosters, so that a new account of that name inherits nothing."""
     tx.run(_STRIKE_OUT, (jid,))
 
 
