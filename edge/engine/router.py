@@ -19,7 +19,7 @@ from edge.engine.hooks import (
     feature_modules,
     register_features,
 )
-from edge.xmpp import serialize
+from edge.xmpp import replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
 
@@ -136,9 +136,9 @@ def refusal(stanza: Stanza, error: StanzaError, full: str) -> bytes:
         return b""
     from_ = stanza.attrs.get("to")
     if stanza.name == "{jabber:client}message":
-        return serialize.message_error(stanza, error, to=full, from_=from_)
+        return replies.message_error(stanza, error, to=full, from_=from_)
     if stanza.name == "{jabber:client}iq":
-        return serialize.iq_error(stanza, error, to=full, from_=from_)
+        return replies.iq_error(stanza, error, to=full, from_=from_)
     return b""
 
 

@@ -1,6 +1,6 @@
 """What a socket is sent: bytes to stanzas, each in its turn; writing and TLS are `channel`'s.
 
-It carries out what `wire.negotiation` asks for until a session is bound, and hands stanzas to the
+It carries out what `negotiation` asks for until a session is bound, and hands stanzas to the
 session from then on. It is not read while it has to wait: for a result that negotiation needs, for
 its own stanzas to be committed, for the store to have room, for its peer to take what is sent, or
 since it sent too much at once (`pace`).
@@ -22,12 +22,11 @@ from edge.server.read_rate import Pace
 from edge.server.session import Session
 from edge.server.shared import Shared
 from edge.xmpp.errors import StreamError
-from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Item, Stanza
+from edge.xmpp.parser import ParseError, StreamParser
+from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
 from edge.xmpp.stream import actions, management
 from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.negotiation import Negotiation
-from edge.xmpp.stream.requests import STANZAS
 
 SLICE: Final = 4096
 """Bytes that are parsed at once: as stanzas they take up to 80 times as much. What more was read
@@ -180,7 +179,7 @@ class Connection(Channel):
     def _feed(self, data: bytes | memoryview) -> None:
         try:
             self._items += self._parser.feed(data)
-        except StreamError as error:
+        except ParseError as error:
             self._unread = b""
             self._items += error.items
             self._items.append(error)
@@ -205,7 +204,7 @@ class Connection(Channel):
                 self._negotiated(items.popleft())
                 continue
             item = items[0]
-            if isinstance(item, Stanza) and item.name in STANZAS:
+            if isinstance(item, Stanza) and item.name in STANZA_NAMES:
                 if self._pace.holds():
                     break
                 sender = item.attrs.get("from")
@@ -279,14 +278,14 @@ class Connection(Channel):
 
     def logged_in(self) -> None:
         """Take larger stanzas: the peer has logged in."""
-        self._parser.limit(self._limits.stanza_bytes)
+        self._parser.set_limit(self._limits.stanza_bytes)
 
     def _perform(self, wanted: list[Action]) -> None:
         for action in wanted:
             match action:
                 case actions.Send(data):
                     self.send(data)
-                case actions.Restart():
+                case actions.RestartStream():
                     self._parser.reset()
                 case actions.StartTls():
                     self._parser.reset()
@@ -296,7 +295,7 @@ class Connection(Channel):
                     self._close()
                 case actions.Route(stanza) if self._session is not None:
                     self._session.take(stanza)
-                case actions.Manage(item) if self._session is not None:
+                case actions.ManageStream(item) if self._session is not None:
                     self._manage(self._session, item)
                 case _ if self._login is not None:
                     self._login.do(action)

@@ -1,7 +1,7 @@
 """What negotiation asks for, done: credentials, a hash, a certificate's owner, a session.
 
 Each answer goes back into the negotiation on the event loop, in whichever order of steps
-`wire.states` allows. Failures are delayed and limited by `rules.throttle`. What is bound then is
+`states` allows. Failures are delayed and limited by `rules.throttle`. What is bound then is
 `session`'s.
 """
 
@@ -75,15 +75,15 @@ class Login:
     def do(self, action: Action) -> None:
         """Do what negotiation needs the result of, or tells."""
         match action:
-            case actions.LookUp(username, mechanism):
+            case actions.FindCredentials(username, mechanism):
                 self._look_up(username, mechanism)
-            case actions.Identify():
+            case actions.FindCertificateOwner():
                 self._identify()
-            case actions.Verify(password, keys):
+            case actions.VerifyPassword(password, keys):
                 self._verify(password, keys)
-            case actions.Denied(username, condition):
+            case actions.LoginFailure(username, condition):
                 self._deny(username, condition)
-            case actions.Authenticated(username):
+            case actions.LoginSuccess(username):
                 self._welcome(username)
             case actions.Resume(previd, h):
                 self._resume(previd, h)
@@ -100,7 +100,7 @@ class Login:
         shared, negotiation = self._shared, self._negotiation
         if not shared.throttle.allows(self._source, username, shared.loop.time()):
             shared.tally.add("authentication_limit", source=self._source)
-            self._go_on(negotiation.refused_attempt())
+            self._go_on(negotiation.attempt_refused())
             return
         wanted = FINGERPRINT if mechanism == "PLAIN" else mechanism
 
@@ -109,11 +109,11 @@ class Login:
 
         def answer(outcome: tuple[Credentials | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._go_on(negotiation.found(None))
+                self._go_on(negotiation.credentials_found(None))
                 return
             keys, self._grant = outcome
             chosen = credentials.or_decoy(keys, username, shared.decoy, wanted)
-            self._go_on(negotiation.found(chosen))
+            self._go_on(negotiation.credentials_found(chosen))
 
         shared.store.submit(unit, answer)
 
@@ -127,10 +127,10 @@ class Login:
 
         def answer(outcome: tuple[str | None, int | None] | StoreError) -> None:
             if isinstance(outcome, StoreError):
-                self._go_on(negotiation.refused_attempt())
+                self._go_on(negotiation.attempt_refused())
                 return
             name, self._grant = outcome
-            self._go_on(negotiation.identified(name, more=self._connection.more))
+            self._go_on(negotiation.owner_found(name, more=self._connection.more))
 
         shared.store.submit(unit, answer)
 
@@ -139,7 +139,7 @@ class Login:
 
         def answer(done: asyncio.Future[bool]) -> None:
             right = not done.cancelled() and done.exception() is None and done.result()
-            self._go_on(self._negotiation.verified(right, more=self._connection.more))
+            self._go_on(self._negotiation.password_verified(right, more=self._connection.more))
 
         shared = self._shared
         checked = shared.loop.run_in_executor(shared.hashing, credentials.verify, password, keys)
@@ -157,7 +157,7 @@ class Login:
         self._telling = shared.loop.call_later(wait, self._tell)
 
     def _tell(self) -> None:
-        self._go_on(self._negotiation.tell_failure())
+        self._go_on(self._negotiation.report_failure())
 
     def _welcome(self, username: str) -> None:
         shared = self._shared
@@ -177,7 +177,7 @@ class Login:
             source = session.bare if over.rule == "sessions_per_account" else self._source
             shared.refused.tell(source, over.rule, over.figure)
             error = StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
-            self._go_on(negotiation.refused(error))
+            self._go_on(negotiation.bind_refused(error))
             return
         shared.registry.vacate(session)
         enabled = b"" if wanted.enable is None else session.enable(wanted.enable)
@@ -193,7 +193,7 @@ class Login:
             if isinstance(outcome, StanzaError | StoreError):
                 session.finish()
                 refused = stanza_error(outcome) if isinstance(outcome, StoreError) else outcome
-                self._go_on(negotiation.refused(refused))
+                self._go_on(negotiation.bind_refused(refused))
                 return
             if outcome is not None:
                 shared.registry.replaced(outcome)

@@ -69,7 +69,7 @@ class Surplus:
 
     def _keep(self, stanza: bytes) -> bool:
         """Keep a presence instead of its sender's last one; false if there is no room here."""
-        key = sender_address.shown(stanza)
+        key = sender_address.presence_key(stanza)
         if (before := self._latest.pop(key, None)) is not None:
             self._hold(-len(before) - COST)
         size = len(stanza) + COST

@@ -81,7 +81,7 @@ class Sending:
                 self.late.append(stanza)
                 self.on_late()
             return
-        source = b"" if receipt is not None else sender_address.source(stanza)
+        source = b"" if receipt is not None else sender_address.bare_sender(stanza)
         if b"@" not in source:  # a row's, or the gateway's own
             self._hand_over(stanza, receipt)
         elif self._has_room(source, stanza):

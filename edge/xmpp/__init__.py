@@ -1,6 +1,4 @@
-"""XMPP bytes to stanzas and back: parsing, building, addresses, SASL, stream negotiation and stream
-management.
+"""The XMPP layer: parsing and building of stanzas, addresses, SASL and stream negotiation.
 
-Nothing here knows a socket, a clock, a database or a rule of the broker: bytes and values go in,
-values and bytes come out.
+The package is pure: no sockets, clocks, database or rules of the broker.
 """

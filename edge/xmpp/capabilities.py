@@ -1,7 +1,4 @@
-"""Entity capabilities as XML: what a presence announces, what an answer says, and its hash.
-
-What is asked and what is made of it is not decided here. Source: XEP-0115, sections 4, 5.1 and 5.4.
-"""
+"""Reading and verification of entity capabilities (XEP-0115, sections 4, 5.1 and 5.4)."""
 
 from __future__ import annotations
 
@@ -22,14 +19,13 @@ HASHES: Final = {
     "sha-384": "sha384",
     "sha-512": "sha512",
 }
-"""The functions that a hash may be of, by their names there. Those that are broken are left out:
-what they are the hash of is not kept."""
+"""The accepted hash functions, by their names in XEP-0115; broken ones are left out."""
 
 PARTS: Final = 1000
-"""Identities, features and values of forms in an answer that is verified: no device has so many."""
+"""Maximum identities, features and form values in an answer; no device has so many."""
 
 END: Final = "<"
-"""What ends each part of the text that is hashed."""
+"""The end of each part of the hashed text."""
 
 _FORM_TYPE: Final = "FORM_TYPE"
 _LANG: Final = clark(XML, "lang")
@@ -41,7 +37,7 @@ _VALUE: Final = clark(DATA_FORMS, "value")
 
 
 class Caps(NamedTuple):
-    """What a presence announces: a hash function, the software, and the hash of what it does."""
+    """An announcement in a presence: hash function, software, and hash of its capabilities."""
 
     hash: str
     node: str
@@ -49,9 +45,11 @@ class Caps(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What an answer to a query says: the features, as they came, and the text to hash.
+    """An answer to disco#info.
 
-    There is none where the answer is ill-formed (section 5.4): it cannot be verified.
+    Attributes:
+        features: as received.
+        text: the text to hash; None if the answer is ill-formed (section 5.4).
     """
 
     features: tuple[str, ...]
@@ -59,11 +57,11 @@ class Info(NamedTuple):
 
 
 class _IllFormed(Exception):
-    """An answer says something twice, or too much."""
+    """An answer has duplicates."""
 
 
 def announced(attrs: Mapping[str, str]) -> Caps | None:
-    """Read the attributes of a `<c/>`; without all three (the legacy format) it tells nothing."""
+    """Read the attributes of a `<c/>`; None if one is missing, as in the legacy format."""
     hash_, node, ver = (attrs.get(name, "") for name in Caps._fields)
     return Caps(hash_, node, ver) if hash_ and node and ver else None
 
@@ -72,7 +70,7 @@ def read(query: Element) -> Info:
     """Read the `<query/>` of an answer to disco#info (sections 5.1 and 5.4)."""
     features = tuple(feature.get("var", "") for feature in query.iterfind(_FEATURE))
     try:
-        parts = [*_identities(query), *sorted(_once(features)), *_forms(query)]
+        parts = [*_identities(query), *sorted(_unique(features)), *_forms(query)]
         text = _joined(parts) if len(parts) <= PARTS else None
     except _IllFormed:
         text = None
@@ -80,7 +78,7 @@ def read(query: Element) -> Info:
 
 
 def verifies(text: str, caps: Caps) -> bool:
-    """Tell whether a text has the hash that was announced; false for a function not known here."""
+    """Return whether a text has the announced hash; false for an unknown hash function."""
     name = HASHES.get(caps.hash)
     if name is None:
         return False
@@ -89,10 +87,10 @@ def verifies(text: str, caps: Caps) -> bool:
 
 
 def parts(text: str) -> frozenset[str]:
-    """Return the parts of a text that is hashed: all that its hash vouches for.
+    """Return the parts of a hashed text, which are all that its hash proves.
 
-    Two answers with one hash may share it out differently between identities, features and forms,
-    so who asks what a hash stands for asks this, whichever of them came.
+    Two answers with the same hash may divide the same parts differently between identities,
+    features and forms.
     """
     return frozenset(text.split(END))
 
@@ -102,15 +100,15 @@ def _identities(query: Element) -> list[str]:
         (one.get("category", ""), one.get("type", ""), one.get(_LANG, ""), one.get("name", ""))
         for one in query.iterfind(_IDENTITY)
     ]
-    return ["/".join(identity) for identity in sorted(_once(found))]
+    return ["/".join(identity) for identity in sorted(_unique(found))]
 
 
 def _forms(query: Element) -> list[str]:
-    """Return the parts of the forms (section 5.1, step 7); those without a type are left out."""
+    """Return the parts of the forms that have a type (section 5.1, step 7)."""
     typed = [
         (type_, form) for form in query.iterfind(_FORM) if (type_ := _type_of(form)) is not None
     ]
-    _once([type_ for type_, _form in typed])
+    _unique([type_ for type_, _form in typed])
     found: list[str] = []
     for type_, form in sorted(typed, key=lambda pair: pair[0]):
         found.append(type_)
@@ -134,7 +132,7 @@ def _values(field: Element) -> list[str]:
     return [value.text or "" for value in field.iterfind(_VALUE)]
 
 
-def _once(found: Iterable[_T]) -> list[_T]:
+def _unique(found: Iterable[_T]) -> list[_T]:
     listed = list(found)
     if len(set(listed)) < len(listed):
         raise _IllFormed

@@ -1,7 +1,4 @@
-"""The elements of ad-hoc commands (XEP-0050): what is answered, and its errors.
-
-Which commands there are, and what they do, is not known here.
-"""
+"""Building of the elements and errors of ad-hoc commands (XEP-0050)."""
 
 from __future__ import annotations
 
@@ -16,27 +13,27 @@ COMPLETED: Final = "completed"
 CANCELED: Final = "canceled"
 
 ACTIONS: Final = frozenset({"execute", "complete", "cancel", "prev", "next"})
-"""What may be asked for (section 2.4); without a word it is the first."""
+"""The actions that a request may name (section 2.4); the default is `execute`."""
 
 ONE_STAGE: Final = serialize.tag("actions", {"execute": "complete"}, serialize.tag("complete"))
-"""What may follow the one form of a command: that it is completed, or cancelled."""
+"""The actions allowed after the only form of a command; cancelling is always allowed."""
 
 
 def answer(node: str, session: str, status: str, content: bytes = b"") -> bytes:
-    """Make the `<command/>` that answers: of which command, in which session, how it stands."""
+    """Build the `<command/>` of an answer, with the command's node, session id and status."""
     attrs = {"node": node, "sessionid": session, "status": status}
     return serialize.tag("command", attrs, content, xmlns=COMMANDS)
 
 
 def note(type: str, text: str) -> bytes:
-    """Make a note for people; `type` is info, warn or error (section 2.4)."""
+    """Build a note for people; `type` is info, warn or error (section 2.4)."""
     return serialize.tag("note", {"type": type}, serialize.escape(text))
 
 
 def refusal(condition: str, specific: str = "", text: str = "") -> StanzaError:
-    """Make the error of a refused request (section 4.4), as `bad-request` with `bad-payload`.
+    """Build the error of a refused request, such as `bad-request` with `bad-payload` (section 4.4).
 
-    It repeats the request: clients find the session there.
+    It repeats the request, in which clients look for the session id.
     """
     application = serialize.tag(specific, xmlns=COMMANDS) if specific else b""
     return StanzaError(condition, text, application=application, echo=True)

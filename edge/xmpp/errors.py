@@ -1,18 +1,10 @@
-"""What can be wrong with a peer's XML: stream errors, stanza errors, and stored fragments that do
-not parse.
+"""Errors of the XMPP layer: stream errors, stanza errors and invalid fragments.
 
-These are the peer's faults, and each carries the condition that RFC 6120 names for it. Nothing is
-sent here: `wire.serialize` makes the bytes, the session sends them. Our own misuse of this package
-raises `UsageError`.
+A `WireError` is the peer's fault and carries the condition that RFC 6120 defines for it. Misuse of
+this package by the gateway itself raises `UsageError`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from edge.xmpp.stanza import Item
 
 STREAM_CONDITIONS = frozenset(
     {
@@ -42,8 +34,8 @@ STREAM_CONDITIONS = frozenset(
         "unsupported-version",
     }
 )
-"""The stream error conditions of RFC 6120, section 4.9.3, but for `see-other-host`: no client is
-ever sent elsewhere."""
+"""The stream error conditions of RFC 6120, section 4.9.3, except `see-other-host`, which the
+gateway does not use."""
 
 STANZA_CONDITIONS = {
     "bad-request": "modify",
@@ -69,54 +61,48 @@ STANZA_CONDITIONS = {
     "undefined-condition": "cancel",
     "unexpected-request": "wait",
 }
-"""The stanza error conditions of RFC 6120, section 8.3.3, each with the type that it recommends
-first."""
+"""The stanza error conditions of RFC 6120, section 8.3.3, each with the type recommended there."""
 
 STANZA_TYPES = frozenset({"auth", "cancel", "continue", "modify", "wait"})
-"""The types of a stanza error, RFC 6120, section 8.3.2."""
+"""The stanza error types of RFC 6120, section 8.3.2."""
 
 
 class UsageError(RuntimeError):
-    """This package was called in a way that its contract forbids: our fault, never the peer's."""
+    """The gateway called this package in a way that its contract forbids."""
 
 
 class WireError(Exception):
-    """The peer sent what cannot be accepted."""
+    """The peer sent something that cannot be accepted."""
 
 
 class StreamError(WireError):
-    """The stream cannot go on (RFC 6120, section 4.9): answer with the condition, then close.
+    """The stream must end (RFC 6120, section 4.9): answer with this error, then close.
 
-    `condition` is one of `STREAM_CONDITIONS`, `text` says what was wrong, for people. `items` are
-    those that the parser had completed in the same `feed`, before the fault: they count, and are
-    handled before the stream is closed. `application` is an application's own condition, as bytes
-    of XML (RFC 6120, section 4.9.4).
+    Attributes:
+        condition: one of `STREAM_CONDITIONS`.
+        text: an explanation for people.
+        application: an application-specific condition, as bytes of XML (RFC 6120, section 4.9.4).
     """
 
-    def __init__(
-        self,
-        condition: str,
-        text: str = "",
-        items: Sequence[Item] = (),
-        *,
-        application: bytes = b"",
-    ) -> None:
+    def __init__(self, condition: str, text: str = "", *, application: bytes = b"") -> None:
         if condition not in STREAM_CONDITIONS:
-            raise UsageError(f"no such stream error condition: {condition}")
+            raise UsageError(f"unknown stream error condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
         self.text = text
-        self.items: list[Item] = list(items)
         self.application = application
 
 
 class StanzaError(WireError):
-    """A stanza is refused (RFC 6120, section 8.3): answer with an error stanza; the stream goes on.
+    """A stanza is refused (RFC 6120, section 8.3): answer with an error; the stream continues.
 
-    `condition` is one of `STANZA_CONDITIONS`; `type` is taken from there if it is not given; `text`
-    is for people. `application` is an application's own condition, as bytes of XML (RFC 6120,
-    section 8.3.4); `echo` has the payload of the iq that is refused repeated before the error.
-    `instead`, bytes of XML, is what stands there then, where more is said than was asked.
+    Attributes:
+        condition: one of `STANZA_CONDITIONS`.
+        text: an explanation for people.
+        type: one of `STANZA_TYPES`; by default the one recommended for the condition.
+        application: an application-specific condition, as bytes of XML (RFC 6120, section 8.3.4).
+        echo: repeat the payload of the refused iq before the error.
+        instead: bytes of XML to send in place of that payload.
     """
 
     def __init__(
@@ -130,10 +116,10 @@ class StanzaError(WireError):
         instead: bytes = b"",
     ) -> None:
         if condition not in STANZA_CONDITIONS:
-            raise UsageError(f"no such stanza error condition: {condition}")
+            raise UsageError(f"unknown stanza error condition: {condition}")
         kind = STANZA_CONDITIONS[condition] if type is None else type
         if kind not in STANZA_TYPES:
-            raise UsageError(f"no such stanza error type: {kind}")
+            raise UsageError(f"unknown stanza error type: {kind}")
         super().__init__(f"{kind}/{condition}: {text}" if text else f"{kind}/{condition}")
         self.type = kind
         self.condition = condition
@@ -144,4 +130,4 @@ class StanzaError(WireError):
 
 
 class FragmentError(WireError):
-    """Bytes that should be exactly one well-formed element are not."""
+    """Stored bytes are not exactly one well-formed element."""

@@ -1,7 +1,4 @@
-"""Data forms (XEP-0004), as far as options go: fields with values, labels and choices.
-
-What a field means is not known here.
-"""
+"""Reading and building of data forms (XEP-0004): fields with values, labels and options."""
 
 from __future__ import annotations
 
@@ -15,16 +12,22 @@ from edge.xmpp.namespaces import DATA_FORMS, clark
 
 X: Final = clark(DATA_FORMS, "x")
 FORM_TYPE: Final = "FORM_TYPE"
-"""The field that names what a form is for (XEP-0068)."""
+"""The field that names the purpose of a form (XEP-0068)."""
 
 _FIELD: Final = clark(DATA_FORMS, "field")
 _VALUE: Final = clark(DATA_FORMS, "value")
 
 
 class Field(NamedTuple):
-    """A field of a form: its name, its type (XEP-0004, section 3.3), and its values as texts.
+    """A field of a form.
 
-    `options` are the values that may be chosen, and what each means.
+    Attributes:
+        var: its name.
+        type: its type (XEP-0004, section 3.3).
+        values: its values as texts.
+        required: whether it must be filled in.
+        label: its description for people.
+        options: the values that may be chosen, each with its label.
     """
 
     var: str
@@ -36,46 +39,45 @@ class Field(NamedTuple):
 
 
 def is_cancelled(tree: Element) -> bool:
-    """Tell whether somebody has thought better of filling in a form."""
+    """Return whether a form was cancelled."""
     return tree.get("type") == "cancel"
 
 
 def read(tree: Element, form_type: str | None = None) -> dict[str, list[str]]:
-    """Return the values of a form that was filled in, by the names of its fields; without the one
-    that names what it is for.
+    """Return the values of a submitted form by field name, without `FORM_TYPE`.
 
     Args:
         tree: the form.
-        form_type: what it must be for, if it says so at all.
+        form_type: the required value of `FORM_TYPE`, if the form has that field.
 
     Raises:
-        StanzaError: `bad-request`: it is none, is for something else, or has a field without a
-            name or twice.
+        StanzaError: `bad-request`: it is not a submitted form, has another `FORM_TYPE`, or has a
+            field without a name or a duplicate field.
     """
     if tree.tag != X or tree.get("type") != "submit":
-        raise StanzaError("bad-request", "a form of type `submit` is needed")
+        raise StanzaError("bad-request", "the form must be of type `submit`")
     found: dict[str, list[str]] = {}
     for field in tree.iterfind(_FIELD):
         var = field.get("var")
         if not var or var in found:
-            raise StanzaError("bad-request", "a field has a name of its own")
+            raise StanzaError("bad-request", "each field must have a unique name")
         found[var] = [value.text or "" for value in field.iterfind(_VALUE)]
     named = found.pop(FORM_TYPE, None)
     if form_type is not None and named not in (None, [form_type]):
-        raise StanzaError("bad-request", f"a form of {form_type} is needed")
+        raise StanzaError("bad-request", f"the form's {FORM_TYPE} must be {form_type}")
     return found
 
 
 def write(type: str, form_type: str, fields: Iterable[Field], table: bytes = b"") -> bytes:
-    """Make a form of a `type` (`form`, `result` or `submit`) for what `form_type` names; a result
-    may have a `table` below its fields."""
+    """Build a form of a `type` (`form`, `result` or `submit`) with a `FORM_TYPE`; a result may have
+    a `table` below its fields."""
     first = Field(FORM_TYPE, "hidden", (form_type,))
     content = b"".join(_field(field) for field in (first, *fields)) + table
     return serialize.tag("x", {"type": type}, content, xmlns=DATA_FORMS)
 
 
 def table(columns: Sequence[Field], rows: Iterable[Sequence[str]]) -> bytes:
-    """Make the rows of a result, each with a value for each column (XEP-0004, section 3.4)."""
+    """Build the rows of a result, each with a value for each column (XEP-0004, section 3.4)."""
     content = serialize.tag("reported", content=b"".join(_field(column) for column in columns))
     for row in rows:
         cells = (

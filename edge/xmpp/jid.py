@@ -1,7 +1,7 @@
-"""Addresses: parsed, checked and normalised (RFC 6120, section 2.1; the profiles of stringprep).
+"""Parsing and normalisation of addresses (RFC 6120, section 2.1, with the profiles of stringprep).
 
-slixmpp's `JID` does the work for whatever is not plain lower-case ASCII; what is, as nearly all is,
-is told by one regular expression. Nothing here knows which addresses exist.
+A regular expression recognises plain lower-case ASCII, which nearly all addresses are; slixmpp's
+`JID` normalises the others.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from edge.xmpp.errors import StanzaError
 
 MAX_PLAIN_DOMAIN = 253
-"""Bytes of a domain name in the DNS."""
+"""Maximum bytes of a domain name in the DNS."""
 CACHED = 1024
-"""Addresses kept parsed, to save time: twice what the largest gateway here serves; at most 3 MB."""
+"""Parsed addresses in the cache: twice what the largest gateway serves; at most 3 MB."""
 
 _PLAIN = re.compile(
     r"(?:([a-z0-9_.+=~!#$%^*()-]{1,1023})@)?"
@@ -23,7 +23,7 @@ _PLAIN = re.compile(
     r"(?:/([\x21-\x7e]{1,1023}))?"
 )
 _FULL_STOPS = re.compile("[\u3002\uff0e\uff61]")
-"""What separates labels beside the full stop (RFC 3490, section 3.1); slixmpp knows one of them."""
+"""Label separators other than the full stop (RFC 3490, section 3.1); slixmpp knows one of them."""
 
 
 class JidError(StanzaError):
@@ -34,7 +34,7 @@ class JidError(StanzaError):
 
 
 class Jid(NamedTuple):
-    """An address, normalised. `local` and `resource` are "" where there is none."""
+    """A normalised address; `local` and `resource` are "" if absent."""
 
     local: str
     domain: str
@@ -59,7 +59,7 @@ def parse(text: str) -> Jid:
     """Parse and normalise an address.
 
     Raises:
-        JidError: it is empty, a part is too long, or has characters that it must not have.
+        JidError: it is empty, or a part is too long or has prohibited characters.
     """
     match = _PLAIN.fullmatch(text)
     if match is not None and len(match[2]) <= MAX_PLAIN_DOMAIN:
@@ -71,19 +71,19 @@ def prepare_local(text: str) -> str:
     """Normalise a local part, such as the name of an account.
 
     Raises:
-        JidError: it cannot be one.
+        JidError: it is not a valid local part.
     """
     jid = _prepare(f"{text}@localhost")
     if not jid.local or jid.resource or jid.domain != "localhost":
-        raise JidError("not a local part")
+        raise JidError("invalid local part")
     return jid.local
 
 
 def prepare_resource(text: str) -> str:
-    """Normalise a resource, such as a client asks for when it binds.
+    """Normalise a resource, such as the one in a bind request.
 
     Raises:
-        JidError: it cannot be one.
+        JidError: it is not a valid resource.
     """
     return _prepare(f"localhost/{text}").resource
 
@@ -92,9 +92,11 @@ def _prepare(text: str) -> Jid:
     bare, slash, resource = text.partition("/")
     local, at, domain = bare.rpartition("@")
     bare = local + at + _FULL_STOPS.sub(".", domain)
-    text = bare.removesuffix(".") + slash + resource  # RFC 7622, section 3.2; slixmpp errs there
+    text = (
+        bare.removesuffix(".") + slash + resource
+    )  # RFC 7622, section 3.2, which slixmpp does not follow
     if not text or bare.endswith(".."):
-        raise JidError("no domain")
+        raise JidError("the domain is missing")
     from slixmpp.jid import JID
 
     try:
@@ -103,5 +105,5 @@ def _prepare(text: str) -> Jid:
     except ValueError as error:  # InvalidJID is one, and so is what Unicode cannot encode
         raise JidError(str(error)) from error
     if not stable:  # 130 characters of later Unicode become capitals: U+1D2C is such an `A`
-        raise JidError("it has characters that cannot be normalised")
+        raise JidError("the address has characters that cannot be normalised")
     return Jid(jid.local, jid.domain, jid.resource)

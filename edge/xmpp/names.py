@@ -1,26 +1,25 @@
-"""Names as expat reports them, brought into Clark notation.
+"""Conversion of expat's names to Clark notation.
 
-With namespaces on, expat reports `local` or `namespace}local`; the separator is ours, and no
-namespace that expat accepts contains it. Names are remembered, for all parsers of the process
-together, so that a look-up is all that an element costs: `ELEMENTS` maps them, `ATTRIBUTES` holds
-those of attributes without a namespace, which need no change. Both are bounded, and emptied when
-they are full: what comes next costs a little more, and is right.
+With namespaces on, expat reports `local` or `namespace}local`; no namespace that expat accepts
+contains the separator. Names are cached for all parsers of the process, so that an element costs
+one look-up: `ELEMENTS` maps expat's names to Clark notation, `ATTRIBUTES` holds the attributes
+without a namespace, which need no conversion. Both caches are cleared when they are full.
 """
 
 from __future__ import annotations
 
 SEPARATOR = "}"
 MAX_KNOWN = 1024
-"""Names remembered, of each kind; all specifications in use here together have less."""
+"""Maximum entries of each cache; the implemented specifications together have fewer names."""
 MAX_KNOWN_LENGTH = 128
-"""Characters of a name that is remembered: some 0.2 MB at most."""
+"""Maximum characters of a cached name, so that the caches take at most some 0.2 MB."""
 
 ELEMENTS: dict[str, str] = {}
 ATTRIBUTES: set[str] = set()
 
 
 def element_name(name: str) -> str:
-    """Bring an element's name into Clark notation, and remember it."""
+    """Convert an element's name to Clark notation and cache it."""
     plain = "{" + name if SEPARATOR in name else name
     if len(name) <= MAX_KNOWN_LENGTH:
         if len(ELEMENTS) >= MAX_KNOWN:
@@ -30,7 +29,7 @@ def element_name(name: str) -> str:
 
 
 def attribute_names(attrs: dict[str, str]) -> dict[str, str]:
-    """Bring attributes' names into Clark notation, and remember those that need no change."""
+    """Convert attributes' names to Clark notation and cache those that need no conversion."""
     plain: dict[str, str] = {}
     for name, value in attrs.items():
         if SEPARATOR in name:

@@ -1,8 +1,4 @@
-"""Every XML namespace of the project, once.
-
-Names stand in Clark notation elsewhere (`{namespace}local`): `clark` makes them. What a namespace
-means is not told here but by the handler that uses it.
-"""
+"""All XML namespaces of the project."""
 
 from __future__ import annotations
 
@@ -38,14 +34,14 @@ PING = "urn:xmpp:ping"
 VERSION = "jabber:iq:version"
 TIME = "urn:xmpp:time"
 
-# Change of password (XEP-0077), delayed delivery (XEP-0203), what XEP-0160 advertises, and chat
-# states (XEP-0085), which it does not store
+# Change of password (XEP-0077), delayed delivery (XEP-0203), offline messages (XEP-0160) and chat
+# states (XEP-0085), which are not stored
 REGISTER = "jabber:iq:register"
 DELAY = "urn:xmpp:delay"
 OFFLINE = "msgoffline"
 CHAT_STATES = "http://jabber.org/protocol/chatstates"
 
-# What clients put beside the contents of a message, about the message itself
+# Metadata that clients add to the contents of a message
 ABOUT = (
     CHAT_STATES,
     DELAY,
@@ -55,14 +51,14 @@ ABOUT = (
     "urn:xmpp:hints",
 )
 
-# Quality of service: the specification's, and the two that the other known implementation moved to
+# Quality of service: the specification's namespace, and two later ones of another implementation
 QOS = "urn:xmpp:qos"
 QOS_NF = "urn:nf:iot:qos:1.0"
 QOS_IEEE = "urn:ieee:iot:qos:1.0"
 QOS_ALL = (QOS, QOS_NF, QOS_IEEE)
 
-# Publish-subscribe (XEP-0060), its queues (XEP-0254, which writes the second in one place; the
-# third is this project's own), result sets (XEP-0059), ad-hoc commands (XEP-0050), headers of
+# Publish-subscribe (XEP-0060), its queues (XEP-0254, which has two spellings of its namespace, and
+# an extension by this project), result sets (XEP-0059), ad-hoc commands (XEP-0050), headers of
 # notifications (XEP-0131)
 PUBSUB = "http://jabber.org/protocol/pubsub"
 PUBSUB_OWNER = "http://jabber.org/protocol/pubsub#owner"
@@ -82,10 +78,10 @@ JSON = "urn:xmpp:json:0"
 
 
 def clark(namespace: str, local: str) -> str:
-    """Name an element or attribute in Clark notation: `{namespace}local`."""
+    """Return a name in Clark notation: `{namespace}local`."""
     return f"{{{namespace}}}{local}"
 
 
 def namespace(name: str) -> str:
-    """Return the namespace of a name in Clark notation, empty if it is in none."""
+    """Return the namespace of a name in Clark notation, or "" if it has none."""
     return name[1:].partition("}")[0] if name.startswith("{") else ""

@@ -1,17 +1,13 @@
-"""Bytes of a client's XMPP stream to stanzas, on expat, within bounds.
+"""Parsing of an XMPP stream into stanzas with expat, within limits.
 
-- What came is bounded before expat sees it: bytes are counted since the stanza began, and no more
-  than the allowance is fed. Depth, elements and attributes are counted as they are met. expat
-  itself, which never forgets a name, is replaced between two stanzas when it has read
-  `REBUILD_BYTES`.
-- Only complete tags are fed (`wire.scanner` says why), so the split of the input into pieces makes
-  no difference.
-- Whitespace between stanzas (keep-alive) is dropped as it comes; any other text there is refused.
-- Comments, processing instructions, document types, entities other than the five and encodings
-  other than UTF-8 are refused (RFC 6120, section 11).
-
-It builds no trees, judges no addresses and knows no state but its own: `wire.negotiation` says what
-may come when. The module needs the standard library alone.
+- The bytes of a stanza are limited before expat sees them. Depth, elements and attributes are
+  counted as they occur. expat keeps every name that it reads; it is replaced between two stanzas
+  after `REBUILD_BYTES`.
+- expat is fed only complete tags (see `scanner`), so the result does not depend on how the input is
+  split.
+- Whitespace between stanzas (keep-alive) is dropped; other text there is refused.
+- Comments, processing instructions, document types, entities other than the predefined five and
+  encodings other than UTF-8 are refused (RFC 6120, section 11).
 """
 
 from __future__ import annotations
@@ -22,21 +18,31 @@ from xml.parsers import expat
 from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.names import ATTRIBUTES, ELEMENTS, SEPARATOR, attribute_names, element_name
 from edge.xmpp.namespaces import STREAMS, clark
-from edge.xmpp.prelude import MAX_DECLARATION, declaration
 from edge.xmpp.scanner import Scanner
-from edge.xmpp.stanza import TAG, Bulky, Child, Header, Item, Stanza, StreamClose, StreamOpen, Whole
+from edge.xmpp.stanza import (
+    TAG,
+    Child,
+    Item,
+    OversizedStanza,
+    Stanza,
+    StanzaBytes,
+    StreamClose,
+    StreamHeader,
+    StreamOpen,
+)
+from edge.xmpp.xml_declaration import MAX_DECLARATION, declaration_length
 
 MAX_STANZA_BYTES = 10 * 1024
-"""Bytes of one stanza before authentication; RFC 6120, section 13.12 wants at least 10,000."""
+"""Maximum bytes of a stanza before authentication; RFC 6120, section 13.12: at least 10,000."""
 MAX_DEPTH = 64
-"""Elements within each other, the stanza's own included; what is in use nests less than 20 deep."""
+"""Maximum nesting of elements, including the stanza itself; real stanzas nest less than 20 deep."""
 MAX_ELEMENTS = 2048
-"""Elements in one stanza: a tree of so many costs some 0.5 MB, and 500 readings fit."""
+"""Maximum elements in a stanza: their tree takes some 0.5 MB, and 500 readings fit."""
 MAX_ATTRIBUTES = 64
-"""Attributes of one element; what is in use has less than 20."""
+"""Maximum attributes of an element; real elements have fewer than 20."""
 REBUILD_BYTES = 256 * 1024
-"""Bytes after which expat is replaced: it keeps every name that it ever read. Costs 0.3 % of the
-time to parse them."""
+"""Bytes after which expat is replaced, because it keeps every name; this costs 0.3 % of the parsing
+time."""
 
 _STREAM = clark(STREAMS, "stream")
 _LESS = ord("<")
@@ -46,15 +52,24 @@ _ERRORS = {
 }
 
 
+class ParseError(StreamError):
+    """The stream has a fault; `items` are those that were complete before it in the same `feed`."""
+
+    def __init__(self, condition: str, text: str, items: list[Item]) -> None:
+        super().__init__(condition, text)
+        self.items = items
+
+
 class StreamParser:
-    """Parses one stream after the other of one connection.
+    """A parser for the successive streams of one connection.
 
     Args:
-        max_stanza_bytes: bytes of one stanza, or of the stream's header; see `limit`.
-        max_depth: elements within each other in a stanza.
-        max_elements: elements in a stanza.
-        max_attributes: attributes of an element.
-        tolerant: yield a stanza with too much of the latter three as `Bulky`; the stream goes on.
+        max_stanza_bytes: maximum bytes of a stanza or of the stream's header; see `set_limit`.
+        max_depth: maximum nesting of elements in a stanza.
+        max_elements: maximum elements in a stanza.
+        max_attributes: maximum attributes of an element.
+        tolerant: return a stanza above one of the latter three limits as `OversizedStanza`, instead
+            of failing.
     """
 
     __slots__ = (
@@ -81,25 +96,25 @@ class StreamParser:
         self.reset()
 
     def reset(self) -> None:
-        """Expect a new stream, after TLS or authentication (RFC 6120, section 4.3.3).
+        """Prepare for a new stream, after TLS or authentication (RFC 6120, section 4.3.3).
 
-        Bytes that are still held are forgotten: look at `pending` first.
+        Pending bytes are discarded; see `pending`.
         """
-        # Indices count in `_buffer`, which begins with the first stanza that is not complete.
+        # Offsets are relative to `_buffer`, which begins with the first incomplete stanza.
         self._buffer: bytes | bytearray = b""
-        self._fed = 0  # what lies before has been fed to expat
-        self._base = 0  # expat's own index of the buffer's first byte
-        self._mark = 0  # where the stanza began, or the last one ended
-        self._depth = 0  # elements that are open
-        self._count, self._excess = 0, ""  # elements in the stanza; what it has too much of
-        self._origin = 0  # expat's own index of the stanza's first byte
-        self._header = Header(b"", ())
+        self._fed = 0  # end of the bytes fed to expat
+        self._base = 0  # expat's index of the buffer's first byte
+        self._mark = 0  # beginning of the present stanza, or end of the last one
+        self._depth = 0  # open elements
+        self._count, self._excess = 0, ""  # elements in the stanza; the limit that it exceeds
+        self._origin = 0  # expat's index of the stanza's first byte
+        self._header = StreamHeader(b"", ())
         self._declarations: dict[str | None, str] = {}
-        self._declared = False  # what may come before the header has come
-        self._ready = False  # the header has come, and not the end
+        self._declared = False  # the XML declaration was received, or cannot come any more
+        self._ready = False  # the header was received, and not the end
         self._failed = False
         self._items: list[Item] = []
-        self._whole = Whole(self._header)
+        self._whole = StanzaBytes(self._header)
         self._stanza = Stanza("", {}, self._whole)
         self._child: Child = self._stanza
         self._grandchild: Child = self._stanza
@@ -107,37 +122,33 @@ class StreamParser:
         self._build()
 
     def close(self) -> None:
-        """Free what expat holds, at once: it refers back to this parser.
+        """Free expat at once, because it refers back to this parser.
 
-        After a fault that is done already. After either, only `reset` brings the parser back.
+        A fault does this too. Afterwards only `reset` makes the parser usable again.
         """
         if not self._failed:
             self._failed = True
             self._buffer = b""
             del self._expat
 
-    def limit(self, max_stanza_bytes: int) -> None:
-        """Set how many bytes a stanza may have: more once the peer is authenticated."""
+    def set_limit(self, max_stanza_bytes: int) -> None:
+        """Set the maximum bytes of a stanza, which is larger after authentication."""
         self._max_bytes = max_stanza_bytes
 
     @property
     def pending(self) -> int:
-        """Bytes that came and belong to nothing complete yet."""
+        """Number of received bytes that do not belong to a complete item yet."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Item]:
-        """Take what came, and return what is complete now.
-
-        Args:
-            data: bytes of the stream, in order, split anyhow.
+        """Parse the next bytes of the stream and return the items that are complete now.
 
         Raises:
-            StreamError: the stream cannot go on; its `items` are what was complete before the
-                fault.
+            ParseError: the stream must end.
             UsageError: the stream has failed before.
         """
         if self._failed:
-            raise UsageError("the stream has failed: reset the parser, or drop it")
+            raise UsageError("the stream has failed; reset the parser")
         if self._buffer:
             self._buffer += data
         else:
@@ -148,11 +159,10 @@ class StreamParser:
         except expat.ExpatError as error:
             self.close()
             condition = _ERRORS.get(error.code, "not-well-formed")
-            raise StreamError(condition, expat.ErrorString(error.code), items) from error
+            raise ParseError(condition, expat.ErrorString(error.code), items) from error
         except StreamError as error:
             self.close()
-            error.items = items
-            raise
+            raise ParseError(error.condition, error.text, items) from error
         self._compact()
         return items
 
@@ -168,7 +178,7 @@ class StreamParser:
             cut = self._scanner.advance(buffer, fed, end if end < size else size)
             if cut == fed:
                 if end <= size:
-                    raise _excess("bytes in a stanza", self._max_bytes)
+                    raise _limit_error("bytes in a stanza", self._max_bytes)
                 return
             self._expat.Parse(buffer[fed:cut] if fed or cut < size else buffer, False)
             self._fed = cut
@@ -176,7 +186,7 @@ class StreamParser:
                 self._settle(cut)
 
     def _between(self) -> bool:
-        """Look at what comes where no stanza is open; False if it has to wait for more."""
+        """Handle the bytes outside of stanzas; return whether parsing can continue."""
         buffer = self._buffer
         match = _BLANK.match(buffer, self._fed)
         if match is not None:
@@ -189,18 +199,19 @@ class StreamParser:
             return True
         if self._header.raw:
             raise StreamError("not-well-formed", "data after the end of the stream")
-        return self._prelude()
+        return self._before_header()
 
     def _skip(self, count: int) -> None:
-        """Pass over bytes that expat need not see."""
+        """Skip bytes without feeding them to expat."""
         self._fed += count
         self._mark = self._fed
         self._base -= count
 
-    def _prelude(self) -> bool:
-        """Look at what comes before the stream's header; False if it has to wait for more."""
+    def _before_header(self) -> bool:
+        """Handle an XML declaration; return whether parsing can continue."""
         if not self._declared:
-            length = declaration(bytes(self._buffer[self._fed : self._fed + MAX_DECLARATION]))
+            head = bytes(self._buffer[self._fed : self._fed + MAX_DECLARATION])
+            length = declaration_length(head)
             if length is None:
                 return False
             self._declared = True
@@ -210,14 +221,14 @@ class StreamParser:
         return True
 
     def _settle(self, cut: int) -> None:
-        """Between two stanzas: refuse CDATA there, and replace expat if it has read much."""
+        """Refuse CDATA between two stanzas, and replace expat if it has read enough."""
         if self._mark != cut:
             raise StreamError("bad-format", "text between stanzas")
         if self._base + cut > self._rebuild_at and self._ready:
             self._build()
 
     def _compact(self) -> None:
-        """Forget what is complete."""
+        """Remove the complete items from the buffer."""
         done = self._mark
         if done == len(self._buffer):
             self._buffer = b""
@@ -230,7 +241,7 @@ class StreamParser:
         self._mark = 0
 
     def _build(self) -> None:
-        """Make expat's parser; if the stream is open, in the state after its header."""
+        """Create expat's parser, in the state after the stream's header if that was received."""
         header = self._header.raw
         parser = expat.ParserCreate("UTF-8", SEPARATOR)
         if header:
@@ -244,7 +255,7 @@ class StreamParser:
         self._rebuild_at = len(header) + REBUILD_BYTES
 
     def _declare(self, prefix: str | None, uri: str | None) -> None:
-        """Note what the stream's header declares."""
+        """Record a declaration in the stream's header."""
         self._declarations[prefix] = uri or ""
 
     def _start(self, name: str, attrs: dict[str, str]) -> None:
@@ -255,7 +266,7 @@ class StreamParser:
             or depth > self._max_open
             or len(attrs) > self._max_attributes
         ):
-            self._exceed(attrs)
+            self._exceed_limit(attrs)
         if depth > 4 or (self._excess and depth > 2):
             return
         plain = ELEMENTS.get(name) or element_name(name)
@@ -273,21 +284,20 @@ class StreamParser:
         else:
             self._open(plain, attrs, at)
 
-    def _exceed(self, attrs: dict[str, str]) -> None:
+    def _exceed_limit(self, attrs: dict[str, str]) -> None:
         if not self._excess:
-            error = self._too_much(attrs)
+            error = self._exceeded_limit(attrs)
             if not self._tolerant or self._depth == 1:
                 raise error
             self._excess = error.text
-            self._child = self._grandchild = Child("", {}, self._whole)  # for `_end` to close
+            self._child = self._grandchild = Child("", {}, self._whole)  # `_end` sets its end
 
-    def _too_much(self, attrs: dict[str, str]) -> StreamError:
-        """Say which limit an element exceeds."""
+    def _exceeded_limit(self, attrs: dict[str, str]) -> StreamError:
         if len(attrs) > self._max_attributes:
-            return _excess("attributes of an element", self._max_attributes)
+            return _limit_error("attributes of an element", self._max_attributes)
         if self._depth > self._max_open:
-            return _excess("levels in a stanza", self._max_open - 1)
-        return _excess("elements in a stanza", self._max_elements)
+            return _limit_error("levels in a stanza", self._max_open - 1)
+        return _limit_error("elements in a stanza", self._max_elements)
 
     def _open(self, name: str, attrs: dict[str, str], at: int) -> None:
         self._expat.StartNamespaceDeclHandler = None
@@ -297,7 +307,7 @@ class StreamParser:
         self._count = 0
         declared = self._declarations
         namespace = declared.pop(None, "")
-        self._header = Header(raw, tuple(f"{prefix}:".encode() for prefix in declared))
+        self._header = StreamHeader(raw, tuple(f"{prefix}:".encode() for prefix in declared))
         self._ready = True
         prefixed = b":" in raw.split(maxsplit=1)[0]
         self._items.append(StreamOpen(name, attrs, namespace, prefixed=prefixed))
@@ -305,12 +315,12 @@ class StreamParser:
     def _begin(self, name: str, attrs: dict[str, str], at: int) -> None:
         if name == _STREAM:
             raise StreamError("bad-format", "a stream within a stream")
-        self._reach(at - self._base)
+        self._skip_whitespace(at - self._base)
         self._origin = at
-        whole = self._whole = Whole(self._header)
+        whole = self._whole = StanzaBytes(self._header)
         self._stanza = Stanza(name, attrs, whole)
 
-    def _reach(self, offset: int) -> None:
+    def _skip_whitespace(self, offset: int) -> None:
         """Refuse anything but whitespace between the last stanza and the next tag."""
         if offset != self._mark:
             if self._buffer[self._mark : offset].strip(b" \t\r\n"):
@@ -334,17 +344,17 @@ class StreamParser:
             self._mark = stop
             self._count = 0
             excess, self._excess = self._excess, ""
-            self._items.append(Bulky(self._stanza, excess) if excess else self._stanza)
+            self._items.append(OversizedStanza(self._stanza, excess) if excess else self._stanza)
         else:
             self._close(at - self._base)
 
     def _close(self, offset: int) -> None:
-        self._reach(offset)
+        self._skip_whitespace(offset)
         if not self._header.raw.endswith(b"/>"):
             self._mark = self._buffer.index(b">", offset) + 1
         self._ready = False
         self._items.append(StreamClose())
 
 
-def _excess(what: str, limit: int) -> StreamError:
+def _limit_error(what: str, limit: int) -> StreamError:
     return StreamError("policy-violation", f"more than {limit} {what}")

@@ -1,7 +1,4 @@
-"""The elements that publish-subscribe puts around what it carries (XEP-0060).
-
-What a request or an event means is not known here.
-"""
+"""Building of publish-subscribe elements and errors (XEP-0060)."""
 
 from __future__ import annotations
 
@@ -13,12 +10,12 @@ from edge.xmpp.namespaces import PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWN
 
 
 def payload(content: bytes, *, owner: bool = False) -> bytes:
-    """Make the `<pubsub/>` of an answer; `owner` is of what an owner asks for."""
+    """Build the `<pubsub/>` of an answer, in the owner's namespace if `owner`."""
     return serialize.tag("pubsub", content=content, xmlns=PUBSUB_OWNER if owner else PUBSUB)
 
 
 def event(content: bytes) -> bytes:
-    """Make the `<event/>` of a notification (XEP-0060, section 7.1.2)."""
+    """Build the `<event/>` of a notification (XEP-0060, section 7.1.2)."""
     return serialize.tag("event", content=content, xmlns=PUBSUB_EVENT)
 
 
@@ -31,15 +28,15 @@ def refusal(
     attrs: Mapping[str, str | None] | None = None,
     instead: bytes = b"",
 ) -> StanzaError:
-    """Make the error of a refused request, which repeats it.
+    """Build the error of a refused request, which repeats the request.
 
     Args:
-        condition: of RFC 6120, section 8.3.3.
-        specific: the condition of publish-subscribe (XEP-0060, section 16.4), as `closed-node`.
-        text: for people.
-        type: of the error, where it is not the usual one.
-        attrs: of the specific condition, as the `feature` of `unsupported`.
-        instead: what stands in the place of the request, as bytes of XML, where it is not the same.
+        condition: a stanza error condition.
+        specific: a publish-subscribe condition, such as `closed-node` (XEP-0060, section 16.4).
+        text: an explanation for people.
+        type: the error type, if not the one recommended for the condition.
+        attrs: attributes of the specific condition, such as the `feature` of `unsupported`.
+        instead: bytes of XML to repeat in place of the request.
     """
     application = serialize.tag(specific, attrs, xmlns=PUBSUB_ERRORS) if specific else b""
     return StanzaError(

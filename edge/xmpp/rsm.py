@@ -1,8 +1,4 @@
-"""Result Set Management (XEP-0059): which part of a long list is asked for, and which is told.
-
-Lists are asked for, or told, by the ids of what stands in them. Where a list comes from is not
-known here; `page` cuts one that is at hand.
-"""
+"""Result set management (XEP-0059): reading of page requests, selection of a page, and its XML."""
 
 from __future__ import annotations
 
@@ -16,14 +12,20 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import RSM, clark
 
 PAGE: Final = 100
-"""Entries of a page where nobody asks for fewer: some 30 KiB."""
+"""Default and maximum entries of a page: some 30 KiB."""
 
 SET: Final = clark(RSM, "set")
 
 
 class Request(NamedTuple):
-    """Which page is asked for: of `max` entries at most, `after` or `before` an id, or from a place
-    on (`start`, from 0). An empty `before` asks for the last page."""
+    """A request for a page.
+
+    Attributes:
+        max: maximum number of entries.
+        after: the id before the first entry.
+        before: the id after the last entry; "" requests the last page.
+        start: index of the first entry, from 0.
+    """
 
     max: int = PAGE
     after: str | None = None
@@ -32,7 +34,7 @@ class Request(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A part of a list: its ids, the place of the first, and how many there are in all."""
+    """A part of a list: its ids, the index of the first, and the length of the whole list."""
 
     ids: Sequence[str]
     start: int
@@ -40,15 +42,15 @@ class Page(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether it is all of the list."""
+        """Whether it is the whole list."""
         return len(self.ids) == self.total
 
 
 def read(query: Element, most: int = PAGE) -> Request | None:
-    """Return which page a query asks for, `None` if it does not say; `most` entries at most.
+    """Return the page request in a query, of at most `most` entries; None if it has none.
 
     Raises:
-        StanzaError: `bad-request`: it asks for what cannot be.
+        StanzaError: `bad-request`: the request is malformed or contradicts itself.
     """
     found = query.find(SET)
     if found is None:
@@ -56,7 +58,7 @@ def read(query: Element, most: int = PAGE) -> Request | None:
     size, index = _number(found, "max"), _number(found, "index")
     after, before = (found.findtext(clark(RSM, name)) for name in ("after", "before"))
     if sum(given is not None for given in (index, after, before)) > 1:
-        raise StanzaError("bad-request", "a page is after, before, or at an index")
+        raise StanzaError("bad-request", "a page request has only one of after, before and index")
     return Request(most if size is None else min(size, most), after or None, before, index)
 
 
@@ -65,15 +67,12 @@ def _number(found: Element, name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise StanzaError("bad-request", f"{name} is a number")
+        raise StanzaError("bad-request", f"{name} must be a number")
     return int(text)
 
 
 def page(request: Request | None, ids: Sequence[str]) -> Page:
-    """Cut the page that is asked for out of all ids, which are sorted.
-
-    A page may begin after an id that is not there any more.
-    """
+    """Return the requested page of the sorted `ids`; it may begin after an id that was removed."""
     asked = request or Request()
     if asked.before:
         end = bisect_left(ids, asked.before)
@@ -90,7 +89,7 @@ def page(request: Request | None, ids: Sequence[str]) -> Page:
 
 
 def write(page: Page) -> bytes:
-    """Tell which part of a list an answer has (XEP-0059, section 2.2)."""
+    """Build the description of a page for an answer (XEP-0059, section 2.2)."""
     content = b""
     if page.ids:
         first, last = serialize.escape(page.ids[0]), serialize.escape(page.ids[-1])

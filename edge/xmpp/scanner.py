@@ -1,14 +1,12 @@
-"""How far a piece of XML can be fed to expat: to the end of its last complete tag, and no further.
+"""A scanner that finds the end of the last complete tag in received XML.
 
-expat may hold back a token that is split over several reads until much more has come (reparse
-deferral), so a stanza that arrives in small pieces would stall. The scanner finds the end of the
-last tag, or CDATA section, that is complete; what follows is held back. It reads each byte a
-bounded number of times, however small the pieces are: a part that is held back is remembered by its
-state and not read again.
+expat may defer a token that is split over several reads until much more data has come (reparse
+deferral), so a stanza that arrives in small pieces would stall. expat is therefore fed only up to
+the end of the last complete tag or CDATA section. The scanner keeps its state between calls and
+reads each byte a bounded number of times, however small the pieces are.
 
-It refuses at once, without waiting for their end, what XMPP forbids (RFC 6120, section 11.1):
-comments, document types and processing instructions. It does not check that the XML is well-formed:
-expat does.
+It refuses comments, document types and processing instructions at their first bytes (RFC 6120,
+section 11.1). expat checks that the XML is well-formed.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ from enum import Enum
 from edge.xmpp.errors import StreamError
 from edge.xmpp.stanza import TAG
 
-# Complete tags and CDATA sections, each with the text before it. No two parts of it can match the
-# same bytes, so what fails, fails in linear time. (Possessive quantifiers would say that better,
-# but Python 3.11 before 3.11.5 matches them wrongly.)
+# Complete tags and CDATA sections, each with the text before it. No two parts of the expression can
+# match the same bytes, so it fails in linear time. (Possessive quantifiers would be clearer, but
+# Python 3.11 before 3.11.5 matches them wrongly.)
 _COMPLETE = re.compile(
     rb"""(?:[^<]*<(?:"""
     rb"""[^!?>"'][^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>"""
@@ -29,8 +27,8 @@ _COMPLETE = re.compile(
 )
 
 
-class _In(Enum):
-    """What the place of the scanner lies in, and so what it looks for."""
+class _Context(Enum):
+    """What surrounds the scanner's position, which determines what it searches for."""
 
     TEXT = "text"
     TAG = "tag"
@@ -39,65 +37,63 @@ class _In(Enum):
     CDATA = "CDATA section"
 
 
-# Markup as soon as it can be told apart. A proper beginning of `<![CDATA[` at the very end is not
-# matched: it waits.
+# Markup, as soon as its kind is known. A prefix of `<![CDATA[` at the end does not match yet.
 _MARKUP = re.compile(
     rb"<(?:(?=[^!?])|\?|!\[CDATA\[|!(?:[^\[]|\[(?:[^C]|C(?:[^D]|D(?:[^A]|A(?:[^T]|T(?:[^A]|A[^\[])))))))"
 )
 _ENDS = {
-    _In.TEXT: _MARKUP,
-    _In.TAG: re.compile(rb"""[>"']"""),
-    _In.SINGLE: re.compile(rb"'"),
-    _In.DOUBLE: re.compile(rb'"'),
-    _In.CDATA: re.compile(rb"]]>"),
+    _Context.TEXT: _MARKUP,
+    _Context.TAG: re.compile(rb"""[>"']"""),
+    _Context.SINGLE: re.compile(rb"'"),
+    _Context.DOUBLE: re.compile(rb'"'),
+    _Context.CDATA: re.compile(rb"]]>"),
 }
 _NEXT = {
-    (_In.TEXT, b"<"): _In.TAG,
-    (_In.TEXT, b"<![CDATA["): _In.CDATA,
-    (_In.TAG, b'"'): _In.DOUBLE,
-    (_In.TAG, b"'"): _In.SINGLE,
-    (_In.TAG, b">"): _In.TEXT,
-    (_In.SINGLE, b"'"): _In.TAG,
-    (_In.DOUBLE, b'"'): _In.TAG,
-    (_In.CDATA, b"]]>"): _In.TEXT,
+    (_Context.TEXT, b"<"): _Context.TAG,
+    (_Context.TEXT, b"<![CDATA["): _Context.CDATA,
+    (_Context.TAG, b'"'): _Context.DOUBLE,
+    (_Context.TAG, b"'"): _Context.SINGLE,
+    (_Context.TAG, b">"): _Context.TEXT,
+    (_Context.SINGLE, b"'"): _Context.TAG,
+    (_Context.DOUBLE, b'"'): _Context.TAG,
+    (_Context.CDATA, b"]]>"): _Context.TEXT,
 }
 _OVERLAP = {
-    _In.TEXT: len(b"<![CDATA"),
-    _In.TAG: 0,
-    _In.SINGLE: 0,
-    _In.DOUBLE: 0,
-    _In.CDATA: len(b"]]"),
+    _Context.TEXT: len(b"<![CDATA"),
+    _Context.TAG: 0,
+    _Context.SINGLE: 0,
+    _Context.DOUBLE: 0,
+    _Context.CDATA: len(b"]]"),
 }
-"""Bytes at the end that may begin what is looked for: they are read again with what follows."""
+"""Bytes at the end that may begin a match: they are read again with the next bytes."""
 
 
 class Scanner:
-    """Keeps its place in what is held back, between calls.
+    """A scanner of one stream.
 
-    `scanned` counts the bytes that were looked at: a test holds it to a multiple of the input.
+    Attributes:
+        scanned: bytes read so far; a test compares it with the size of the input.
     """
 
-    __slots__ = ("_in", "_seen", "scanned")
+    __slots__ = ("_context", "_seen", "scanned")
 
     def __init__(self) -> None:
-        self._in = _In.TEXT
-        self._seen = 0  # bytes of the held part that need not be read again
+        self._context = _Context.TEXT
+        self._seen = 0  # bytes of the incomplete part that need not be read again
         self.scanned = 0
 
     def advance(self, buffer: bytes | bytearray, begin: int, end: int) -> int:
-        """Find how far `buffer[begin:end]` is complete.
+        """Return the index after the last complete tag in `buffer[begin:end]`, or `begin` if there
+        is none.
 
         Args:
-            buffer: what came.
-            begin: where the held part begins: the last answer, or where the caller has since moved
-                that byte to.
-            end: how far to look; not before where the last call looked to.
-
-        Returns:
-            The index after the last complete tag, or `begin` if none is complete.
+            buffer: the received bytes.
+            begin: beginning of the incomplete part: the last result, or where the caller has since
+                moved that byte to.
+            end: end of the bytes to scan; not before the `end` of the last call.
 
         Raises:
-            StreamError: `restricted-xml`, where what comes next is forbidden.
+            StreamError: `restricted-xml`: forbidden markup follows.
         """
         if not self._seen:
             cut = self._last_tag(buffer, begin, end)
@@ -106,10 +102,10 @@ class Scanner:
         return self._read_on(buffer, begin, end)
 
     def _last_tag(self, buffer: bytes | bytearray, begin: int, end: int) -> int:
-        """Find the end of the last complete tag in text that begins outside of one.
+        """Return the end of the last complete tag in bytes that begin outside of a tag.
 
-        Where neither `<!` nor `<?` can be, each `<` begins a tag (none may stand in a quoted
-        value), and the last is found from the end. Else all are read from the beginning.
+        Without `<!` and `<?`, each `<` begins a tag (a quoted value must not contain one), and the
+        last tag is found from the end. Otherwise all tags are matched from the beginning.
         """
         self.scanned += end - begin
         if (buffer.find(b"!", begin, end) < 0 or buffer.find(b"<!", begin, end) < 0) and (
@@ -124,18 +120,18 @@ class Scanner:
 
     def _read_on(self, buffer: bytes | bytearray, begin: int, end: int) -> int:
         at = begin + self._seen
-        while (match := _ENDS[self._in].search(buffer, at, end)) is not None:
+        while (match := _ENDS[self._context].search(buffer, at, end)) is not None:
             self.scanned += match.end() - at
             at = match.end()
-            then = _NEXT.get((self._in, match[0]))
+            then = _NEXT.get((self._context, match[0]))
             if then is None:
                 raise StreamError(
-                    "restricted-xml", "comments, document types and instructions are forbidden"
+                    "restricted-xml", "comments, document types and processing instructions"
                 )
-            self._in = then
-            if then is _In.TEXT:
+            self._context = then
+            if then is _Context.TEXT:
                 self._seen = 0
                 return at
         self.scanned += end - at
-        self._seen = max(at, end - _OVERLAP[self._in]) - begin
+        self._seen = max(at, end - _OVERLAP[self._context]) - begin
         return begin

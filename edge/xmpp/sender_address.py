@@ -1,7 +1,7 @@
-"""Whose a stanza is that is about to be sent: read from its bytes, without parsing them.
+"""Reading of the sender's address of an outgoing stanza without parsing it.
 
-It is for stanzas that the gateway has stamped or made, and for counting alone: what the text means
-is for `jid` to say.
+This is for stanzas that the gateway has stamped or built, and for counting only: addresses are not
+normalised.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ _STAMPED = re.compile(rb"<[a-z]+ from='([^'/]*)")
 _ATTRIBUTE = re.compile(rb"""\s([^\s=]+)\s*=\s*(?:'([^']*)'|"([^"]*)")""")
 
 
-_SHOWS: Final = (b"", b"unavailable")
-"""The types of a presence that tells whether its sender is there."""
+_AVAILABILITY: Final = (b"", b"unavailable")
+"""The presence types that state whether the sender is available."""
 
 
-def source(stanza: bytes) -> bytes:
-    """Return the bare JID that a stanza is from, as it is written; nothing where it names none."""
+def bare_sender(stanza: bytes) -> bytes:
+    """Return the bare JID in a stanza's `from`, as written, or empty if it has none."""
     stamped = _STAMPED.match(stanza)
     if stamped is not None:
         return stamped[1]
     return _attributes(stanza).get(b"from", b"").partition(b"/")[0]
 
 
-def shown(presence: bytes) -> bytes:
-    """Return a key for a presence: another one of the same key takes its place.
+def presence_key(presence: bytes) -> bytes:
+    """Return a key such that a presence replaces an earlier one with the same key.
 
-    Of those that show whether somebody is there it is the full JID that they are from; one of
-    another type, such as a request to subscribe, has that type beside it.
+    The key is the sender's full JID; types other than available and unavailable, such as a request
+    to subscribe, are added to it.
     """
     found = _attributes(presence)
     type_ = found.get(b"type", b"")
-    return found.get(b"from", b"") + (b"" if type_ in _SHOWS else b" " + type_)
+    return found.get(b"from", b"") + (b"" if type_ in _AVAILABILITY else b" " + type_)
 
 
 def _attributes(stanza: bytes) -> dict[bytes, bytes]:

@@ -1,14 +1,12 @@
-"""What the parser yields: the opening of a stream, stanzas, and its close.
+"""The items of a stream, as the parser yields them: its opening, stanzas and its close.
 
-A stanza has its envelope parsed, two levels deep (children and grandchildren: name, attributes, raw
-bytes); what lies deeper stays raw until somebody asks for `tree()`. Names stand in Clark notation,
-and so do attributes that have a namespace; all others have their plain name.
+A stanza's envelope is parsed two levels deep (children and grandchildren: name, attributes, raw
+bytes); deeper levels stay raw until `tree()` is called. Names of elements are in Clark notation,
+and so are attributes that have a namespace.
 
-A raw slice stands alone: parsed where `jabber:client` is the default namespace and no prefix is
-declared, it gives the same tree. Where the bytes that came are not so, because they use a prefix or
-a default namespace that is declared outside of them, `raw` gives an equivalent that is.
-
-Nothing here decides what a stanza means, and nothing checks addresses.
+`raw` is self-contained: parsed with `jabber:client` as the default namespace and no prefix
+declared, it yields the same tree. If the received bytes depend on a declaration outside of them,
+`raw` has that declaration added.
 """
 
 from __future__ import annotations
@@ -21,18 +19,21 @@ from xml.parsers import expat
 
 from edge.xmpp.errors import FragmentError, UsageError
 from edge.xmpp.names import SEPARATOR
-from edge.xmpp.namespaces import CLIENT
+from edge.xmpp.namespaces import CLIENT, clark
 from edge.xmpp.serialize import attribute
 
 MAX_FRAGMENT_BYTES = 4 * 1024 * 1024
-"""Bytes that `parse_fragment` takes: four times the largest stanza that can be configured, since an
-element may take along as many declarations as stood around it."""
+"""Maximum bytes for `parse_fragment`: four times the largest stanza that can be configured, because
+the declarations around an element may be added to it."""
 
 MAX_PREFIXES = 8
-"""Prefixes that are looked for in an element one by one; what is in use has one or two."""
+"""Prefixes that are searched for one by one in an element; real stanzas have one or two."""
 
 TAG = re.compile(rb"""<[^>"']*(?:(?:"[^"]*"|'[^']*')[^>"']*)*>""")
-"""One tag, complete. That it is well-formed is for expat to say."""
+"""A complete tag; expat checks that it is well-formed."""
+
+STANZA_NAMES = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
+"""The elements that are stanzas (RFC 6120, section 8)."""
 
 _CLIENT_PREFIX = f"{{{CLIENT}}}"
 _ENVELOPE = b"<e xmlns='" + CLIENT.encode() + b"'>%b</e>"
@@ -44,45 +45,43 @@ _DECLARES_DEFAULT = re.compile(
 _DECLARED = re.compile(rb"(?<=xmlns:)[^\s=]+")
 
 
-class Header(NamedTuple):
-    """What stanzas take from the stream's header: its bytes, and the prefixes that it declares.
-
-    Each prefix ends with its colon, here and below.
-    """
+class StreamHeader(NamedTuple):
+    """The bytes of the stream's header and the prefixes that it declares, each with its colon."""
 
     raw: bytes
     prefixes: tuple[bytes, ...]
 
 
-class Whole:
+class StanzaBytes:
     """The bytes of a stanza, shared by the elements in it."""
 
     __slots__ = ("header", "raw")
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: StreamHeader) -> None:
         self.header = header
         self.raw = b""
 
 
 class Child:
-    """An element in a stanza: `name` (Clark), `attrs`, `children` (none below a grandchild)."""
+    """An element in a stanza: `name` (Clark), `attrs`, `children` (grandchildren have none)."""
 
     __slots__ = ("_start", "_stop", "_whole", "attrs", "children", "name")
 
-    def __init__(self, name: str, attrs: dict[str, str], whole: Whole, start: int = 0) -> None:
+    def __init__(
+        self, name: str, attrs: dict[str, str], whole: StanzaBytes, start: int = 0
+    ) -> None:
         self.name = name
         self.attrs = attrs
         self.children: list[Child] = []
         self._whole = whole
-        self._start = start  # where it begins, in bytes from the stanza's beginning
-        self._stop = 0  # where expat saw its end: after `<a/>`, but at the beginning of `</a>`
+        self._start = start  # offset in the stanza's bytes
+        self._stop = 0  # offset of its end as expat reports it: after `<a/>`, but before `</a>`
 
     @property
     def raw(self) -> bytes:
-        """The whole element as bytes that stand alone (see the module's text).
+        """The element as self-contained bytes.
 
-        Each call makes them anew: at the cost of a copy mostly, of parsing the whole stanza where
-        the element uses a prefix.
+        Each call costs a copy, and parses the whole stanza again if the element uses a prefix.
         """
         whole, stop = self._whole.raw, self._stop
         if whole[stop - 2 : stop] != b"/>" or not TAG.fullmatch(whole, self._start, stop):
@@ -90,11 +89,11 @@ class Child:
         return self._standalone(whole[self._start : stop])
 
     def tree(self) -> Element:
-        """Parse the whole element; for paths that are not hot."""
+        """Parse the whole element; not for hot paths."""
         return parse_fragment(self.raw)
 
     def _standalone(self, raw: bytes) -> bytes:
-        """Return the element's bytes so that they need nothing declared outside of them."""
+        """Add the declarations that the element's bytes depend on."""
         whole = self._whole
         prefixes = whole.header.prefixes
         if b"xmlns:" in whole.raw:
@@ -109,32 +108,32 @@ class Child:
 
 
 class Stanza(Child):
-    """A first-level child of the stream: `iq`, `message`, `presence`, or one of negotiation.
+    """A first-level child of the stream: a stanza, or an element of negotiation.
 
     `attrs` holds `to`, `from`, `id`, `type` and `{http://www.w3.org/XML/1998/namespace}lang` as
-    they came, unchecked.
+    they were received, unchecked.
     """
 
     __slots__ = ()
 
     @property
     def payload(self) -> Child | None:
-        """The first child, or None: what an iq asks for (RFC 6120, section 8.2.3)."""
+        """The first child, or None; an iq has one (RFC 6120, section 8.2.3)."""
         return self.children[0] if self.children else None
 
     @property
     def size(self) -> int:
-        """Bytes that the stanza had on the wire."""
+        """Bytes of the stanza as received."""
         return len(self._whole.raw)
 
     @property
     def raw(self) -> bytes:
-        """The whole stanza as bytes that stand alone (see the module's text)."""
+        """The stanza as self-contained bytes."""
         return self._standalone(self._whole.raw)
 
 
-class Bulky(Stanza):
-    """A stanza that has too much of something, as `text` says: its first tag, and no children."""
+class OversizedStanza(Stanza):
+    """A stanza above one of the parser's limits, which `text` names: its first tag only."""
 
     __slots__ = ("text",)
 
@@ -146,8 +145,11 @@ class Bulky(Stanza):
 class StreamOpen:
     """The stream's header.
 
-    `name` is in Clark notation and `prefixed` tells whether it had a prefix; `namespace` is the
-    default namespace that the header declares, or "".
+    Attributes:
+        name: in Clark notation.
+        attrs: as received.
+        namespace: the default namespace that the header declares, or "".
+        prefixed: whether the name had a prefix.
     """
 
     __slots__ = ("attrs", "name", "namespace", "prefixed")
@@ -163,7 +165,7 @@ class StreamOpen:
 
 
 class StreamClose:
-    """The peer closed its stream: nothing may follow."""
+    """The end of the peer's stream."""
 
     __slots__ = ()
 
@@ -172,20 +174,20 @@ class StreamClose:
 
 
 Item: TypeAlias = StreamOpen | Stanza | StreamClose
-"""What `StreamParser.feed` yields."""
+"""The items that `StreamParser.feed` returns."""
 
 
 def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
-    """Parse one element that the parser accepted before, and that was stored since.
+    """Parse an element that the parser accepted earlier and that was stored.
 
     Args:
-        raw: the bytes of exactly one element, as `raw` of a stanza or child gives them.
-        max_bytes: refuse more than that.
+        raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
+        max_bytes: maximum number of bytes.
 
     Raises:
         FragmentError: it is too large, not well-formed, or not exactly one element.
     """
-    from xml.etree import ElementTree  # imported late: cold paths alone build trees
+    from xml.etree import ElementTree  # imported late, because only cold paths build trees
 
     if len(raw) > max_bytes:
         raise FragmentError(f"{len(raw)} bytes, at most {max_bytes} are accepted")
@@ -199,12 +201,12 @@ def parse_fragment(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Element:
 
 
 def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
-    """Return a stanza's bytes with another sender (RFC 6120, section 8.1.2.1), else as they came.
+    """Return a stanza's bytes with `from` replaced (RFC 6120, section 8.1.2.1).
 
     Args:
-        stanza: a stanza, or its bytes as `raw` gives them.
-        from_: the JID that it is from, whatever it says.
-        to: the JID that it is for; None leaves that as it is.
+        stanza: a stanza, or its bytes as `raw` returns them.
+        from_: the sender's JID.
+        to: the recipient's JID; None leaves `to` unchanged.
     """
     replaced = (b"from",) if to is None else (b"from", b"to")
     name, rest = _without(stanza, replaced)
@@ -212,19 +214,19 @@ def stamped(stanza: Stanza | bytes, from_: str, to: str | None = None) -> bytes:
 
 
 def stamper(stanza: Stanza | bytes, from_: str) -> Callable[[str], bytes]:
-    """Return what stamps a stanza as `stamped` does, for one address after another: it is read
-    once."""
+    """Return a function from a recipient to the stanza's bytes, as `stamped` returns them; the
+    stanza is scanned once."""
     name, rest = _without(stanza, (b"from", b"to"))
     start = name + attribute("from", from_)
     return lambda to: b"%b%b%b" % (start, attribute("to", to), rest)
 
 
 def _without(stanza: Stanza | bytes, attributes: tuple[bytes, ...]) -> tuple[bytes, bytes]:
-    """Return the beginning of a stanza up to its name, and the rest without some attributes."""
+    """Split a stanza after its name, and remove some attributes from the rest."""
     raw = stanza if isinstance(stanza, bytes) else stanza.raw
     first, name = TAG.match(raw), _NAME.match(raw)
     if first is None or name is None:
-        raise UsageError("no stanza")
+        raise UsageError("not a stanza")
     kept = _ATTRIBUTE.sub(
         lambda match: b"" if match[1] in attributes else match[0], raw[name.end() : first.end()]
     )
@@ -232,8 +234,8 @@ def _without(stanza: Stanza | bytes, attributes: tuple[bytes, ...]) -> tuple[byt
 
 
 def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | None = None) -> bytes:
-    """Return a stanza's bytes as `stamped` does, with a child more, at the end: `extra`, which must
-    stand alone, such as the stamp of a delay."""
+    """Return a stanza's bytes as `stamped` does, with `extra`, a self-contained element, as its
+    last child."""
     raw = stamped(stanza, from_, to)
     name, first = _NAME.match(raw), TAG.fullmatch(raw)
     if name is not None and first is not None:  # it was empty
@@ -242,9 +244,9 @@ def stamped_with(stanza: Stanza | bytes, from_: str, extra: bytes, to: str | Non
     return b"%b%b%b" % (raw[:end], extra, raw[end:])
 
 
-def anywhere(element: Child) -> bytes:
-    """Return an element's bytes so that they give the same tree wherever they are put: also where
-    another namespace than `jabber:client` is the default."""
+def with_namespace(element: Child) -> bytes:
+    """Return an element's bytes with its default namespace declared, so that they yield the same
+    tree under any default namespace."""
     raw = element.raw
     if _DECLARES_DEFAULT.match(raw):
         return raw
@@ -254,10 +256,10 @@ def anywhere(element: Child) -> bytes:
 
 
 def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
-    """Choose the prefixes that names in an element may have.
+    """Return the prefixes that an element may use.
 
-    Text that looks like a name only costs a needless declaration. Where there are many prefixes,
-    all are taken to be used.
+    Text that looks like a prefixed name causes a needless declaration only. If there are many
+    prefixes, all count as used.
     """
     if len(prefixes) > MAX_PREFIXES:
         return prefixes
@@ -268,11 +270,9 @@ def _used(raw: bytes, prefixes: Sequence[bytes]) -> Sequence[bytes]:
     ]
 
 
-def _scope(whole: Whole, start: int) -> dict[str, str]:
-    """Return what is declared around the element that begins at `start`, and not by itself.
-
-    The key is the prefix, "" for the default namespace.
-    """
+def _scope(whole: StanzaBytes, start: int) -> dict[str, str]:
+    """Return the namespaces, by prefix ("" for the default), that are declared around the element
+    that begins at `start`, without those that it declares itself."""
     at = len(whole.header.raw) + start
     parser = expat.ParserCreate("UTF-8", SEPARATOR)
     declared: dict[str, list[str]] = {"": [""]}
@@ -303,7 +303,7 @@ def _scope(whole: Whole, start: int) -> dict[str, str]:
 
 
 def _declare(raw: bytes, scope: dict[str, str], used: Sequence[bytes]) -> bytes:
-    """Put declarations into an element's first tag: of the prefixes used, and of the default."""
+    """Add the declarations of the used prefixes and of the default namespace to an element."""
     match = _NAME.match(raw)
     after = 0 if match is None else match.end()
     namespace = scope.pop("", CLIENT)

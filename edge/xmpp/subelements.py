@@ -1,7 +1,7 @@
-"""The elements in an element that was accepted before, as raw slices, however deep it stood.
+"""Parsing of an element inside a stanza as if it were a stanza of its own.
 
-The envelope of a stanza is parsed two levels deep; what lies deeper is parsed here as if it were a
-stanza of its own. What an element means is not known here.
+The parser parses a stanza's envelope two levels deep; this gives access to deeper levels as raw
+slices.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from edge.xmpp.stanza import MAX_FRAGMENT_BYTES, Stanza
 _STREAM = f"<s:stream xmlns='{CLIENT}' xmlns:s='{STREAMS}'>".encode()
 
 
-def opened(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
-    """Return an element with its children and grandchildren, as a stanza has them.
+def parse_element(raw: bytes, max_bytes: int = MAX_FRAGMENT_BYTES) -> Stanza:
+    """Parse an element with its children and grandchildren.
 
     Args:
-        raw: the bytes of exactly one element, as `raw` of a stanza or child gives them.
-        max_bytes: refuse more than that.
+        raw: the bytes of exactly one element, as `raw` of a stanza or child returns them.
+        max_bytes: maximum number of bytes.
 
     Raises:
         FragmentError: it is too large, not well-formed, or not exactly one element.

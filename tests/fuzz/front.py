@@ -26,13 +26,12 @@ from edge import credentials
 from edge.credentials import Credentials
 from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError, StreamError
-from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Item, Stanza
+from edge.xmpp.parser import ParseError, StreamParser
+from edge.xmpp.stanza import STANZA_NAMES, Item, Stanza
 from edge.xmpp.stream import actions, management
 from edge.xmpp.stream.actions import Action
 from edge.xmpp.stream.management import EnableRequest, Management
 from edge.xmpp.stream.negotiation import Negotiation
-from edge.xmpp.stream.requests import STANZAS
 from edge.xmpp.stream.states import State
 from tests.fuzz.oracle import Output
 
@@ -96,7 +95,7 @@ class Front:
         try:
             self._items += self._parser.feed(data)
             assert self._parser.pending < self._limit
-        except StreamError as error:
+        except ParseError as error:
             self._items += error.items
             self._items.append(error)
         while self._items and not self.over:
@@ -124,7 +123,11 @@ class Front:
         assert not negotiation.waiting
         if isinstance(item, StreamError):
             self._perform(negotiation.fail(item))
-        elif negotiation.state is State.BOUND and isinstance(item, Stanza) and item.name in STANZAS:
+        elif (
+            negotiation.state is State.BOUND
+            and isinstance(item, Stanza)
+            and item.name in STANZA_NAMES
+        ):
             self._route(item)
         else:
             self._perform(negotiation.receive(item, more=self._more))
@@ -141,7 +144,7 @@ class Front:
             match action:
                 case actions.Send(data):
                     self.output.take(data)
-                case actions.Restart():
+                case actions.RestartStream():
                     self._restart()
                 case actions.StartTls():
                     assert not self.negotiation.secure
@@ -152,7 +155,7 @@ class Front:
                     self.over = True
                 case actions.Route(stanza):
                     self._route(stanza)
-                case actions.Manage(element):
+                case actions.ManageStream(element):
                     self._manage(element)
                 case _:
                     self._ask(action)
@@ -171,22 +174,22 @@ class Front:
     def _ask(self, action: Action) -> None:
         negotiation = self.negotiation
         match action:
-            case actions.LookUp(username, mechanism):
+            case actions.FindCredentials(username, mechanism):
                 self._check_channel(mechanism)
-                self._perform(negotiation.found(self._find(username, mechanism)))
-            case actions.Identify():
+                self._perform(negotiation.credentials_found(self._find(username, mechanism)))
+            case actions.FindCertificateOwner():
                 self._check_channel("EXTERNAL")
                 assert How.SHOWN in self.how
                 self._proved = How.WITHOUT_STORE not in self.how
                 name = USER if self._proved else None
-                self._perform(negotiation.identified(name, more=self._more))
-            case actions.Verify(password, keys):
+                self._perform(negotiation.owner_found(name, more=self._more))
+            case actions.VerifyPassword(password, keys):
                 right = password == PASSWORD and keys == _keys(keys.mechanism)
                 self._proved = self._proved or right
-                self._perform(negotiation.verified(right, more=self._more))
-            case actions.Denied():
-                self._perform(negotiation.tell_failure())
-            case actions.Authenticated(username):
+                self._perform(negotiation.password_verified(right, more=self._more))
+            case actions.LoginFailure():
+                self._perform(negotiation.report_failure())
+            case actions.LoginSuccess(username):
                 self._authenticated(username)
             case actions.Resume(previd, h):
                 self._resume(previd, h)
@@ -213,13 +216,13 @@ class Front:
         assert not self._known, "authenticated twice"
         self._known = True
         self._limit = KNOWN_BYTES
-        self._parser.limit(KNOWN_BYTES)
+        self._parser.set_limit(KNOWN_BYTES)
 
     def _bind(self, resource: str | None, enable: EnableRequest | None) -> None:
         assert self._known
         assert self.negotiation.username == USER
         if How.REFUSING in self.how:
-            self._perform(self.negotiation.refused(StanzaError("resource-constraint")))
+            self._perform(self.negotiation.bind_refused(StanzaError("resource-constraint")))
             return
         full = f"{USER}@{DOMAIN}/{'made' if resource is None else resource}"
         assert jid.parse(full).full == full

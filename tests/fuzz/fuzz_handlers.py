@@ -26,11 +26,10 @@ from edge.config.limits import Limits
 from edge.engine import addresses
 from edge.engine.database import Send
 from edge.engine.router import Router, refusal
-from edge.xmpp.errors import StanzaError, StreamError
+from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER
-from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Stanza
-from edge.xmpp.stream.requests import STANZAS
+from edge.xmpp.parser import ParseError, StreamParser
+from edge.xmpp.stanza import STANZA_NAMES, Stanza
 from tests.fuzz.oracle import CLIENT, one_element, one_stanza
 from tests.helpers.store import DOMAIN, Gateway, new_database
 from tests.helpers.wire_corpus import HEADER
@@ -100,10 +99,10 @@ def _stanzas(xml: bytes) -> list[Stanza]:
     parser = StreamParser()
     try:
         items = parser.feed(HEADER + xml)
-    except StreamError as error:
+    except ParseError as error:
         items = error.items
     parser.close()
-    return [item for item in items if isinstance(item, Stanza) and item.name in STANZAS]
+    return [item for item in items if isinstance(item, Stanza) and item.name in STANZA_NAMES]
 
 
 class _Site:
@@ -164,7 +163,7 @@ class _Site:
         for send in sends:
             to = self._there[send.generation]
             stanza = one_element(send.stanza)  # its content may be a client's
-            assert stanza.tag in STANZAS
+            assert stanza.tag in STANZA_NAMES
             self._waiting[to].append(send)
             if sender is not None and to != sender:
                 _check_sender(stanza, sender, to)

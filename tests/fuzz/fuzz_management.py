@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from edge.xmpp.errors import StanzaError, StreamError
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza
 from edge.xmpp.stream import management
 from edge.xmpp.stream.management import WRAP, Management
@@ -41,7 +41,7 @@ def _check_element(data: bytes) -> None:
     parser = StreamParser()
     try:
         items = parser.feed(HEADER + data)
-    except StreamError as error:
+    except ParseError as error:
         items = error.items
     parser.close()
     for item in items:

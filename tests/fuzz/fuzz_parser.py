@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from edge.xmpp.errors import StreamError
-from edge.xmpp.parser import MAX_STANZA_BYTES, StreamParser
+from edge.xmpp.parser import MAX_STANZA_BYTES, ParseError, StreamParser
 from edge.xmpp.stanza import Child, Item, Stanza
 from tests.helpers.wire_corpus import HEADER, flat
 
@@ -63,7 +62,7 @@ def _run(pieces: list[bytes], *, tolerant: bool) -> _Told:
         for piece in pieces:
             items += parser.feed(piece)
             assert parser.pending < MAX_STANZA_BYTES
-    except StreamError as error:
+    except ParseError as error:
         items += error.items
         fault = error.condition
     parser.close()

@@ -13,8 +13,7 @@ from __future__ import annotations
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from edge.xmpp.errors import StreamError
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza, parse_fragment, stamped, stamped_with
 from tests.fuzz.fuzz_parser import same
 from tests.helpers.wire_corpus import HEADER
@@ -32,7 +31,7 @@ def check(data: bytes) -> None:
     parser = StreamParser()
     try:
         items = parser.feed(HEADER + data)
-    except StreamError as error:
+    except ParseError as error:
         items = error.items
     parser.close()
     for item in items:

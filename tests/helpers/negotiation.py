@@ -13,7 +13,7 @@ from edge import credentials
 from edge.xmpp.namespaces import BIND, SASL, TLS
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Item
-from edge.xmpp.stream.actions import Action, Close, Denied, Restart, Send, StartTls
+from edge.xmpp.stream.actions import Action, Close, LoginFailure, RestartStream, Send, StartTls
 from edge.xmpp.stream.negotiation import Negotiation
 from edge.xmpp.stream.states import State
 
@@ -91,7 +91,7 @@ class Wire:
         return self.perform(actions)
 
     def perform(self, actions: list[Action]) -> list[Action]:
-        if any(isinstance(action, Restart | StartTls) for action in actions):
+        if any(isinstance(action, RestartStream | StartTls) for action in actions):
             self.parser.reset()
         return actions
 
@@ -115,11 +115,11 @@ class Wire:
             elif self.state is State.STARTING_TLS:
                 self.negotiation.tls_established(certificate=state is State.IDENTIFYING)
             elif self.state is State.LOOKING_UP:
-                self.perform(self.negotiation.found(SHA256))
+                self.perform(self.negotiation.credentials_found(SHA256))
             elif self.state is State.VERIFYING:
-                self.perform(self.negotiation.verified(True))
+                self.perform(self.negotiation.password_verified(True))
             elif self.state is State.DENIED:
-                self.negotiation.tell_failure()
+                self.negotiation.report_failure()
             elif self.state is State.RESUMING:
                 self.negotiation.not_resumed()
             else:
@@ -179,8 +179,8 @@ def condition(actions: list[Action]) -> str:
 
 def failure(wire: Wire, actions: list[Action]) -> str:
     """Return the failure that is told, late, after these actions."""
-    assert kinds(actions) == [Denied]
-    told = sent(wire.negotiation.tell_failure())
+    assert kinds(actions) == [LoginFailure]
+    told = sent(wire.negotiation.report_failure())
     match = re.match(
         rb"<failure xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><([a-z-]+)/></failure>", told
     ) or re.match(
@@ -190,7 +190,7 @@ def failure(wire: Wire, actions: list[Action]) -> str:
     )
     assert match is not None
     name = match[1].decode()
-    assert isinstance(actions[0], Denied)
+    assert isinstance(actions[0], LoginFailure)
     assert actions[0].condition == name
     return name
 

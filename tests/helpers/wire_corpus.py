@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from edge.xmpp.errors import StreamError
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Child, Item, Stanza, StreamOpen
 
 HEADER = (
@@ -70,7 +70,7 @@ def run(*pieces: bytes, parser: StreamParser | None = None) -> list[Flat]:
     for piece in pieces:
         try:
             items += map(flat, parser.feed(piece))
-        except StreamError as error:
+        except ParseError as error:
             return [*items, *map(flat, error.items), flat(error)]
     return items
 

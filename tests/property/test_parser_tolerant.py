@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Bulky, Stanza
+from edge.xmpp.stanza import OversizedStanza, Stanza
 
 HEADER = (
     b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='1'>"
@@ -65,7 +65,7 @@ def test_it_yields_what_a_strict_one_does_or_says_that_it_is_too_much(
         assert isinstance(item, Stanza)
         assert item.size == len(stanza)
         if wanted is None:
-            assert isinstance(item, Bulky)
+            assert isinstance(item, OversizedStanza)
             assert item.children == []
         else:
             assert type(item) is Stanza

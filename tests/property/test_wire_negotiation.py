@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 
 from edge import credentials
 from edge.xmpp.errors import StanzaError, StreamError
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stream import actions, management
 from edge.xmpp.stream.actions import Action
-from edge.xmpp.stream.authentication import MAX_SASL_FAILURES
-from edge.xmpp.stream.binding import MAX_BIND_FAILURES
-from edge.xmpp.stream.negotiation import Negotiation
+from edge.xmpp.stream.negotiation import MAX_BIND_FAILURES, MAX_SASL_FAILURES, Negotiation
 from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
     ABORT,
@@ -102,7 +100,7 @@ class Session:
             return
         try:
             items = self.parser.feed(data)
-        except StreamError as error:
+        except ParseError as error:
             for item in error.items:
                 self.perform(self.negotiation.receive(item))
             self.perform(self.negotiation.fail(error))
@@ -119,18 +117,21 @@ class Session:
         match action:
             case actions.Send(data):
                 self.read(data)
-            case actions.Restart() | actions.StartTls():
+            case actions.RestartStream() | actions.StartTls():
                 self.parser.reset()
                 self.client.reset()
                 if action == actions.StartTls():
                     certificate = bool(self.choose(2))
                     self.perform(self.negotiation.tls_established(certificate=certificate))
-            case actions.Authenticated(username):
+            case actions.LoginSuccess(username):
                 assert self.proved
                 assert username == self.negotiation.username == "pump1"
                 self.authenticated += 1
             case _:
-                assert not isinstance(action, actions.Route | actions.Manage) or self.authenticated
+                assert (
+                    not isinstance(action, actions.Route | actions.ManageStream)
+                    or self.authenticated
+                )
                 self.answer(action)
 
     def read(self, data: bytes) -> None:
@@ -143,27 +144,33 @@ class Session:
     def answer(self, action: Action) -> None:
         it = self.negotiation
         luck = self.choose(3)
-        self.proved |= luck == 0 and isinstance(action, actions.Verify | actions.Identify)
+        self.proved |= luck == 0 and isinstance(
+            action, actions.VerifyPassword | actions.FindCertificateOwner
+        )
         match action:
-            case actions.LookUp(_, mechanism):
+            case actions.FindCredentials(_, mechanism):
                 keys = KEYS.get(mechanism, KEYS["SCRAM-SHA-256"])
                 decoy = credentials.decoy("pump1", b"s" * 16, keys.mechanism)
-                wanted = [lambda: it.found(keys), lambda: it.found(decoy), it.refused_attempt]
+                wanted = [
+                    lambda: it.credentials_found(keys),
+                    lambda: it.credentials_found(decoy),
+                    it.attempt_refused,
+                ]
                 self.perform(wanted[luck]())
-            case actions.Identify():
-                wanted = [lambda: it.identified("pump1"), lambda: it.identified(None)]
-                self.perform((wanted[luck] if luck < 2 else it.refused_attempt)())
-            case actions.Verify():
-                self.perform(it.verified(luck == 0))
-            case actions.Denied():
+            case actions.FindCertificateOwner():
+                wanted = [lambda: it.owner_found("pump1"), lambda: it.owner_found(None)]
+                self.perform((wanted[luck] if luck < 2 else it.attempt_refused)())
+            case actions.VerifyPassword():
+                self.perform(it.password_verified(luck == 0))
+            case actions.LoginFailure():
                 self.refusals += 1
                 assert it.failures == self.refusals <= MAX_SASL_FAILURES
-                self.perform(it.tell_failure())
+                self.perform(it.report_failure())
             case actions.Bind(resource, enable):
                 made = management.failed("resource-constraint") if enable else b""
                 full = f"pump1@gw.example/{resource}"
                 refusal = StanzaError("resource-constraint")
-                self.perform(it.bound(full, made) if luck else it.refused(refusal))
+                self.perform(it.bound(full, made) if luck else it.bind_refused(refusal))
             case actions.Resume(previd, _):
                 full = "pump1@gw.example/fw"
                 self.perform(it.not_resumed() if luck else it.resumed(full, previd, 3))
@@ -241,7 +248,7 @@ def test_requests_that_go_on_for_ever_are_ended(road: list[bytes]) -> None:
             case [actions.Resume()]:
                 wanted = it.negotiation.not_resumed()
             case [actions.Bind()]:
-                wanted = it.negotiation.refused(StanzaError("conflict"))
+                wanted = it.negotiation.bind_refused(StanzaError("conflict"))
         refusals += 1
         assert re.match(rb"<failed |<iq type='error'", sent(wanted))
         assert (actions.Close() in wanted) == (refusals == MAX_BIND_FAILURES)

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from edge.xmpp import prelude
+from edge.xmpp import xml_declaration
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import StreamParser
 from tests.helpers.wire_corpus import HEADER, feed_all, flat, run
@@ -96,7 +96,7 @@ NO_HEADER = {
     "declaration without version": b"<?xml encoding='UTF-8'?>" + STREAM,
     "declaration with a bad version": b"<?xml version='2.0'?>" + STREAM,
     "declaration with more": b"<?xml version='1.0' x='1'?>" + STREAM,
-    "declaration without end": b"<?xml version='1.0'" + b" " * prelude.MAX_DECLARATION,
+    "declaration without end": b"<?xml version='1.0'" + b" " * xml_declaration.MAX_DECLARATION,
     "unquoted end in the declaration": b"<?xml version='1.0'>" + STREAM,
     "end first": b"</stream:stream>",
     "unbound prefix": b"<stream:stream>",
@@ -153,7 +153,7 @@ def test_three_megabytes_of_nested_elements_cost_next_to_nothing() -> None:
     def refused(limit: int) -> StreamParser:
         parser = StreamParser()
         parser.feed(HEADER)
-        parser.limit(limit)
+        parser.set_limit(limit)
         with pytest.raises(StreamError) as caught:
             feed_all(parser, pieces)
         assert flat(caught.value) == ("policy-violation",)

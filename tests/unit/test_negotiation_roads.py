@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from edge.xmpp.errors import StreamError, UsageError
-from edge.xmpp.stream import binding
+from edge.xmpp.errors import StreamError
+from edge.xmpp.stream import negotiation
 from edge.xmpp.stream.actions import (
     Action,
-    Authenticated,
     Bind,
-    Denied,
-    Identify,
-    LookUp,
-    Manage,
-    Restart,
+    FindCertificateOwner,
+    FindCredentials,
+    LoginFailure,
+    LoginSuccess,
+    ManageStream,
+    RestartStream,
     Resume,
     Send,
 )
 from edge.xmpp.stream.management import failed
-from edge.xmpp.stream.negotiation import Negotiation
 from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import (
     BIND_REQUEST,
@@ -68,13 +67,13 @@ def test_external_is_offered_to_who_has_shown_a_certificate() -> None:
 )
 def test_external(authzid: bytes) -> None:
     wire = shown()
-    assert wire.feed(auth("EXTERNAL", authzid)) == [Identify()]
+    assert wire.feed(auth("EXTERNAL", authzid)) == [FindCertificateOwner()]
     assert wire.negotiation.waiting
-    done = wire.negotiation.identified("pump1")
+    done = wire.negotiation.owner_found("pump1")
     assert done == [
         Send(b"<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"),
-        Authenticated("pump1"),
-        Restart(),
+        LoginSuccess("pump1"),
+        RestartStream(),
     ]
     assert (wire.negotiation.username, wire.negotiation.mechanism) == ("pump1", "EXTERNAL")
 
@@ -85,13 +84,13 @@ def test_external_after_a_challenge() -> None:
         b"<challenge xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"
     )
     empty = b"<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"
-    assert wire.feed(empty) == [Identify()]
+    assert wire.feed(empty) == [FindCertificateOwner()]
 
 
 def test_external_by_sasl2() -> None:
     wire = shown()
-    assert wire.feed(authenticate("EXTERNAL", b"")) == [Identify()]
-    assert kinds(wire.negotiation.identified("pump1")) == [Authenticated, Send]
+    assert wire.feed(authenticate("EXTERNAL", b"")) == [FindCertificateOwner()]
+    assert kinds(wire.negotiation.owner_found("pump1")) == [LoginSuccess, Send]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +107,14 @@ def test_external_by_sasl2() -> None:
 def test_external_as_another(authzid: bytes) -> None:
     wire = shown()
     wire.feed(auth("EXTERNAL", authzid))
-    assert failure(wire, wire.negotiation.identified("pump1")) == "invalid-authzid"
+    assert failure(wire, wire.negotiation.owner_found("pump1")) == "invalid-authzid"
     assert wire.negotiation.username == ""
 
 
 def test_a_certificate_that_is_nobodys() -> None:
     wire = shown()
     wire.feed(auth("EXTERNAL", b""))
-    assert failure(wire, wire.negotiation.identified(None)) == "not-authorized"
+    assert failure(wire, wire.negotiation.owner_found(None)) == "not-authorized"
 
 
 def test_external_without_a_certificate() -> None:
@@ -128,7 +127,7 @@ def test_external_without_a_certificate() -> None:
 def test_what_is_sent_ahead_of_success() -> None:
     wire = shown()
     wire.feed(auth("EXTERNAL", b""))
-    actions = wire.negotiation.identified("pump1", more=True)
+    actions = wire.negotiation.owner_found("pump1", more=True)
     assert condition(actions) == "policy-violation"
 
 
@@ -142,16 +141,14 @@ def test_a_message_of_external_that_is_malformed() -> None:
 
 
 def test_a_stream_may_begin_under_tls() -> None:
-    wire = Wire(tls=False, secure=True)
+    wire = Wire(secure=True)
     assert wire.state is State.ENCRYPTED
     assert wire.negotiation.secure
     offer = sent(wire.feed(HEADER))
     assert offer.startswith(b"<?xml version='1.0'?><stream:stream ")
     assert offered(offer) == (ALL[1:], ALL[1:])
     assert b"starttls" not in offer
-    assert wire.feed(PLAIN) == [LookUp("pump1", "PLAIN")]
-    with pytest.raises(UsageError):
-        Negotiation("gw.example", tls=False)
+    assert wire.feed(PLAIN) == [FindCredentials("pump1", "PLAIN")]
 
 
 # Failures are told late
@@ -159,12 +156,12 @@ def test_a_stream_may_begin_under_tls() -> None:
 
 def test_an_attempt_too_many() -> None:
     wire = Wire().to(State.LOOKING_UP)
-    actions = wire.negotiation.refused_attempt()
-    assert actions == [Denied("pump1", "temporary-auth-failure")]
+    actions = wire.negotiation.attempt_refused()
+    assert actions == [LoginFailure("pump1", "temporary-auth-failure")]
     assert failure(wire, actions) == "temporary-auth-failure"
     wire = Wire().to(State.IDENTIFYING)
-    actions = wire.negotiation.refused_attempt()
-    assert actions == [Denied("", "temporary-auth-failure")]
+    actions = wire.negotiation.attempt_refused()
+    assert actions == [LoginFailure("", "temporary-auth-failure")]
     assert failure(wire, actions) == "temporary-auth-failure"
 
 
@@ -180,15 +177,15 @@ def test_an_attempt_too_many() -> None:
 def test_who_failed_is_told_where_it_was_named(attempt: bytes, name: str) -> None:
     wire = Wire().to(State.SECURE)
     actions = wire.feed(attempt)
-    assert isinstance(actions[0], Denied)
+    assert isinstance(actions[0], LoginFailure)
     assert actions[0].username == name
 
 
 def test_the_name_of_one_attempt_is_not_that_of_the_next() -> None:
     wire = Wire().to(State.LOOKING_UP)
-    wire.negotiation.found(None)
-    wire.negotiation.tell_failure()
-    assert wire.feed(auth("X")) == [Denied("", "invalid-mechanism")]
+    wire.negotiation.credentials_found(None)
+    wire.negotiation.report_failure()
+    assert wire.feed(auth("X")) == [LoginFailure("", "invalid-mechanism")]
 
 
 def test_a_peer_that_does_not_wait_for_its_failure() -> None:
@@ -275,13 +272,13 @@ def test_nothing_is_managed_before_there_is_a_session() -> None:
 def test_refusals_are_counted() -> None:
     wire = Wire().to(State.UNBOUND)
     actions: list[Action] = []
-    for attempt in range(1, binding.MAX_BIND_FAILURES + 1):
+    for attempt in range(1, negotiation.MAX_BIND_FAILURES + 1):
         if attempt % 2:
             actions = wire.feed(ENABLE)
         else:
             wire.feed(RESUME)
             actions = wire.negotiation.not_resumed()
-        if attempt < binding.MAX_BIND_FAILURES:
+        if attempt < negotiation.MAX_BIND_FAILURES:
             assert kinds(actions) == [Send]
     assert condition(actions) == "policy-violation"
     assert sent(actions).startswith(failed("unexpected-request"))
@@ -291,7 +288,7 @@ def test_a_bound_streams_management_is_the_sessions() -> None:
     wire = Wire().to(State.BOUND)
     for element in (ENABLE, RESUME, b"<r xmlns='urn:xmpp:sm:3'/>", b"<x xmlns='urn:xmpp:sm:3'/>"):
         (action,) = wire.feed(element)
-        assert isinstance(action, Manage)
+        assert isinstance(action, ManageStream)
         assert action.item.raw == element
     older = ENABLE.replace(b"sm:3", b"sm:2")
     assert condition(wire.feed(older)) == "unsupported-stanza-type"
@@ -311,8 +308,8 @@ def test_limits_are_advertised() -> None:
     assert known in sent(wire.feed(HEADER))
     wire = Wire(limits=(10_240, 65_536)).to(State.SECURE)
     wire.feed(authenticate("PLAIN", b"\0pump1\0pencil", b"<bind xmlns='urn:xmpp:bind:0'/>"))
-    wire.negotiation.found(SHA256)
-    wire.negotiation.verified(True)
+    wire.negotiation.credentials_found(SHA256)
+    wire.negotiation.password_verified(True)
     assert known in sent(wire.negotiation.bound("pump1@gw.example/x"))
     assert b"limits" not in sent(Wire().feed(HEADER))
 

@@ -12,14 +12,14 @@ from edge import credentials
 from edge.xmpp.errors import StanzaError, UsageError
 from edge.xmpp.stream.actions import (
     Action,
-    Authenticated,
     Bind,
     Close,
-    LookUp,
+    FindCredentials,
+    LoginSuccess,
     Resume,
     Route,
     Send,
-    Verify,
+    VerifyPassword,
 )
 from edge.xmpp.stream.management import EnableRequest, enabled, failed
 from edge.xmpp.stream.requests import ID_CHARACTERS, MAX_TAG_BYTES, bind2_resource
@@ -63,9 +63,9 @@ def plain(inline: bytes = b"", header: bytes = HEADER) -> tuple[Wire, list[Actio
     wire = Wire()
     wire.to(State.ENCRYPTED)
     wire.feed(header)
-    assert wire.feed(authenticate("PLAIN", SECRET, inline)) == [LookUp("pump1", "PLAIN")]
-    assert kinds(wire.negotiation.found(SHA256)) == [Verify]
-    return wire, wire.negotiation.verified(True)
+    assert wire.feed(authenticate("PLAIN", SECRET, inline)) == [FindCredentials("pump1", "PLAIN")]
+    assert kinds(wire.negotiation.credentials_found(SHA256)) == [VerifyPassword]
+    return wire, wire.negotiation.password_verified(True)
 
 
 def success(data: bytes) -> tuple[bytes, bytes]:
@@ -93,11 +93,11 @@ def test_what_is_offered() -> None:
 def test_scram_without_a_new_stream(mechanism: str) -> None:
     wire = Wire().to(State.SECURE)
     first = wire.first_message(mechanism)
-    assert wire.feed(authenticate(mechanism, first)) == [LookUp("pump1", mechanism)]
-    challenge = wire.negotiation.found(KEYS[mechanism])
+    assert wire.feed(authenticate(mechanism, first)) == [FindCredentials("pump1", mechanism)]
+    challenge = wire.negotiation.credentials_found(KEYS[mechanism])
     assert sent(challenge).startswith(b"<challenge xmlns='urn:xmpp:sasl:2'>")
     done = wire.feed(wire.proof(challenge))
-    assert kinds(done) == [Authenticated, Send]
+    assert kinds(done) == [LoginSuccess, Send]
     told, features = success(sent(done))
     data = re.match(rb"<additional-data>([^<]*)</additional-data>", told)
     assert data is not None
@@ -121,7 +121,7 @@ def test_plain_without_anything_else() -> None:
 
 def test_a_resource_is_bound_before_success_is_told() -> None:
     wire, done = plain(AGENT + BIND2)
-    assert done == [Authenticated("pump1"), Bind(RESOURCE)]
+    assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
     assert wire.negotiation.waiting
     told, features = success(sent(wire.negotiation.bound(FULL)))
     assert told == IDENTITY % FULL.encode() + b"<bound xmlns='urn:xmpp:bind:0'/>"
@@ -155,7 +155,7 @@ def test_a_request_to_enable_that_is_wrong_fails_alone() -> None:
 def test_a_session_is_resumed_and_nothing_is_told_but_that() -> None:
     for inline in (RESUME, AGENT + ENABLING + RESUME):
         wire, done = plain(inline)
-        assert done == [Authenticated("pump1"), Resume("p1", 7)]
+        assert done == [LoginSuccess("pump1"), Resume("p1", 7)]
         told, features = success(sent(wire.negotiation.resumed("pump1@gw.example/fw", "p1", 3)))
         assert told == (
             IDENTITY % b"pump1@gw.example/fw"
@@ -190,11 +190,13 @@ def test_a_request_to_resume_that_is_wrong_fails_alone() -> None:
 
 def test_a_resource_that_cannot_be_bound_leaves_the_old_way() -> None:
     wire, _ = plain(AGENT + ENABLING)
-    told, features = success(sent(wire.negotiation.refused(StanzaError("resource-constraint"))))
+    told, features = success(
+        sent(wire.negotiation.bind_refused(StanzaError("resource-constraint")))
+    )
     assert told == IDENTITY % b"pump1@gw.example"
     assert b"xmpp-bind" in features
     assert wire.feed(BIND_REQUEST) == [Bind("fw")]
-    refused = sent(wire.negotiation.refused(StanzaError("resource-constraint")))
+    refused = sent(wire.negotiation.bind_refused(StanzaError("resource-constraint")))
     assert refused.startswith(b"<iq type='error' id='b'>")
 
 
@@ -268,21 +270,21 @@ def test_the_first_message_may_come_later() -> None:
     wire = Wire().to(State.SECURE)
     asked = wire.feed(authenticate("SCRAM-SHA-256", inline=AGENT + BIND2))
     assert asked == [Send(b"<challenge xmlns='urn:xmpp:sasl:2'/>")]
-    assert wire.feed(response2(wire.first_message())) == [LookUp("pump1", "SCRAM-SHA-256")]
-    done = wire.feed(wire.proof(wire.negotiation.found(SHA256)))
-    assert done == [Authenticated("pump1"), Bind(RESOURCE)]
+    assert wire.feed(response2(wire.first_message())) == [FindCredentials("pump1", "SCRAM-SHA-256")]
+    done = wire.feed(wire.proof(wire.negotiation.credentials_found(SHA256)))
+    assert done == [LoginSuccess("pump1"), Bind(RESOURCE)]
     assert b"<additional-data>" in sent(wire.negotiation.bound(FULL))
 
 
 def test_a_failure_leaves_nothing_behind() -> None:
     wire = Wire().to(State.SECURE)
     wire.feed(authenticate("SCRAM-SHA-256", wire.first_message(), AGENT + BIND2 + RESUME))
-    wire.negotiation.found(credentials.decoy("pump1", b"s" * 16))
+    wire.negotiation.credentials_found(credentials.decoy("pump1", b"s" * 16))
     wrong = b"c=biws,r=x,p=YQ=="
     assert failure(wire, wire.feed(response2(wrong))) == "not-authorized"
     wire.feed(PLAIN)
-    wire.negotiation.found(SHA256)
-    assert sent(wire.negotiation.verified(True)).startswith(
+    wire.negotiation.credentials_found(SHA256)
+    assert sent(wire.negotiation.password_verified(True)).startswith(
         b"<success xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/>"
     )
 
@@ -291,9 +293,9 @@ def test_attempts_of_both_profiles_count_together() -> None:
     wire = Wire().to(State.SECURE)
     for attempt in (auth("X"), authenticate("X")):
         wire.feed(attempt)
-        assert kinds(wire.negotiation.tell_failure()) == [Send]
+        assert kinds(wire.negotiation.report_failure()) == [Send]
     wire.feed(auth("X"))
-    assert condition(wire.negotiation.tell_failure()) == "policy-violation"
+    assert condition(wire.negotiation.report_failure()) == "policy-violation"
 
 
 @pytest.mark.parametrize(
@@ -320,8 +322,8 @@ def test_aborted() -> None:
 def test_what_is_sent_ahead_of_success_ends_the_stream() -> None:
     wire = Wire().to(State.SECURE)
     wire.feed(authenticate("PLAIN", SECRET, BIND2))
-    wire.negotiation.found(SHA256)
-    actions = wire.negotiation.verified(True, more=True)
+    wire.negotiation.credentials_found(SHA256)
+    actions = wire.negotiation.password_verified(True, more=True)
     assert condition(actions) == "policy-violation"
     assert actions[-1] == Close()
     assert wire.negotiation.username == ""
@@ -344,18 +346,18 @@ def test_the_identity_is_that_which_the_stream_was_opened_from(
     wire.feed(HEADER.replace(b"to=", b"from='%b' to=" % opener))
     actions = wire.feed(authenticate("PLAIN", authzid + SECRET))
     if right:
-        assert actions == [LookUp("pump1", "PLAIN")]
+        assert actions == [FindCredentials("pump1", "PLAIN")]
     else:
         assert failure(wire, actions) == "invalid-authzid"
 
 
 def test_in_the_clear_scram_where_that_is_configured() -> None:
-    wire = Wire(tls=False, require_tls=False)
+    wire = Wire(require_tls=False)
     wire.feed(HEADER)
     assert failure(wire, wire.feed(authenticate("PLAIN", SECRET))) == "encryption-required"
     wire.feed(authenticate("SCRAM-SHA-1", wire.first_message("SCRAM-SHA-1")))
-    done = wire.feed(wire.proof(wire.negotiation.found(KEYS["SCRAM-SHA-1"])))
-    assert kinds(done) == [Authenticated, Send]
+    done = wire.feed(wire.proof(wire.negotiation.credentials_found(KEYS["SCRAM-SHA-1"])))
+    assert kinds(done) == [LoginSuccess, Send]
 
 
 def test_encoding() -> None:

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from edge.xmpp.errors import FragmentError
-from edge.xmpp.stanza import anywhere, parse_fragment
-from edge.xmpp.subelements import opened
+from edge.xmpp.stanza import parse_fragment, with_namespace
+from edge.xmpp.subelements import parse_element
 
 PUBLISH = (
     b"<publish xmlns='urn:p' node='a'><item id='1'><entry xmlns='urn:x'><b>t</b></entry></item>"
@@ -17,7 +17,7 @@ PUBLISH = (
 
 
 def test_children_and_grandchildren_are_slices() -> None:
-    found = opened(PUBLISH)
+    found = parse_element(PUBLISH)
     assert (found.name, found.attrs) == ("{urn:p}publish", {"node": "a"})
     assert [child.attrs["id"] for child in found.children] == ["1", "2"]
     (entry,) = found.children[0].children
@@ -30,13 +30,13 @@ def test_children_and_grandchildren_are_slices() -> None:
 )
 def test_what_is_not_one_element_is_refused(raw: bytes) -> None:
     with pytest.raises(FragmentError):
-        opened(raw)
+        parse_element(raw)
 
 
 def test_what_is_too_large_is_refused() -> None:
     with pytest.raises(FragmentError):
-        opened(PUBLISH, max_bytes=len(PUBLISH) - 1)
-    assert opened(PUBLISH, max_bytes=200).name == "{urn:p}publish"
+        parse_element(PUBLISH, max_bytes=len(PUBLISH) - 1)
+    assert parse_element(PUBLISH, max_bytes=200).name == "{urn:p}publish"
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_what_is_too_large_is_refused() -> None:
 )
 @pytest.mark.parametrize("around", [b"jabber:client", b"urn:p"])
 def test_a_slice_means_the_same_wherever_it_is_put(raw: bytes, around: bytes) -> None:
-    (child,) = opened(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
+    (child,) = parse_element(b"<p xmlns='%b'>%b</p>" % (around, raw)).children
     meant = parse_fragment(b"<p xmlns='%b'>%b</p>" % (around, raw))[0]
-    moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % anywhere(child))[0]
+    moved = parse_fragment(b"<q xmlns='urn:elsewhere'>%b</q>" % with_namespace(child))[0]
     assert ElementTree.canonicalize(ElementTree.tostring(moved)) == ElementTree.canonicalize(
         ElementTree.tostring(meant)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edge.xmpp import serialize
-from edge.xmpp.sender_address import shown, source
+from edge.xmpp.sender_address import bare_sender, presence_key
 from edge.xmpp.stanza import stamped
 
 FULL = "pump@gw.example/fw"
@@ -25,7 +25,7 @@ FULL = "pump@gw.example/fw"
     ],
 )
 def test_it_is_its_first_tags(stanza: bytes, bare: bytes) -> None:
-    assert source(stanza) == bare
+    assert bare_sender(stanza) == bare
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_it_is_its_first_tags(stanza: bytes, bare: bytes) -> None:
     ],
 )
 def test_presence_replaces_what_showed_the_same(type_: str | None, key: bytes) -> None:
-    assert shown(serialize.presence(type_, FULL, "a@gw.example")) == key
+    assert presence_key(serialize.presence(type_, FULL, "a@gw.example")) == key

@@ -15,7 +15,7 @@ import pytest
 from edge.xmpp import names, parser
 from edge.xmpp.errors import StreamError, UsageError
 from edge.xmpp.namespaces import CLIENT, QOS, STREAMS, XML, clark
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import Stanza, StreamClose, StreamOpen, parse_fragment
 from tests.helpers.wire_corpus import HEADER, feed_all, run, splits
 from tests.helpers.wire_corpus import STREAMS as CORPUS
@@ -190,7 +190,7 @@ def test_a_restart_after_a_fault() -> None:
 
 def test_what_was_complete_before_a_fault_is_told() -> None:
     for fault in (b"<a></b>", b"<!-- -->", b"text"):
-        with pytest.raises(StreamError) as caught:
+        with pytest.raises(ParseError) as caught:
             opened().feed(b"<iq id='1'/><iq id='2'/>" + fault)
         assert [item.attrs["id"] for item in caught.value.items if isinstance(item, Stanza)] == [
             "1",
@@ -317,13 +317,13 @@ def test_a_stanza_of_the_allowed_size_and_one_byte_more() -> None:
     one_by_one = [fits[i : i + 1] for i in range(100)]
     for pieces, count in (([fits], 1), (one_by_one, 1), ([b" " * 50, fits], 1), ([fits * 3], 3)):
         made = opened(max_stanza_bytes=200)
-        made.limit(100)
+        made.set_limit(100)
         assert sum(len(made.feed(piece)) for piece in pieces) == count
         assert made.pending == 0
     too_much = b"<iq>" + b"x" * 92 + b"</iq>"
     for pieces in ([too_much], [too_much[:50], too_much[50:]], [fits + too_much]):
         made = opened(max_stanza_bytes=200)
-        made.limit(100)
+        made.set_limit(100)
         with pytest.raises(StreamError, match="policy-violation"):
             feed_all(made, pieces)
 
@@ -333,7 +333,7 @@ def test_more_is_accepted_after_authentication() -> None:
     with pytest.raises(StreamError, match="policy-violation"):
         opened().feed(large)
     made = opened()
-    made.limit(64 * 1024)
+    made.set_limit(64 * 1024)
     assert only(made.feed(large)).size == len(large)
 
 
@@ -391,14 +391,14 @@ def test_depth_elements_and_attributes(
     made = opened(**limits)
     for _ in range(3):
         only(made.feed(fits))
-    with pytest.raises(StreamError, match="policy-violation") as caught:
+    with pytest.raises(ParseError, match="policy-violation") as caught:
         made.feed(fits + too_much)
     assert len(caught.value.items) == 1
 
 
 def test_expat_is_replaced_and_nothing_is_noticed() -> None:
     made = opened()
-    made.limit(64 * 1024)
+    made.set_limit(64 * 1024)
     name = "n" * 1000
     first = made._expat
     for i in range(2 * parser.REBUILD_BYTES // len(name)):
@@ -411,7 +411,7 @@ def test_expat_is_replaced_and_nothing_is_noticed() -> None:
 
 def test_expat_is_replaced_within_one_feed() -> None:
     made = opened()
-    made.limit(2 * parser.REBUILD_BYTES)
+    made.set_limit(2 * parser.REBUILD_BYTES)
     one = b"<iq id='%06d'><q xmlns='u'>" + b"x" * 40_000 + b"</q></iq>"
     items = made.feed(b"".join(one % i for i in range(30)))
     assert [item.attrs["id"] for item in items if isinstance(item, Stanza)] == [
@@ -443,7 +443,7 @@ def test_the_work_of_scanning_does_not_grow_with_the_number_of_pieces() -> None:
     for name, data in hostile.items():
         for size in (1, 7, 1000):
             made = opened()
-            made.limit(64 * 1024)
+            made.set_limit(64 * 1024)
             before = made._scanner.scanned
             for at in range(0, len(data), size):
                 assert made.feed(data[at : at + size]) == []

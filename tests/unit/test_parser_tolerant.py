@@ -6,7 +6,7 @@ import pytest
 
 from edge.xmpp.errors import StreamError
 from edge.xmpp.parser import StreamParser
-from edge.xmpp.stanza import Bulky, Stanza
+from edge.xmpp.stanza import OversizedStanza, Stanza
 
 HEADER = (
     b"<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' id='1'>"
@@ -53,7 +53,7 @@ def test_the_stanza_is_told_as_bulky_and_its_neighbours_are_whole(name: str, siz
     for start in range(0, len(data), size):
         found += made.feed(data[start : start + size])
     before, told, after = found
-    assert isinstance(told, Bulky)
+    assert isinstance(told, OversizedStanza)
     assert what in told.text
     assert (told.name, told.attrs["id"], told.attrs["to"]) == ("{jabber:client}message", "m", "gw")
     assert told.children == []

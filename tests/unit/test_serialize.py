@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edge.xmpp import serialize
+from edge.xmpp import replies, serialize
 from edge.xmpp.errors import (
     STANZA_CONDITIONS,
     STREAM_CONDITIONS,
@@ -129,7 +129,7 @@ def test_an_iq_result() -> None:
 @pytest.mark.parametrize(("condition", "kind"), sorted(STANZA_CONDITIONS.items()))
 def test_an_iq_error(condition: str, kind: str) -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
-    made = tree(serialize.iq_error(request, StanzaError(condition)))
+    made = tree(replies.iq_error(request, StanzaError(condition)))
     assert made.attrib == {"type": "error", "id": "7"}
     assert [child.tag for child in made] == [clark(CLIENT, "error")]
     assert made[0].attrib == {"type": kind}
@@ -140,7 +140,7 @@ def test_an_iq_error_with_all_it_may_say() -> None:
     request = stanza(b"<iq type='set' id='7'><q xmlns='u'><r/></q></iq>")
     extra = b"<x xmlns='v'/>"
     error = StanzaError("conflict", "a<b", type="wait", application=extra, echo=True)
-    made = tree(serialize.iq_error(request, error, to="a@b", from_="c"))
+    made = tree(replies.iq_error(request, error, to="a@b", from_="c"))
     assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
     assert [child.tag for child in made] == ["{u}q", clark(CLIENT, "error")]
     assert made[1].attrib == {"type": "wait"}
@@ -152,15 +152,15 @@ def test_an_iq_error_with_all_it_may_say() -> None:
     assert made[1][1].text == "a<b"
     assert str(error) == "wait/conflict: a<b"
     assert str(StanzaError("gone")) == "cancel/gone"
-    empty = serialize.iq_error(stanza(b"<iq id='1'/>"), error)
+    empty = replies.iq_error(stanza(b"<iq id='1'/>"), error)
     assert len(tree(empty)) == 1
     other = StanzaError("gone", echo=True, instead=b"<q xmlns='w'/>")
-    assert tree(serialize.iq_error(request, other))[0].tag == "{w}q"
+    assert tree(replies.iq_error(request, other))[0].tag == "{w}q"
 
 
 def test_a_message_error() -> None:
     request = stanza(b"<message id='7'><body>x</body></message>")
-    made = tree(serialize.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
+    made = tree(replies.message_error(request, StanzaError("forbidden"), to="a@b", from_="c"))
     assert made.tag == clark(CLIENT, "message")
     assert made.attrib == {"type": "error", "id": "7", "to": "a@b", "from": "c"}
     assert [child.tag for child in made] == [clark(CLIENT, "error")]

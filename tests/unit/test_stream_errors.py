@@ -7,7 +7,7 @@ import re
 import pytest
 
 from edge.xmpp.errors import STREAM_CONDITIONS, StreamError, UsageError
-from edge.xmpp.parser import MAX_STANZA_BYTES
+from edge.xmpp.parser import MAX_STANZA_BYTES, ParseError
 from edge.xmpp.stream.actions import Action, Close
 from edge.xmpp.stream.states import State
 from tests.helpers.negotiation import BIND_REQUEST, HEADER, PLAIN, STARTTLS, Wire, sent
@@ -21,7 +21,7 @@ def told(wire: Wire, data: bytes) -> str:
     actions: list[Action] = []
     try:
         actions += wire.feed(data)
-    except StreamError as error:
+    except ParseError as error:
         for item in error.items:
             actions += wire.negotiation.receive(item)
         actions += wire.negotiation.fail(error)

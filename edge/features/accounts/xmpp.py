@@ -18,7 +18,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
 from edge.engine.refusal_log import CHANGED
 from edge.features.accounts.store import accounts, relations
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import REGISTER, clark
 from edge.xmpp.stanza import Stanza
@@ -94,7 +94,7 @@ def _read(stanza: Stanza) -> _Wish:
 
 
 def _error(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
-    return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+    return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
 _GET: Final = ("get", clark(REGISTER, "query"))

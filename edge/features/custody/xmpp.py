@@ -23,7 +23,7 @@ from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
-from edge.xmpp import serialize
+from edge.xmpp import replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, QOS_ALL, clark
 from edge.xmpp.stanza import Stanza
@@ -236,7 +236,7 @@ def _answer(
 
 
 def _error(stanza: Stanza, sender: Sender, error: StanzaError) -> bytes:
-    return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+    return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
 _MESSAGES: Final = frozenset(clark(name, "message") for name in (CLIENT, *QOS_ALL))

@@ -16,7 +16,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.accounts.store import relations
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CAPS, DISCO_INFO, DISCO_ITEMS, PING, clark
 from edge.xmpp.stanza import Stanza
@@ -98,7 +98,7 @@ def another(_context: Context, stanza: Stanza) -> Work:
             error = StanzaError("item-not-found")
         if error is None:
             return answered(tx, sender)
-        return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+        return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
     return work
 

@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza, stamped
 
@@ -75,7 +75,7 @@ def answerable(context: Context, tx: Transaction, sender: Sender, full: str) -> 
 
 def _unavailable(stanza: Stanza, sender: Sender) -> bytes:
     error = StanzaError("service-unavailable")
-    return serialize.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+    return replies.iq_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
 
 
 NEEDS_ACCOUNTS: Final = True

@@ -14,7 +14,7 @@ from edge.features.accounts.store import relations
 from edge.features.messages import offline, overflow_policy, relay, rules, unacked_stanzas
 from edge.features.messages.message_routing import Letter, Refusal, post
 from edge.features.messages.rules import MessageType
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import Stanza, stamped
@@ -103,7 +103,7 @@ def _refuse(
     if refusal.error is None:
         return b""
     to = stanza.attrs.get("to")
-    return serialize.message_error(stanza, refusal.error, to=sender.full, from_=to)
+    return replies.message_error(stanza, refusal.error, to=sender.full, from_=to)
 
 
 def _forges_delay(context: Context, stanza: Stanza) -> bool:

@@ -21,7 +21,7 @@ from edge.features.presence.rules import roster as rules
 from edge.features.presence.rules.roster import Direction, SubscriptionType
 from edge.features.presence.store import presence, roster
 from edge.features.presence.subscriptions import Party
-from edge.xmpp import jid, serialize
+from edge.xmpp import jid, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import ROSTER, clark
 from edge.xmpp.stanza import Stanza
@@ -123,7 +123,7 @@ def _answered(
         try:
             payload = do(tx, sender, _own(context, tx, sender, to))
         except StanzaError as error:
-            return serialize.iq_error(stanza, error, to=sender.full, from_=to)
+            return replies.iq_error(stanza, error, to=sender.full, from_=to)
         return serialize.iq_result(stanza.attrs["id"], sender.full, to, payload)
 
     return work

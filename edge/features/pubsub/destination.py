@@ -39,8 +39,8 @@ from edge.features.pubsub.uplink_topics import Report
 from edge.xmpp.errors import FragmentError, StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.namespaces import ABOUT, PUBSUB, QOS_ALL, clark, namespace
-from edge.xmpp.stanza import Child, anywhere
-from edge.xmpp.subelements import opened
+from edge.xmpp.stanza import Child, with_namespace
+from edge.xmpp.subelements import parse_element
 
 _ITEM: Final = clark(PUBSUB, "item")
 _EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_ALL)
@@ -62,9 +62,9 @@ def read(context: Context, body: bytes, node: str) -> Contents:
 
 def _item(body: bytes) -> Contents:
     try:
-        message = opened(body)
+        message = parse_element(body)
         if message.name in _EMBEDDED:
-            message = opened(as_stanza(body))
+            message = parse_element(as_stanza(body))
         found = [one for one in message.children if namespace(one.name) not in ABOUT]
     except FragmentError as error:
         return Contents([], str(error))
@@ -82,7 +82,7 @@ def _contents(id: str, payloads: list[Child]) -> Contents:
     if len(payloads) > 1:
         return Contents([], "an item has one payload")
     of = namespace(payloads[0].name) if payloads else ""
-    body = anywhere(payloads[0]) if payloads else b""
+    body = with_namespace(payloads[0]) if payloads else b""
     return Contents([], "", PublishedItem(id, body, of))
 
 

@@ -27,7 +27,7 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, RSM, clark
 from edge.xmpp.rsm import Page, Request
 from edge.xmpp.stanza import Child, Stanza
-from edge.xmpp.subelements import opened
+from edge.xmpp.subelements import parse_element
 
 HALF: Final = 2
 """An answer takes at most one part in so many of what a session may leave unacknowledged."""
@@ -77,7 +77,7 @@ def _read(request: Child) -> Asked:
 
 
 def _items_in(element: Child) -> list[Child]:
-    return [child for child in opened(element.raw).children if child.name == _ITEM]
+    return [child for child in parse_element(element.raw).children if child.name == _ITEM]
 
 
 def _unsupported(feature: str) -> StanzaError:

@@ -29,8 +29,8 @@ from edge.features.pubsub.uplink_topics import Report
 from edge.xmpp import forms, pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, clark, namespace
-from edge.xmpp.stanza import Child, Stanza, anywhere
-from edge.xmpp.subelements import opened
+from edge.xmpp.stanza import Child, Stanza, with_namespace
+from edge.xmpp.subelements import parse_element
 
 PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
 """What the form of a publication's options is for."""
@@ -116,7 +116,7 @@ def _read(request: Child) -> Asked:
     node = element.attrs.get("node")
     if not node:
         raise pubsub.refusal("bad-request", "nodeid-required")
-    found = opened(element.raw).children
+    found = parse_element(element.raw).children
     if any(child.name != _ITEM for child in found):
         raise pubsub.refusal("bad-request", text="only items are published")
     item = found[0] if found else None
@@ -124,7 +124,7 @@ def _read(request: Child) -> Asked:
     of = namespace(payloads[0].name) if payloads else ""
     new = NewItem(
         (read_id(item) if item is not None else "") or draw_id(),
-        anywhere(payloads[0]) if payloads else b"",
+        with_namespace(payloads[0]) if payloads else b"",
     )
     options, wanted = _read_options(request)
     shape = PublicationShape(len(found), len(payloads), of)

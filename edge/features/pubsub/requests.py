@@ -13,7 +13,7 @@ from edge.engine import access
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
-from edge.xmpp import pubsub, serialize
+from edge.xmpp import pubsub, replies, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Stanza
@@ -49,7 +49,7 @@ def answering(
                 raise pubsub.refusal("forbidden")
             payload = act(tx, sender)
         except StanzaError as error:
-            return serialize.iq_error(stanza, error, to=sender.full, from_=to)
+            return replies.iq_error(stanza, error, to=sender.full, from_=to)
         return serialize.iq_result(stanza.attrs["id"], sender.full, to, payload)
 
     return work

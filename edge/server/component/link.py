@@ -20,7 +20,7 @@ from slixmpp.componentxmpp import ComponentXMPP
 from edge.server.keepalive import keep_alive
 from edge.xmpp.errors import StreamError
 from edge.xmpp.namespaces import CLIENT, COMPONENT, STREAM_ERRORS, STREAMS, clark
-from edge.xmpp.parser import StreamParser
+from edge.xmpp.parser import ParseError, StreamParser
 from edge.xmpp.stanza import TAG, Item, Stanza, StreamClose, StreamOpen
 from sync.common.text import printable
 
@@ -180,7 +180,8 @@ class Link(ComponentXMPP):
             if self._open is not None and data:
                 self._take(self._open.feed(data))
         except StreamError as error:
-            self._take(error.items)
+            if isinstance(error, ParseError):
+                self._take(error.items)
             self.end(f"the server sent what is not accepted: {error}")
 
     def pause_writing(self) -> None:

@@ -26,8 +26,7 @@ from edge.server.store_errors import rule, stanza_error
 from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import CLIENT, clark
-from edge.xmpp.stanza import Bulky, Item, Stanza
-from edge.xmpp.stream.requests import STANZAS
+from edge.xmpp.stanza import STANZA_NAMES, Item, OversizedStanza, Stanza
 
 if TYPE_CHECKING:
     from edge.engine.group_commit import Store
@@ -147,7 +146,7 @@ class Traffic:
         """Handle what came, until something has to be waited for."""
         while self._items and not self._held_back():
             item = self._items.popleft()
-            if isinstance(item, Stanza) and item.name in STANZAS:
+            if isinstance(item, Stanza) and item.name in STANZA_NAMES:
                 self._handle(item)
         wanted = not (self._items or self._held_back())
         if wanted is not self._reading and self._wire is not None:
@@ -224,7 +223,7 @@ class Traffic:
 
     def _work(self, stanza: Stanza, peer: Peer) -> Work | bytes:
         context, limits = self._router.context, self._router.context.limits
-        if isinstance(stanza, Bulky):
+        if isinstance(stanza, OversizedStanza):
             return self._refused(stanza, stanza.text)
         if stanza.size > limits.stanza_bytes:
             return self._refused(stanza, f"more than {limits.stanza_bytes} bytes in a stanza")

@@ -1,1 +1,1 @@
-"""."""
+"""Stream negotiation, SASL, resource binding and stream management."""

@@ -1,8 +1,8 @@
-"""What stream negotiation asks the session to do; in the order of the list that they come in.
+"""The actions that stream negotiation returns, to be carried out in order.
 
-`LookUp`, `Identify`, `Verify`, `Denied`, `Resume` and `Bind` ask for work outside: its result goes
-back into `wire.negotiation`, and until then no further item of the stream is given to it.
-`StartTls` does too, when the handshake is done.
+`FindCredentials`, `FindCertificateOwner`, `VerifyPassword`, `LoginFailure`, `Resume`, `Bind` and
+`StartTls` have a result, which the caller passes to the named method of `Negotiation`; until then
+it holds back further items of the stream.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from edge.xmpp.stream.management import EnableRequest
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write these bytes."""
+    """Send these bytes."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StartTls:
-    """Write what was to be sent, reset the parser, begin TLS as its server, then call
+    """Flush the output, reset the parser, do the server's TLS handshake, then call
     `tls_established`."""
 
 
 @dataclass(frozen=True, slots=True)
-class LookUp:
-    """Find the credentials of an account, and call `found` with them, with made-up ones, or with
-    None if that failed; or call `refused_attempt` if there were too many attempts lately.
+class FindCredentials:
+    """Find an account's credentials and call `credentials_found`, or call `attempt_refused`.
 
-    `username` is a normalised local part. `mechanism` is that of SCRAM that the credentials must be
-    for; PLAIN takes those of any.
+    An account that does not exist gets decoy credentials; None says that the look-up failed.
+
+    Attributes:
+        username: the normalised local part.
+        mechanism: the mechanism of SCRAM that the credentials must be for; PLAIN takes any.
     """
 
     username: str
@@ -42,39 +44,38 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Identify:
-    """Find the account that the peer's certificate was issued to, and call `identified` with its
-    normalised local part, or with None if there is none or it is revoked; or call
-    `refused_attempt`."""
+class FindCertificateOwner:
+    """Find the account that owns the peer's certificate and call `owner_found`, with None if there
+    is none or it is revoked; or call `attempt_refused`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
-    """Check a password outside of the event loop (`credentials.verify`), and call `verified`."""
+class VerifyPassword:
+    """Check a password outside of the event loop (`credentials.verify`) and call
+    `password_verified`."""
 
     password: str
     credentials: Credentials
 
     def __repr__(self) -> str:
-        return "Verify(...)"
+        return "VerifyPassword(...)"
 
 
 @dataclass(frozen=True, slots=True)
-class Authenticated:
-    """The peer has proved that it is this account: a normalised local part.
-
-    Larger stanzas may be accepted now.
-    """
+class LoginSuccess:
+    """Accept larger stanzas: the peer has authenticated as this account, a normalised local
+    part."""
 
     username: str
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
-    """An attempt to authenticate has failed: call `tell_failure` when the peer may hear of it.
+class LoginFailure:
+    """Count a failed attempt and call `report_failure` when the peer may learn of it.
 
-    `username` is the normalised local part that it was for, "" if it named none; `condition` is
-    that of the SASL failure (RFC 6120, section 6.5).
+    Attributes:
+        username: the normalised local part that the attempt named, or "".
+        condition: the SASL failure condition (RFC 6120, section 6.5).
     """
 
     username: str
@@ -82,17 +83,17 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
+class RestartStream:
     """Reset the parser: a new stream begins in both directions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind the account to this resource, or to one of your own if it is None; then call `bound` or
-    `refused`.
+    """Register a session and call `bound` or `bind_refused`.
 
-    With `enable`, turn on stream management for the session in the same step, and give `bound` the
-    answer to it (XEP-0386).
+    Attributes:
+        resource: the resource; None lets the caller choose one.
+        enable: turn on stream management too, and pass its answer to `bound` (XEP-0386).
     """
 
     resource: str | None
@@ -101,44 +102,48 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Resume the account's session that waits under this id, whose peer has handled `h` stanzas;
-    then call `resumed` or `not_resumed` (XEP-0198, section 5)."""
+    """Resume a session of the account and call `resumed` or `not_resumed` (XEP-0198, section 5).
+
+    Attributes:
+        previd: the session's id.
+        h: number of the gateway's stanzas that the peer has handled.
+    """
 
     previd: str
     h: int
 
 
 @dataclass(frozen=True, slots=True)
-class Manage:
-    """The stream is bound, and this element is one of stream management: see `wire.management`."""
+class ManageStream:
+    """Handle an element of stream management for the bound session."""
 
     item: Stanza
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The stream is bound, and this stanza is not a matter of negotiation."""
+    """Handle a stanza of the bound session."""
 
     stanza: Stanza
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Write what was to be sent, and close the connection; nothing more is read."""
+    """Flush the output and close the connection; nothing more is read."""
 
 
 Action: TypeAlias = (
     Send
     | StartTls
-    | LookUp
-    | Identify
-    | Verify
-    | Denied
-    | Authenticated
-    | Restart
+    | FindCredentials
+    | FindCertificateOwner
+    | VerifyPassword
+    | LoginSuccess
+    | LoginFailure
+    | RestartStream
     | Bind
     | Resume
-    | Manage
+    | ManageStream
     | Route
     | Close
 )

@@ -1,13 +1,8 @@
-"""Stream management, one side of one stream (XEP-0198): what was sent and is not acknowledged, and
-how much of what came has been handled.
+"""Stream management of one session (XEP-0198): unacknowledged stanzas, counters, and the XML.
 
-The state outlives its connection: a session that is resumed goes on with it. Counters go round at
-2**32. What is not acknowledged is held within two bounds; over either, the caller has to end the
-session (`resource-constraint`), since to drop a stanza would be to lose it.
-
-Nothing here writes to a socket, knows a session's id or decides how long a session waits: what is
-asked for is read (`read_enable`, `read_resume`, `read_ack`), and answers are made, for the session
-to send.
+The state outlives its connection, so that a resumed session continues with it. Unacknowledged
+stanzas are limited in number and bytes; above a limit the caller must end the session
+(`resource-constraint`), because a dropped stanza would be lost.
 """
 
 from __future__ import annotations
@@ -30,53 +25,53 @@ REQUEST: Final = clark(SM, "r")
 ACK: Final = clark(SM, "a")
 
 WRAP: Final = 2**32
-"""Where counters begin again at zero (XEP-0198, section 4)."""
+"""The counters are modulo this (XEP-0198, section 4)."""
 REQUEST_STANZAS: Final = 8
-"""Stanzas sent since acknowledgement was asked for, and then it is again: an eighth of what a
-session has in flight."""
+"""Stanzas sent since the last request for acknowledgement before another is due: an eighth of what
+a session may have in flight."""
 REQUEST_BYTES: Final = 8 * 1024
-"""The bytes of those, for large ones: some seconds of a slow radio."""
+"""The same in bytes: some seconds of a slow radio link."""
 MAX_ID: Final = 128
-"""Characters of the id of a session to be resumed; ours have fewer."""
+"""Maximum characters of the id in a request to resume; ours have fewer."""
 
 _UNSIGNED = re.compile(r"[0-9]{1,10}", re.ASCII)
 _BOOLEAN = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Unacknowledged(NamedTuple, Generic[T]):
-    """A stanza that was sent, and what its sender wants to know it by."""
+    """A stanza that was sent and not acknowledged, with the caller's token for it."""
 
     stanza: bytes
     token: T
 
 
 class EnableRequest(NamedTuple):
-    """What a peer asks for by `<enable/>`: whether it may resume, and after how many seconds at
-    most; None leaves that to us."""
+    """The contents of `<enable/>`: whether to allow resumption, and for at most how many seconds;
+    None leaves that to the server."""
 
     resume: bool
     max: int | None
 
 
 class ResumeRequest(NamedTuple):
-    """What a peer asks for by `<resume/>`: which session, and how many stanzas it has handled."""
+    """The contents of `<resume/>`: the session's id, and how many stanzas the peer has handled."""
 
     previd: str
     h: int
 
 
 class Management(Generic[T]):
-    """One side's state.
+    """The counters and unacknowledged stanzas of one session.
 
     Args:
-        max_stanzas: stanzas that may wait to be acknowledged.
-        max_bytes: the bytes of those.
-        counts: tells by a stanza's token whether it counts in those bounds.
-        start: where both counters begin, for tests of their end.
+        max_stanzas: maximum number of unacknowledged stanzas.
+        max_bytes: maximum bytes of those.
+        counts: returns whether a stanza with this token counts towards these limits.
+        start: first value of both counters, for tests.
 
     Attributes:
-        h: how many of the peer's stanzas have been handled, modulo 2**32.
-        bytes: bytes of the stanzas that are not acknowledged.
+        h: number of the peer's stanzas that have been handled, modulo 2**32.
+        bytes: bytes of all unacknowledged stanzas.
     """
 
     __slots__ = (
@@ -95,7 +90,7 @@ class Management(Generic[T]):
         self._max_stanzas = max_stanzas
         self._max_bytes = max_bytes
         self._counts = counts
-        self._bounded = 0  # stanzas that count in the bounds
+        self._bounded = 0  # unacknowledged stanzas that count towards the limits
         self._bounded_bytes = 0
         self._acknowledged = start
         self._unacknowledged: deque[Unacknowledged[T]] = deque()
@@ -104,29 +99,27 @@ class Management(Generic[T]):
         self.bytes = 0
         self.h = start
 
-    # What we send
+    # Sending
 
     @property
     def sent(self) -> int:
-        """How many stanzas have been sent, modulo 2**32."""
+        """Number of stanzas sent, modulo 2**32."""
         return (self._acknowledged + len(self._unacknowledged)) % WRAP
 
     @property
     def bounded(self) -> int:
-        """How many of what is not acknowledged count in the bound of stanzas."""
+        """Number of unacknowledged stanzas that count towards the limits."""
         return self._bounded
 
     @property
     def unacknowledged(self) -> tuple[Unacknowledged[T], ...]:
-        """What was sent and not acknowledged, in order, each stanza with its token."""
+        """The unacknowledged stanzas, in order, each with its token."""
         return tuple(self._unacknowledged)
 
     def send(self, stanza: bytes, token: T) -> bool:
-        """Remember a stanza that is being sent, until it is acknowledged.
+        """Keep a stanza until it is acknowledged; return whether the limits are still respected.
 
-        Returns:
-            Whether what is remembered, and counts, is within bounds. If not, the stanza is
-            remembered all the same, and the caller ends the session.
+        The stanza is kept in any case; above a limit, the caller must end the session.
         """
         self._unacknowledged.append(Unacknowledged(stanza, token))
         self.bytes += len(stanza)
@@ -138,25 +131,22 @@ class Management(Generic[T]):
         return self._bounded <= self._max_stanzas and self._bounded_bytes <= self._max_bytes
 
     def acknowledge(self, h: int) -> list[T]:
-        """Forget what the peer has handled.
+        """Drop the stanzas that the peer has handled, and return their tokens in order.
 
         Args:
-            h: how many stanzas it has handled in all, as `read_ack` gives it.
-
-        Returns:
-            The tokens of those that it had not acknowledged before, in order.
+            h: number of stanzas that the peer has handled in all, as `read_ack` returns it.
 
         Raises:
-            StreamError: `undefined-condition` with `<handled-count-too-high/>`: it acknowledges
-                what was not sent, or takes an acknowledgement back (XEP-0198, section 6).
+            StreamError: `undefined-condition` with `<handled-count-too-high/>`: the peer
+                acknowledges more than was sent, or less than before (XEP-0198, section 6).
         """
         count = (h - self._acknowledged) % WRAP
         if count > len(self._unacknowledged):
-            told = {"h": str(h), "send-count": str(self.sent)}
+            attrs = {"h": str(h), "send-count": str(self.sent)}
             raise StreamError(
                 "undefined-condition",
                 f"{h} stanzas acknowledged, {self.sent} sent",
-                application=tag("handled-count-too-high", told, xmlns=SM),
+                application=tag("handled-count-too-high", attrs, xmlns=SM),
             )
         done = [self._unacknowledged.popleft() for _ in range(count)]
         self._acknowledged = h
@@ -168,30 +158,30 @@ class Management(Generic[T]):
         return [item.token for item in done]
 
     def wants_request(self) -> bool:
-        """Tell whether so much was sent since the last request that it is time for another."""
+        """Return whether a request for acknowledgement is due."""
         return self._since >= REQUEST_STANZAS or self._since_bytes >= REQUEST_BYTES
 
     def request(self) -> bytes:
-        """Make `<r/>`, which asks the peer to acknowledge, and count anew from here."""
+        """Return `<r/>`, which requests an acknowledgement, and note that it was sent."""
         self._since = self._since_bytes = 0
         return tag("r", xmlns=SM)
 
-    # What we receive
+    # Receiving
 
     def handled(self) -> None:
-        """Count one stanza of the peer's: call it once what it asks for is committed."""
+        """Count a stanza of the peer; call this after its unit of work is committed."""
         self.h = (self.h + 1) % WRAP
 
     def answer(self) -> bytes:
-        """Make `<a/>`, which tells the peer how many of its stanzas have been handled."""
+        """Return `<a/>`, which acknowledges the peer's stanzas."""
         return ack(self.h)
 
 
-# Elements made
+# Building
 
 
 def ack(h: int) -> bytes:
-    """Make `<a/>` (XEP-0198, section 4)."""
+    """Build `<a/>` (XEP-0198, section 4)."""
     return tag("a", {"h": str(h)}, xmlns=SM)
 
 
@@ -199,8 +189,8 @@ def enabled(id: str | None = None, max: int | None = None) -> bytes:
     """Answer `<enable/>` with success (XEP-0198, section 3).
 
     Args:
-        id: by which the session can be resumed; None if it cannot be.
-        max: for how many seconds; only with an id.
+        id: the id by which the session can be resumed; None if it cannot.
+        max: seconds for which it can be resumed; only with an id.
     """
     if id is None:
         return tag("enabled", xmlns=SM)
@@ -217,46 +207,46 @@ def failed(condition: str, h: int | None = None) -> bytes:
     """Refuse `<enable/>` or `<resume/>` (XEP-0198, section 6).
 
     Args:
-        condition: a stanza error's, such as `item-not-found`.
-        h: how many stanzas were handled in the session that is no more, if that is known.
+        condition: a stanza error condition, such as `item-not-found`.
+        h: number of stanzas that the session had handled before it ended, if known.
     """
     count = None if h is None else str(h)
     return tag("failed", {"h": count}, tag(condition, xmlns=STANZA_ERRORS), xmlns=SM)
 
 
-# Elements read
+# Reading
 
 
 def read_enable(item: Child) -> EnableRequest:
     """Read `<enable/>`.
 
     Raises:
-        StanzaError: `bad-request`, to be told by `failed`.
+        StanzaError: `bad-request`, to be answered with `failed`.
     """
     text = item.attrs.get("resume", "false")
     if text not in _BOOLEAN:
         raise StanzaError("bad-request", "`resume` must be a boolean")
     seconds = item.attrs.get("max")
-    return EnableRequest(_BOOLEAN[text], None if seconds is None else _request(seconds, "max"))
+    return EnableRequest(_BOOLEAN[text], None if seconds is None else _number(seconds, "max"))
 
 
 def read_resume(item: Child) -> ResumeRequest:
     """Read `<resume/>`.
 
     Raises:
-        StanzaError: `bad-request`, to be told by `failed`.
+        StanzaError: `bad-request`, to be answered with `failed`.
     """
     previd = item.attrs.get("previd", "")
     if not 0 < len(previd) <= MAX_ID:
-        raise StanzaError("bad-request", "`previd` must name a session")
-    return ResumeRequest(previd, _request(item.attrs.get("h", ""), "h"))
+        raise StanzaError("bad-request", "`previd` must be the id of a session")
+    return ResumeRequest(previd, _number(item.attrs.get("h", ""), "h"))
 
 
 def read_ack(item: Child) -> int:
-    """Read `<a/>`: how many stanzas the peer has handled.
+    """Read `<a/>`: the number of stanzas that the peer has handled.
 
     Raises:
-        StreamError: `bad-format`: it is no count.
+        StreamError: `bad-format`: it has no valid count.
     """
     count = _unsigned(item.attrs.get("h", ""))
     if count is None:
@@ -264,7 +254,7 @@ def read_ack(item: Child) -> int:
     return count
 
 
-def _request(text: str, name: str) -> int:
+def _number(text: str, name: str) -> int:
     number = _unsigned(text)
     if number is None:
         raise StanzaError("bad-request", f"`{name}` must be a number below 2**32")
@@ -272,6 +262,6 @@ def _request(text: str, name: str) -> int:
 
 
 def _unsigned(text: str) -> int | None:
-    """Read an `unsignedInt` of XML Schema; None if it is not one."""
+    """Parse an `unsignedInt` of XML Schema; None if it is not one."""
     number = int(text) if _UNSIGNED.fullmatch(text) else WRAP
     return number if number < WRAP else None

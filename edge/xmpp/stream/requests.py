@@ -1,32 +1,29 @@
-"""What an element that a peer sends during negotiation asks for.
-
-Which of them may come when is told by `wire.states`, and what is done then by `wire.negotiation`.
-"""
+"""Reading of the elements that a client sends during stream negotiation."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Final
 
 from edge.xmpp import jid
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND, CLIENT, SASL, SASL2, SM, STREAMS, TLS, clark
-from edge.xmpp.stanza import Item, Stanza, StreamClose, StreamOpen
+from edge.xmpp.stanza import STANZA_NAMES, Child, Item, Stanza, StreamClose, StreamOpen
 from edge.xmpp.stream import management, sasl
 from edge.xmpp.stream.states import Input
 
-MAX_TAG_BYTES = 64
-"""Bytes of the tag that a client puts before its resource; names of software are shorter."""
-ID_CHARACTERS = 10
-"""Characters that tell the clients of one account apart: 50 bits of a hash."""
+MAX_TAG_BYTES: Final = 64
+"""Maximum bytes of a Bind 2 tag; names of software are shorter."""
 
-STANZAS = frozenset(clark(CLIENT, name) for name in ("iq", "message", "presence"))
-"""The elements that are stanzas (RFC 6120, section 8); all others are matters of the stream."""
-_IQ = clark(CLIENT, "iq")
-_SM = clark(SM, "")
-_BIND = clark(BIND, "bind")
-_RESOURCE = clark(BIND, "resource")
-_ELEMENTS = {
+ID_CHARACTERS: Final = 10
+"""Characters of a Bind 2 resource that identify the client: 50 bits of a hash."""
+
+_IQ: Final = clark(CLIENT, "iq")
+_SM: Final = clark(SM, "")
+_BIND: Final = clark(BIND, "bind")
+_RESOURCE: Final = clark(BIND, "resource")
+_INPUTS: Final = {
     clark(TLS, "starttls"): Input.STARTTLS,
     clark(SASL, "auth"): Input.AUTH,
     clark(SASL, "response"): Input.RESPONSE,
@@ -40,20 +37,20 @@ _ELEMENTS = {
 
 
 def classify(item: Item) -> Input:
-    """Tell which input an item of the stream is."""
+    """Return the input of the state machine that an item of the stream is."""
     if isinstance(item, StreamOpen):
         return Input.OPEN
     if isinstance(item, StreamClose):
         return Input.CLOSE
-    if item.name not in STANZAS:
-        unnamed = Input.MANAGE if item.name.startswith(_SM) else Input.OTHER
-        return _ELEMENTS.get(item.name, unnamed)
+    if item.name not in STANZA_NAMES:
+        other = Input.MANAGE if item.name.startswith(_SM) else Input.OTHER
+        return _INPUTS.get(item.name, other)
     payload = item.payload
     return Input.BIND if payload is not None and payload.name == _BIND else Input.STANZA
 
 
-def message(item: Stanza) -> bytes | None:
-    """Return the message that a SASL element carries, or None if it carries none.
+def sasl_message(item: Child) -> bytes | None:
+    """Return the decoded message of a SASL element, or None if it has no text.
 
     Raises:
         SaslFailure: `malformed-request` or `incorrect-encoding`.
@@ -64,14 +61,14 @@ def message(item: Stanza) -> bytes | None:
     return sasl.decode(tree.text) if tree.text else None
 
 
-def resource(item: Stanza) -> str | None:
-    """Return the resource that a request to bind asks for, normalised; None leaves it to us.
+def bind_resource(item: Stanza) -> str | None:
+    """Return the resource of a bind request, normalised; None lets the server choose.
 
     Raises:
         StanzaError: `modify/bad-request` (RFC 6120, section 7.7.2.1).
     """
     if item.name != _IQ or item.attrs.get("type") != "set" or not item.attrs.get("id"):
-        raise StanzaError("bad-request", "binding takes an iq of type set, with an id")
+        raise StanzaError("bad-request", "a bind request is an iq of type set with an id")
     wanted = item.tree().findtext(f"{_BIND}/{_RESOURCE}")
     if not wanted:
         return None
@@ -82,19 +79,18 @@ def resource(item: Stanza) -> str | None:
 
 
 def bind2_resource(tag: str, agent_id: str) -> str:
-    """Form the resource of a client that binds by Bind 2: always the same for the same two
-    (XEP-0386, section 3.2.1).
+    """Return the resource of a Bind 2 client, which is the same for the same arguments (XEP-0386,
+    section 3.2.1).
 
     Args:
-        tag: which it asks for; left out if it is empty, too long, or has what a resource must not
-            have.
-        agent_id: of its installation; no more than a hash of it is shown.
+        tag: the client's tag; ignored if it is empty, too long or not valid in a resource.
+        agent_id: the id of the client's installation, of which only a hash is shown.
     """
     digest = hashlib.sha256(agent_id.encode()).digest()
-    own = base64.b32encode(digest)[:ID_CHARACTERS].decode().lower()
+    identifier = base64.b32encode(digest)[:ID_CHARACTERS].decode().lower()
     if not 0 < len(tag.encode()) <= MAX_TAG_BYTES:
-        return own
+        return identifier
     try:
-        return jid.prepare_resource(f"{tag}/{own}")
+        return jid.prepare_resource(f"{tag}/{identifier}")
     except jid.JidError:
-        return own
+        return identifier

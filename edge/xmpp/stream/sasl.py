@@ -1,13 +1,12 @@
-"""SASL, the server's side: SCRAM-SHA-256, SCRAM-SHA-1 (RFC 5802, RFC 7677), PLAIN (RFC 4616) and
+"""The server side of SASL: SCRAM-SHA-256, SCRAM-SHA-1 (RFC 5802, RFC 7677), PLAIN (RFC 4616) and
 EXTERNAL (RFC 4422, appendix A).
 
-An exchange goes in steps, so that the credentials can be looked up, and a password be hashed,
-outside of it: `begin` reads the first message and names the account, the rest needs its
-credentials. Who asks for an account that does not exist is given made-up credentials
-(`credentials.decoy`) and fails at the proof, like who has a wrong password.
+An exchange has steps, so that the caller can look up credentials and hash a password in between:
+`begin` reads the first message and names the account; the other steps need its credentials. An
+attempt on an account that does not exist gets decoy credentials (`credentials.decoy`) and fails at
+the proof, like a wrong password.
 
-Channel binding is not offered: it does not work under TLS 1.3 with what Python has. No XML, no I/O,
-no count of attempts here: that is `wire.negotiation`.
+Channel binding is not offered: Python does not support it under TLS 1.3.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from edge.xmpp.errors import UsageError, WireError
 PLAIN = "PLAIN"
 EXTERNAL = "EXTERNAL"
 SCRAM = tuple(HASHES)
-"""The mechanisms of SCRAM, best first. PLAIN comes after them, EXTERNAL before, both under TLS
-only."""
+"""The mechanisms of SCRAM, best first."""
 
 FAILURES = frozenset(
     {
@@ -44,13 +42,13 @@ FAILURES = frozenset(
         "temporary-auth-failure",
     }
 )
-"""The conditions of RFC 6120, section 6.5."""
+"""The failure conditions of RFC 6120, section 6.5."""
 
 NONCE_BYTES = 18
-"""Random bytes in our half of the nonce: 24 characters."""
+"""Random bytes in the server's part of the nonce: 24 characters."""
 MAX_MESSAGE_BYTES = 4096
-"""Bytes of one message of the client, decoded: two names of 1,023 bytes, all escaped, and a nonce
-do not fill it."""
+"""Maximum bytes of a client's message, decoded; two names of 1,023 bytes, all escaped, and a nonce
+fit."""
 
 _ATTRIBUTES = r"(?:,[A-Za-z]=[^\0,]+)*"
 _FIRST = re.compile(
@@ -65,19 +63,19 @@ _ESCAPE = re.compile("=(2C|3D)?")
 
 
 class SaslFailure(WireError):
-    """Authentication fails (RFC 6120, section 6.5); the client may try again."""
+    """Authentication failed (RFC 6120, section 6.5); the client may try again."""
 
     def __init__(self, condition: str, text: str = "") -> None:
         if condition not in FAILURES:
-            raise UsageError(f"no such SASL failure: {condition}")
+            raise UsageError(f"unknown SASL failure condition: {condition}")
         super().__init__(f"{condition}: {text}" if text else condition)
         self.condition = condition
         self.text = text
 
 
 def decode(text: str) -> bytes:
-    """Decode the text of `<auth/>` or `<response/>` (RFC 6120, section 6.4.2): strict base64; `=`
-    is an empty message.
+    """Decode the base64 text of `<auth/>` or `<response/>`; `=` is an empty message (RFC 6120,
+    section 6.4.2).
 
     Raises:
         SaslFailure: `incorrect-encoding`, or `malformed-request` if it is too long.
@@ -101,9 +99,12 @@ def encode(message: bytes) -> bytes:
 
 
 class PlainExchange:
-    """PLAIN: one message, and a password that somebody else checks.
+    """An exchange of PLAIN: one message; the caller checks the password.
 
-    `username` and `authzid` are as the client gave them, `password` in the clear.
+    Attributes:
+        authzid: as the client sent it.
+        username: as the client sent it.
+        password: in clear text.
     """
 
     mechanism = PLAIN
@@ -119,7 +120,7 @@ class PlainExchange:
 
 
 class ExternalExchange:
-    """EXTERNAL: one message, `authzid` or nothing; who the client is was shown by TLS."""
+    """An exchange of EXTERNAL: one message, an `authzid` or empty; TLS identified the client."""
 
     mechanism = EXTERNAL
 
@@ -130,9 +131,11 @@ class ExternalExchange:
 
 
 class ScramExchange:
-    """SCRAM, after the client's first message (RFC 5802, section 5).
+    """An exchange of SCRAM, after the client's first message (RFC 5802, section 5).
 
-    `username` and `authzid` are as the client gave them, unescaped.
+    Attributes:
+        authzid: as the client sent it, unescaped.
+        username: as the client sent it, unescaped.
     """
 
     def __init__(self, mechanism: str, initial: bytes, nonce: str | None = None) -> None:
@@ -150,7 +153,7 @@ class ScramExchange:
         self._credentials: Credentials | None = None
 
     def challenge(self, credentials: Credentials) -> bytes:
-        """Make the server's first message from the account's credentials, or from made-up ones.
+        """Return the server's first message for the account's credentials.
 
         Raises:
             UsageError: the credentials are for another mechanism.
@@ -163,8 +166,8 @@ class ScramExchange:
         return self._server_first.encode()
 
     def finish(self, response: bytes) -> bytes:
-        """Check the client's proof, and make the server's final message, which proves that we know
-        the account too.
+        """Check the client's proof; return the server's final message, which proves that the
+        server knows the account too.
 
         Raises:
             SaslFailure: `malformed-request`, or `not-authorized`.
@@ -172,7 +175,7 @@ class ScramExchange:
         """
         credentials, self._credentials = self._credentials, None
         if credentials is None:
-            raise UsageError("finish comes after challenge, and once")
+            raise UsageError("finish must follow challenge, once")
         match = _FINAL.fullmatch(_text(response))
         if match is None:
             raise SaslFailure("malformed-request")
@@ -181,10 +184,10 @@ class ScramExchange:
         algorithm = HASHES[self.mechanism]
         signature = hmac.digest(credentials.stored_key, signed, algorithm)
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
-        right = len(proof) == len(signature) and hmac.compare_digest(
+        correct = len(proof) == len(signature) and hmac.compare_digest(
             hashlib.new(algorithm, client_key).digest(), credentials.stored_key
         )
-        if not right or binding != self._binding or match["nonce"] != self._nonce:
+        if not correct or binding != self._binding or match["nonce"] != self._nonce:
             raise SaslFailure("not-authorized")
         verifier = hmac.digest(credentials.server_key, signed, algorithm)
         return b"v=" + base64.b64encode(verifier)
@@ -199,9 +202,9 @@ def begin(
     """Begin an exchange with the client's first message.
 
     Args:
-        mechanism: its name, as the client chose it.
+        mechanism: the name that the client chose.
         initial: the message, decoded from base64.
-        nonce: our half of the nonce, for tests; else it is random.
+        nonce: the server's part of the nonce, for tests; random by default.
 
     Raises:
         SaslFailure: `invalid-mechanism` or `malformed-request`.
@@ -227,11 +230,11 @@ def _reason(message: str) -> str:
 
 
 def _unescape(name: str) -> str:
-    """Undo the escapes of a name: `=2C` is a comma, `=3D` is `=` (RFC 5802, section 5.1)."""
+    """Decode `=2C` to a comma and `=3D` to `=` in a name (RFC 5802, section 5.1)."""
 
     def character(match: re.Match[str]) -> str:
         if match[1] is None:
-            raise SaslFailure("malformed-request", "the name's escapes")
+            raise SaslFailure("malformed-request", "invalid escape in the name")
         return "," if match[1] == "2C" else "="
 
     return _ESCAPE.sub(character, name)

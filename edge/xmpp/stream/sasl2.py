@@ -1,9 +1,8 @@
-"""The XML of SASL2 (XEP-0388) with Bind 2 (XEP-0386): a client's request read, our answers made.
+"""The XML of SASL2 (XEP-0388) with Bind 2 (XEP-0386): reading of requests, building of answers.
 
-One request names all that is to be done once the client is known: resume a session, or bind a
-resource and turn on stream management for it. Which of that is done, and when, is told by
-`wire.negotiation`; the mechanisms are `wire.sasl`'s. Tasks after authentication and upgrades of
-hashes are not offered. Children of a request that are not known here are passed over.
+A request names all that follows authentication: resume a session, or bind a resource and enable
+stream management. Tasks after authentication and upgrades of hashes are not offered. Unknown
+children of a request are ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import BIND2, SASL, SASL2, SM, clark
 from edge.xmpp.serialize import escape, tag
 from edge.xmpp.stanza import Child, Stanza
-from edge.xmpp.stream import management, sasl
+from edge.xmpp.stream import management, requests, sasl
 from edge.xmpp.stream.management import EnableRequest, ResumeRequest
 
 T = TypeVar("T")
@@ -27,11 +26,15 @@ _TAG = clark(BIND2, "tag")
 
 
 class Request(NamedTuple):
-    """What `<authenticate/>` asks for.
+    """The contents of `<authenticate/>`.
 
-    `initial` is the mechanism's first message, decoded, or None; `agent` the id of the client's
-    installation, or "". `bind` and `label`, its tag, are Bind 2's. `enable` and `resume` are stream
-    management's, or what is wrong with them.
+    Attributes:
+        initial: the mechanism's first message, decoded, or None.
+        agent: the id of the client's installation, or "".
+        bind: whether to bind a resource by Bind 2.
+        label: the tag for that resource, or "".
+        enable: the request to enable stream management, or the error in it.
+        resume: the request to resume a session, or the error in it.
     """
 
     initial: bytes | None
@@ -46,8 +49,8 @@ def read(item: Stanza) -> Request:
     """Read `<authenticate/>` (XEP-0388, section 2.3).
 
     Raises:
-        SaslFailure: `incorrect-encoding`, `malformed-request`, or `invalid-mechanism` where an
-            upgrade is asked for, since none is offered.
+        SaslFailure: `incorrect-encoding`, `malformed-request`, or `invalid-mechanism` if it asks
+            for an upgrade, because none is offered.
     """
     if "upgrade" in item.attrs:
         raise sasl.SaslFailure("invalid-mechanism")
@@ -56,28 +59,16 @@ def read(item: Stanza) -> Request:
     within = {} if bind is None else {child.name: child for child in bind.children}
     label = within.get(_TAG)
     return Request(
-        None if initial is None else message(initial),
+        None if initial is None else requests.sasl_message(initial) or b"",
         "" if agent is None else agent.attrs.get("id", ""),
         bind is not None,
         "" if label is None else (label.tree().text or "").strip(),
-        _asked(management.read_enable, within.get(management.ENABLE)),
-        _asked(management.read_resume, inline.get(management.RESUME)),
+        _read(management.read_enable, within.get(management.ENABLE)),
+        _read(management.read_resume, inline.get(management.RESUME)),
     )
 
 
-def message(item: Child) -> bytes:
-    """Return the message that an element carries; without text it is empty (section 2.2).
-
-    Raises:
-        SaslFailure: `malformed-request` or `incorrect-encoding`.
-    """
-    tree = item.tree()
-    if len(tree):
-        raise sasl.SaslFailure("malformed-request")
-    return sasl.decode(tree.text) if tree.text else b""
-
-
-def _asked(reader: Callable[[Child], T], item: Child | None) -> T | StanzaError | None:
+def _read(reader: Callable[[Child], T], item: Child | None) -> T | StanzaError | None:
     if item is None:
         return None
     try:
@@ -86,12 +77,12 @@ def _asked(reader: Callable[[Child], T], item: Child | None) -> T | StanzaError 
         return error
 
 
-# Elements made
+# Building of answers
 
 
 def feature(mechanisms: Iterable[str]) -> bytes:
-    """Offer authentication by these mechanisms, binding and resumption with it; nothing if there
-    are none (XEP-0388, section 2.1)."""
+    """Build the stream feature, with inline binding and resumption; empty without mechanisms
+    (XEP-0388, section 2.1)."""
     names = b"".join(tag("mechanism", content=escape(name)) for name in mechanisms)
     if not names:
         return b""
@@ -101,22 +92,22 @@ def feature(mechanisms: Iterable[str]) -> bytes:
 
 
 def challenge(encoded: bytes = b"") -> bytes:
-    """Make a challenge from base64; an empty one asks for the mechanism's first message."""
+    """Build a challenge from base64; an empty one asks for the mechanism's first message."""
     return tag("challenge", content=encoded, xmlns=SASL2)
 
 
 def failure(condition: str) -> bytes:
-    """Tell a failure by its condition, and no more."""
+    """Build a failure; without a text, so that it reveals no more than its condition."""
     return tag("failure", content=tag(condition, xmlns=SASL), xmlns=SASL2)
 
 
 def success(verifier: bytes, identity: str, inline: bytes = b"") -> bytes:
-    """Tell success (XEP-0388, section 2.6.1).
+    """Build the answer to a successful authentication (XEP-0388, section 2.6.1).
 
     Args:
-        verifier: the mechanism's last words, or nothing.
-        identity: the full JID if a resource is bound, else the bare one.
-        inline: what came of that which was asked for with it.
+        verifier: the mechanism's final message, or empty.
+        identity: the full JID if a resource is bound, else the bare JID.
+        inline: the results of the inline requests, as bytes of XML.
     """
     content = b""
     if verifier:
@@ -126,5 +117,5 @@ def success(verifier: bytes, identity: str, inline: bytes = b"") -> bytes:
 
 
 def bound(content: bytes) -> bytes:
-    """Tell that a resource is bound, and what came of that which was asked for with it."""
+    """Build the result of binding a resource; `content` has the results of what was enabled."""
     return tag("bound", content=content, xmlns=BIND2)

@@ -1,12 +1,10 @@
 """The state machine of stream negotiation, as one table (RFC 6120, sections 4 to 7; XEP-0388).
 
-`TRANSITIONS` holds all that may happen on the way from a connection to a bound session: for a state
-and an input, the rule that is followed and the states that it may lead to. The rules themselves are
-in `wire.negotiation`, which holds each to the states that the table allows it. `diagram` draws the
-table for the documentation.
+`TRANSITIONS` maps each state and input to the rule that `negotiation` follows and to the states
+that the rule may lead to. `diagram` draws the table for the documentation.
 
-What is not in the table has no place: from the peer, it ends the stream; a result that nobody asked
-for is our own fault. After the end everything is passed over.
+An input that is not in the table ends the stream if it comes from the peer, and raises `UsageError`
+if it comes from the caller. After the end of the stream, all inputs are ignored.
 """
 
 from __future__ import annotations
@@ -16,24 +14,24 @@ from typing import NamedTuple
 
 
 class State(Enum):
-    """What the stream is waiting for. `2` marks an exchange of XEP-0388."""
+    """The states, each with what it waits for. `2` marks an exchange of SASL2 (XEP-0388)."""
 
-    CONNECTED = "connected"  # the stream's header, in the clear
-    CLEAR = "clear"  # STARTTLS, or authentication if that is allowed in the clear
+    CONNECTED = "connected"  # the stream header, without TLS
+    CLEAR = "clear"  # STARTTLS, or authentication if that is allowed without TLS
     STARTING_TLS = "starting_tls"  # the end of the TLS handshake
-    ENCRYPTED = "encrypted"  # the stream's header, under TLS
+    ENCRYPTED = "encrypted"  # the stream header, under TLS
     SECURE = "secure"  # authentication, under TLS
     PROMPTED = "prompted"  # the mechanism's first message
     PROMPTED2 = "prompted2"
     LOOKING_UP = "looking_up"  # the account's credentials
-    IDENTIFYING = "identifying"  # the account of a certificate
+    IDENTIFYING = "identifying"  # the account that owns a certificate
     CHALLENGED = "challenged"  # the client's proof
     CHALLENGED2 = "challenged2"
     VERIFYING = "verifying"  # the check of a password
-    DENIED = "denied"  # the time to tell that an attempt failed
+    DENIED = "denied"  # the time to report a failed attempt
     AUTHENTICATED = "authenticated"  # the header of the authenticated stream
     UNBOUND = "unbound"  # a request to bind or to resume
-    RESUMING = "resuming"  # the session that is to be resumed
+    RESUMING = "resuming"  # the session to be resumed
     BINDING = "binding"  # the session's registration
     BOUND = "bound"  # stanzas
     CLOSED = "closed"  # nothing
@@ -54,7 +52,7 @@ WAITING = frozenset(
 
 
 class Input(Enum):
-    """What may happen: first what the peer sends, then what the session tells."""
+    """The inputs: first those that the peer sends, then those of the caller."""
 
     OPEN = "header"
     STARTTLS = "starttls"
@@ -78,10 +76,10 @@ class Input(Enum):
     NOT_FOUND = "look-up failed"
     IDENTIFIED = "account of the certificate"
     NOT_IDENTIFIED = "no account of the certificate"
-    REFUSED_ATTEMPT = "too many attempts"
-    VERIFIED = "password right"
+    REFUSED_ATTEMPT = "attempt refused"
+    VERIFIED = "password correct"
     NOT_VERIFIED = "password wrong"
-    TELL_FAILURE = "time to tell"
+    REPORT_FAILURE = "report failure"
     RESUMED = "session resumed"
     NOT_RESUMED = "no session to resume"
     BIND_DONE = "session registered"
@@ -93,30 +91,30 @@ FROM_PEER = frozenset(list(Input)[: list(Input).index(Input.FAULT)])
 
 
 class Rule(Enum):
-    """What is done; each is the method of `Negotiation` that has its name, after a `_`."""
+    """The rules; the value of each, after a `_`, names its method of `Negotiation`."""
 
-    OPEN = "open"  # check the header, send ours and what the stream offers
+    OPEN = "open"  # check the stream header, send ours and the features
     START_TLS = "start_tls"
-    NO_TLS = "no_tls"  # refuse it where it is not offered
-    ENCRYPT = "encrypt"  # TLS stands
+    REFUSE_TLS = "refuse_tls"  # the stream is under TLS already
+    ENCRYPT = "encrypt"  # TLS is established
     BEGIN = "begin"  # choose a mechanism, and take its first message if it came along
-    BEGIN2 = "begin2"  # the same by XEP-0388, with what is to be done after it
-    FIRST = "first"  # take the first message
+    BEGIN2 = "begin2"  # the same by SASL2, with requests to carry out after it
+    FIRST = "first"  # take the mechanism's first message
     CHALLENGE = "challenge"
     PROVE = "prove"  # check the client's proof
-    ACCEPT = "accept"  # the password is right
-    IDENTIFY = "identify"  # the certificate is an account's
-    REJECT = "reject"  # the password is wrong, or the certificate nobody's
+    ACCEPT = "accept"  # the password is correct
+    IDENTIFY = "identify"  # the certificate has an owner
+    REJECT = "reject"  # the password is wrong, or the certificate has no owner
     ABORT = "abort"
     UNAVAILABLE = "unavailable"  # the credentials could not be looked up, or not now
-    TELL = "tell"  # tell that the attempt failed
+    REPORT = "report"  # report the failed attempt
     RESUME = "resume"
     RESUMED = "resumed"
-    ANEW = "anew"  # there is no such session: bind, or let the peer bind
+    NOT_RESUMED = "not_resumed"  # there is no such session: bind, or let the peer bind
     BIND = "bind"
     BOUND = "bound"
-    UNBOUND = "unbound"
-    UNMANAGED = "unmanaged"  # there is no session to manage yet
+    REFUSE_BIND = "refuse_bind"
+    REFUSE_MANAGEMENT = "refuse_management"  # there is no session to manage yet
     ROUTE = "route"
     MANAGE = "manage"
     CLOSE = "close"
@@ -124,7 +122,7 @@ class Rule(Enum):
 
 
 class Transition(NamedTuple):
-    """What follows an input in a state: a rule, and the states that it may lead to."""
+    """A rule and the states that it may lead to."""
 
     rule: Rule
     then: tuple[State, ...]
@@ -143,7 +141,7 @@ TRANSITIONS: dict[tuple[State, Input], Transition] = {
     (State.CLEAR, Input.AUTHENTICATE): Transition(Rule.BEGIN2, (State.PROMPTED2, *_FIRST)),
     (State.STARTING_TLS, Input.TLS_ESTABLISHED): Transition(Rule.ENCRYPT, (State.ENCRYPTED,)),
     (State.ENCRYPTED, Input.OPEN): Transition(Rule.OPEN, (State.SECURE, State.CLOSED)),
-    (State.SECURE, Input.STARTTLS): Transition(Rule.NO_TLS, _END),
+    (State.SECURE, Input.STARTTLS): Transition(Rule.REFUSE_TLS, _END),
     (State.SECURE, Input.AUTH): Transition(Rule.BEGIN, (State.PROMPTED, *_FIRST)),
     (State.SECURE, Input.AUTHENTICATE): Transition(Rule.BEGIN2, (State.PROMPTED2, *_FIRST)),
     (State.PROMPTED, Input.RESPONSE): Transition(Rule.FIRST, _FIRST),
@@ -166,23 +164,27 @@ TRANSITIONS: dict[tuple[State, Input], Transition] = {
     (State.CHALLENGED2, Input.ABORT2): Transition(Rule.ABORT, _DENIED),
     (State.VERIFYING, Input.VERIFIED): Transition(Rule.ACCEPT, (State.AUTHENTICATED, *_AFTER2)),
     (State.VERIFYING, Input.NOT_VERIFIED): Transition(Rule.REJECT, _DENIED),
-    (State.DENIED, Input.TELL_FAILURE): Transition(
-        Rule.TELL, (State.CLEAR, State.SECURE, State.CLOSED)
+    (State.DENIED, Input.REPORT_FAILURE): Transition(
+        Rule.REPORT, (State.CLEAR, State.SECURE, State.CLOSED)
     ),
     (State.AUTHENTICATED, Input.OPEN): Transition(Rule.OPEN, (State.UNBOUND, State.CLOSED)),
     (State.UNBOUND, Input.RESUME): Transition(
         Rule.RESUME, (State.RESUMING, State.UNBOUND, State.CLOSED)
     ),
-    (State.UNBOUND, Input.MANAGE): Transition(Rule.UNMANAGED, (State.UNBOUND, State.CLOSED)),
+    (State.UNBOUND, Input.MANAGE): Transition(
+        Rule.REFUSE_MANAGEMENT, (State.UNBOUND, State.CLOSED)
+    ),
     (State.UNBOUND, Input.BIND): Transition(
         Rule.BIND, (State.BINDING, State.UNBOUND, State.CLOSED)
     ),
     (State.RESUMING, Input.RESUMED): Transition(Rule.RESUMED, (State.BOUND,)),
     (State.RESUMING, Input.NOT_RESUMED): Transition(
-        Rule.ANEW, (State.BINDING, State.UNBOUND, State.CLOSED)
+        Rule.NOT_RESUMED, (State.BINDING, State.UNBOUND, State.CLOSED)
     ),
     (State.BINDING, Input.BIND_DONE): Transition(Rule.BOUND, (State.BOUND,)),
-    (State.BINDING, Input.BIND_REFUSED): Transition(Rule.UNBOUND, (State.UNBOUND, State.CLOSED)),
+    (State.BINDING, Input.BIND_REFUSED): Transition(
+        Rule.REFUSE_BIND, (State.UNBOUND, State.CLOSED)
+    ),
     (State.BOUND, Input.STANZA): Transition(Rule.ROUTE, (State.BOUND,)),
     (State.BOUND, Input.BIND): Transition(Rule.ROUTE, (State.BOUND,)),
     (State.BOUND, Input.RESUME): Transition(Rule.MANAGE, (State.BOUND,)),
@@ -196,11 +198,7 @@ for _state in State:
 
 
 def diagram() -> str:
-    """Draw the table as a Mermaid state diagram.
-
-    What is true in every state (closing, errors, what has no place) is left out, and so is the way
-    to `closed`.
-    """
+    """Return the table as a Mermaid state diagram, without the transitions to `closed`."""
     lines = ["stateDiagram-v2", f"    [*] --> {State.CONNECTED.value}"]
     for (state, event), transition in TRANSITIONS.items():
         lines += [

@@ -1,7 +1,4 @@
-"""Whether the header of a client's stream can be accepted (RFC 6120, section 4.7).
-
-What is answered to it is told in `wire.negotiation`.
-"""
+"""Checks of the header of a client's stream (RFC 6120, section 4.7)."""
 
 from __future__ import annotations
 
@@ -16,35 +13,35 @@ _VERSION = re.compile(r"0*([0-9]{1,4})\.[0-9]{1,4}", re.ASCII)
 
 
 def check(header: StreamOpen, domain: str) -> None:
-    """Return if a stream with this header can be served for `domain`.
+    """Check that a stream with this header can be served for `domain`.
 
     Raises:
         StreamError: `invalid-namespace`, `bad-namespace-prefix`, `bad-format`,
             `improper-addressing`, `host-unknown` or `unsupported-version`.
     """
     if not header.name.startswith(clark(STREAMS, "")):
-        raise StreamError("invalid-namespace", "the stream's own namespace")
+        raise StreamError("invalid-namespace", f"the stream's namespace must be {STREAMS}")
     if header.name != clark(STREAMS, "stream"):
-        raise StreamError("bad-format", "a stream begins with `stream`")
+        raise StreamError("bad-format", "the first element must be `stream`")
     if not header.prefixed:
-        raise StreamError("bad-namespace-prefix", "the stream's own namespace needs a prefix")
+        raise StreamError("bad-namespace-prefix", "the stream's namespace needs a prefix")
     if header.namespace != CLIENT:
         raise StreamError("invalid-namespace", f"{CLIENT} must be the default namespace")
     version = _VERSION.fullmatch(header.attrs.get("version", ""))
     if version is None or int(version[1]) < 1:
-        raise StreamError("unsupported-version", "XMPP 1.0 is spoken here")
+        raise StreamError("unsupported-version", "XMPP 1.0 is required")
     to = header.attrs.get("to")
     if not to:
-        raise StreamError("improper-addressing", "a stream is opened `to` a domain")
+        raise StreamError("improper-addressing", "the stream header needs a `to`")
     if _normalise(to) != domain:
         raise StreamError("host-unknown")
 
 
 def check_sender(header: StreamOpen, account: str) -> None:
-    """Return if who has authenticated as `account`, a bare JID, may open this stream: `from` names
-    it, or no account (RFC 6120, sections 4.7.1 and 4.9.3.9).
+    """Check that a client authenticated as `account`, a bare JID, may open this stream: its `from`
+    is absent, a domain, or the account (RFC 6120, sections 4.7.1 and 4.9.3.9).
 
-    A domain alone claims nothing: XML::Stream, which sendxmpp uses, gives its own host's name.
+    A domain claims no account: XML::Stream, which sendxmpp uses, sends its own host's name.
 
     Raises:
         StreamError: `invalid-from`.
@@ -58,7 +55,7 @@ def check_sender(header: StreamOpen, account: str) -> None:
 
 
 def sender(header: StreamOpen) -> str | None:
-    """Return the address that the stream is opened `from`, if it is there and well-formed."""
+    """Return the header's `from`, normalised, or None if it is absent or malformed."""
     return _normalise(header.attrs.get("from", ""))
 
 

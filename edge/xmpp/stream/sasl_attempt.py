@@ -1,0 +1,155 @@
+"""One authentication attempt, by SASL (RFC 6120, section 6) or SASL2 (XEP-0388).
+
+The two profiles differ only in their XML and in the states that they lead to. A method that raises
+`SaslFailure` ends the attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from edge.credentials import Credentials
+from edge.xmpp import jid, serialize
+from edge.xmpp.errors import UsageError
+from edge.xmpp.stream import sasl, sasl2
+from edge.xmpp.stream.actions import FindCertificateOwner, FindCredentials, VerifyPassword
+from edge.xmpp.stream.states import State
+
+KNOWN: Final = frozenset({sasl.EXTERNAL, *sasl.SCRAM, sasl.PLAIN})
+"""All implemented mechanisms; `offered` lists those of a stream."""
+
+
+class Profile(NamedTuple):
+    """A SASL profile: its XML, and the states in which the client has to answer."""
+
+    prompted: State
+    challenged: State
+    challenge: Callable[[bytes], bytes]
+    failure: Callable[[str], bytes]
+
+
+SASL: Final = Profile(
+    State.PROMPTED, State.CHALLENGED, serialize.sasl_challenge, serialize.sasl_failure
+)
+SASL2: Final = Profile(State.PROMPTED2, State.CHALLENGED2, sasl2.challenge, sasl2.failure)
+
+
+def offered(*, secure: bool, certificate: bool, require_tls: bool) -> tuple[str, ...]:
+    """List the mechanisms of a stream, best first.
+
+    Args:
+        secure: whether the stream is under TLS.
+        certificate: whether the peer has presented a certificate that TLS verified.
+        require_tls: whether nothing is offered without TLS; otherwise SCRAM is.
+    """
+    if not secure:
+        return () if require_tls else sasl.SCRAM
+    external = (sasl.EXTERNAL,) if certificate else ()
+    return (*external, *sasl.SCRAM, sasl.PLAIN)
+
+
+class SaslAttempt:
+    """An attempt.
+
+    Args:
+        profile: the profile that the client uses.
+        mechanism: the mechanism that the client chose.
+        domain: the gateway's domain.
+        opener: with SASL2, the `from` of the stream header, which an authorization identity must
+            match; else None.
+
+    Attributes:
+        profile: see above.
+        username: the normalised local part of the account, "" until it is known.
+    """
+
+    __slots__ = (
+        "_authzid", "_domain", "_mechanism", "_opener", "_password", "_scram", "profile", "username"
+    )  # fmt: skip
+
+    def __init__(self, profile: Profile, mechanism: str, domain: str, opener: str | None) -> None:
+        self.profile = profile
+        self.username = ""
+        self._mechanism = mechanism
+        self._domain = domain
+        self._opener = opener
+        self._authzid = ""
+        self._password = ""
+        self._scram: sasl.ScramExchange | None = None
+
+    def check_offered(self, mechanisms: tuple[str, ...]) -> None:
+        """Check that the mechanism is one of those offered.
+
+        Raises:
+            SaslFailure: `encryption-required`, or `invalid-mechanism`.
+        """
+        if self._mechanism in mechanisms:
+            return
+        needs_tls = self._mechanism in KNOWN - {sasl.EXTERNAL} and sasl.PLAIN not in mechanisms
+        raise sasl.SaslFailure("encryption-required" if needs_tls else "invalid-mechanism")
+
+    def receive_first(self, message: bytes) -> FindCredentials | FindCertificateOwner:
+        """Read the mechanism's first message; return the action that finds the account.
+
+        Raises:
+            SaslFailure: it is malformed, or the authorization identity is not allowed.
+        """
+        exchange = sasl.begin(self._mechanism, message)
+        self._authzid = exchange.authzid
+        if isinstance(exchange, sasl.ExternalExchange):
+            return FindCertificateOwner()
+        try:
+            self.username = jid.prepare_local(exchange.username)
+        except jid.JidError as error:
+            raise sasl.SaslFailure("not-authorized") from error
+        self._check_authzid()
+        if isinstance(exchange, sasl.ScramExchange):
+            self._scram = exchange
+        else:
+            self._password = exchange.password
+        return FindCredentials(self.username, self._mechanism)
+
+    def set_owner(self, name: str) -> None:
+        """Set the account that owns the client's certificate.
+
+        Raises:
+            SaslFailure: `invalid-authzid`.
+        """
+        self.username = name
+        self._check_authzid()
+
+    def challenge(self, credentials: Credentials) -> bytes | VerifyPassword:
+        """Return the challenge for an account's credentials, or the action that checks the
+        password."""
+        if self._scram is not None:
+            return self._scram.challenge(credentials)
+        password, self._password = self._password, ""
+        return VerifyPassword(password, credentials)
+
+    def check_proof(self, message: bytes) -> bytes:
+        """Check the client's proof and return the server's.
+
+        Raises:
+            SaslFailure: `malformed-request` or `not-authorized`.
+        """
+        if self._scram is None:
+            raise UsageError("only SCRAM has a challenge")
+        return self._scram.finish(message)
+
+    def _check_authzid(self) -> None:
+        """Accept no authorization identity, or the account itself (RFC 6120, section 6.3.8), which
+        with SASL2 must have opened the stream (XEP-0388, section 3.4).
+
+        A resource is ignored: with EXTERNAL, libstrophe sends its full JID.
+        """
+        if not self._authzid:
+            return
+        own = f"{self.username}@{self._domain}"
+        try:
+            wanted = jid.parse(self._authzid).bare
+        except jid.JidError as error:
+            raise sasl.SaslFailure("invalid-authzid") from error
+        opener = own if self._opener is None else jid.parse(self._opener).bare
+        if wanted not in (self.username, own) or opener != own:
+            raise sasl.SaslFailure("invalid-authzid")
