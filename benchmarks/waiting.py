@@ -18,7 +18,7 @@ from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import nodes, subscriptions
-from edge.features.queues.store import queues
+from edge.features.queues.store import queue_items, queues
 from edge.ops import current_time
 
 OWNER: Final = f"{device(0)}@{DOMAIN}"
@@ -46,7 +46,7 @@ def make_nodes(folder: Path) -> None:
     """Make the queue, and the node that subscribers hear of; anybody may publish to them."""
     with _written(folder) as tx:
         queue = nodes.add(tx, NODE, OWNER, NodeConfig(queueing=True, publish_model="open"))
-        queues.add_of_node(tx, queue.id)
+        queues.add_for_node(tx, queue.id)
         nodes.add(tx, TOPIC, OWNER, NodeConfig(publish_model="open", persist_items=False))
 
 
@@ -59,7 +59,7 @@ def add_items(folder: Path, count: int) -> None:
             if queue is None:
                 raise RuntimeError(f"{folder} has no queue")
             for number in range(begin, min(begin + IN_ONE, count)):
-                queues.enqueue(tx, queue, NODE, f"waits-{number}", f"{OWNER}/fw", BODY)
+                queue_items.enqueue(tx, queue, NODE, f"waits-{number}", f"{OWNER}/fw", BODY)
 
 
 def add_filters(folder: Path, count: int) -> None:

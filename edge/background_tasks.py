@@ -31,7 +31,7 @@ from edge.engine.service_time import Now, Run
 from edge.errors import SetupError, StoreError
 from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import DAY_MS
-from edge.features.queues.store import queue_depths
+from edge.features.queues.store import depth_events
 from edge.ops import pki
 from edge.server.refusal_counters import Tally
 
@@ -138,9 +138,9 @@ async def tell_depths(
     while True:
         await sleep(DEPTHS)
         with suppress(StoreError):  # a full disk, or a long read: told the next time
-            found = await store.read(queue_depths.found)
+            found = await store.read(depth_events.depths)
             if found:
-                await store.run(partial(queue_depths.tell, rows=found))
+                await store.run(partial(depth_events.write_events, rows=found))
 
 
 async def look_after_certificates(

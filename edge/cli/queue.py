@@ -1,4 +1,4 @@
-"""`fieldpost queue`: queues of nodes and of shares, and why their items do not move."""
+"""The `fieldpost queue` commands."""
 
 from __future__ import annotations
 
@@ -11,37 +11,40 @@ import click
 
 from edge.cli import folder as folder_option
 from edge.cli import shown, telling
-from edge.features.queues.store.queue_view import Overview
-from edge.ops import queue as admin
-from edge.ops import queue_report
-from edge.ops.queue_report import Report, Told, stamp
+from edge.features.queues.service import diagnosis
+from edge.features.queues.service.diagnosis import DiagnosedItem, Report, timestamp
+from edge.features.queues.store.overview import Overview
+from edge.ops import queue as queues
 from sync.common.text import columns, plural
 
-_NOT_KNOWN: Final = "-"
-"""In place of who is there, where that is not known."""
+_UNKNOWN: Final = "-"
+"""Printed for the sessions of a member if it is not known which members are connected."""
 
 _queue = click.argument("name", metavar="NODE|SHARE")
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group()
 def queue() -> None:
-    """See to queues: of nodes, and of shares ($share:NAME:FILTER)."""
+    """Inspect and repair queues of nodes and of shared subscriptions ($share:NAME:FILTER)."""
 
 
 @queue.command("list")
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @telling
 def list_(folder: Path, as_json: bool) -> None:
-    """Print all queues, and how many items and members each has."""
-    found = admin.listed(folder)
+    """List all queues with the number of their items and members."""
+    found = queues.all_queues(folder)
     if as_json:
         for one in found:
             click.echo(json.dumps(one._asdict()))
         return
     header = ("queue", "ready", "locked", "delayed", "dead", "bytes", "members")
-    rows = [(one.name, *map(str, _figures(one))) for one in found]
+    rows = [
+        (q.name, *map(str, (q.ready, q.locked, q.delayed, q.dead, q.bytes, q.members)))
+        for q in found
+    ]
     for line in columns([header, *rows], right=range(1, len(header))):
         click.echo(shown(line))
 
@@ -49,28 +52,31 @@ def list_(folder: Path, as_json: bool) -> None:
 @queue.command()
 @_queue
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; times in service seconds.")
-@click.option("--item", metavar="ID", help="This item alone.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object; times are service seconds."
+)
+@click.option("--item", metavar="ID", help="Show only this item.")
 @click.option(
     "--limit",
     metavar="N",
     type=click.IntRange(min=0),
-    default=queue_report.ITEMS,
+    default=diagnosis.MAX_ITEMS,
     show_default=True,
-    help="Items of each state that are printed.",
+    help="Number of items shown of each state.",
 )
 @telling
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
-    """Print how a queue stands, who its members are, and why each item does not move.
+    """Show a queue, its members, and for each item why it does not move.
 
-    Who is there the running gateway says; without one it is a `-`.
+    Which members are connected is only known while the gateway is running; otherwise a `-` is
+    printed.
     """
-    found = admin.show(folder, name, item=item, most=max(limit, 1) if item else limit)
+    found = queues.show(folder, name, item=item, limit=max(limit, 1) if item else limit)
     if as_json:
-        click.echo(json.dumps(_object(found.report)))
+        click.echo(json.dumps(_json_report(found.report)))
         return
-    if found.trouble is not None:
-        click.echo(found.trouble, err=True)
+    if found.problem is not None:
+        click.echo(found.problem, err=True)
     for line in _lines(found.report, whole=item is None):
         click.echo(shown(line))
 
@@ -82,14 +88,14 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
 @_yes
 @telling
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
-    """Take an item of a node's queue from the worker that has it, as if its time were over.
+    """Take an item of a queue node from its worker, as if its lock had timed out.
 
-    The worker may have acted on it, and another may act on it again.
+    If the worker has acted on the item already, it is acted on twice.
     """
     if not yes:
-        told = admin.show(folder, name, item=item, most=1).report.items[0]
-        _ask(f"{item}: {told.sentence}", "take it away, though it may be acted on twice?")
-    admin.unlock(folder, name, item)
+        found = queues.show(folder, name, item=item, limit=1).report.items[0]
+        _confirm(f"{item}: {found.explanation}", "unlock it, although it may be acted on twice?")
+    queues.unlock(folder, name, item)
     click.echo(shown(f"{item} is unlocked"))
 
 
@@ -97,21 +103,22 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 @_queue
 @click.argument("items", metavar="ITEM...", nargs=-1)
 @folder_option
-@click.option("--all", "all_", is_flag=True, help="All that are dead.")
+@click.option("--all", "all_", is_flag=True, help="Requeue all dead items.")
 @_yes
 @telling
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
-    """Let dead items wait again, each at its old place in line: all that are named, or none.
+    """Make dead items ready again, each at its old place in the queue: all named items, or none.
 
-    One that was given to a member before may be acted on twice, also where that was to be at most
-    once, in a share at level 0 or 2.
+    An item that was delivered before may be acted on twice, even in a shared subscription at QoS 0
+    or 2.
     """
     if bool(items) == all_:
-        raise click.UsageError("name items, or --all")
-    found = admin.overview(folder, name)
+        raise click.UsageError("give either ITEM... or --all")
+    found = queues.get(folder, name)
     if not yes and (all_ or found.node is None):
-        _ask(_many(found), "let dead ones wait again, though they may be acted on twice?")
-    count = admin.requeue_all(folder, name) if all_ else admin.requeue(folder, name, _once(items))
+        _confirm(_counts(found), "requeue dead items, although they may be acted on twice?")
+    once = list(dict.fromkeys(items))
+    count = queues.requeue_all(folder, name) if all_ else queues.requeue(folder, name, once)
     click.echo(f"{count} requeued")
 
 
@@ -121,94 +128,86 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
 @_yes
 @telling
 def purge(name: str, folder: Path, yes: bool) -> None:
-    """Delete the items of a queue for good; what members of a share have stays theirs."""
+    """Delete all items of a queue, except those delivered to members of a shared subscription."""
     if not yes:
-        _ask(_many(admin.overview(folder, name)), "delete them for good?")
-    click.echo(f"{admin.purge(folder, name)} deleted")
+        _confirm(_counts(queues.get(folder, name)), "delete them for good?")
+    click.echo(f"{queues.purge(folder, name)} deleted")
 
 
-def _once(items: tuple[str, ...]) -> list[str]:
-    return list(dict.fromkeys(items))
-
-
-def _ask(facts: str, question: str) -> None:
+def _confirm(facts: str, question: str) -> None:
     click.echo(shown(facts), err=True)
     click.confirm(question, abort=True, err=True)
 
 
-def _many(found: Overview) -> str:
+def _counts(found: Overview) -> str:
     return (
         f"{found.name}: {found.ready} ready, {found.locked} locked, {found.delayed} delayed,"
         f" {found.dead} dead"
     )
 
 
-def _figures(one: Overview) -> tuple[int, ...]:
-    return one.ready, one.locked, one.delayed, one.dead, one.bytes, one.members
-
-
-def _object(report: Report) -> dict[str, object]:
+def _json_report(report: Report) -> dict[str, object]:
     members = [member._asdict() | {"there": report.sessions(member)} for member in report.members]
     return {
         **report.queue._asdict(),
         "service": report.moment.service,
         "members": members,
-        "items_shown": [_item(told) for told in report.items],
+        "items_shown": [_json_item(found) for found in report.items],
     }
 
 
-def _item(told: Told) -> dict[str, object]:
-    why = {"why": told.why.name.lower(), "before": told.before, "sentence": told.sentence}
-    return told.item._asdict() | why
+def _json_item(found: DiagnosedItem) -> dict[str, object]:
+    reason = {"why": found.reason.value, "before": found.before, "sentence": found.explanation}
+    return found.item._asdict() | reason
 
 
 def _lines(report: Report, *, whole: bool) -> Iterator[str]:
     if whole:
-        yield from _facts(report.queue)
+        yield from _summary(report.queue)
         yield ""
         yield from _members(report)
         yield ""
-    for told in report.items:
-        yield _line(told)
+    for found in report.items:
+        yield _item_line(found)
     left = sum((report.queue.ready, report.queue.locked, report.queue.delayed, report.queue.dead))
     left -= len(report.items)
     if whole and left > 0:
-        yield f"and {left} more: --limit prints more of each state"
+        yield f"and {left} more: --limit shows more of each state"
 
 
-def _facts(found: Overview) -> Iterator[str]:
-    kind = "share" if found.node is None else "queue node"
+def _summary(found: Overview) -> Iterator[str]:
+    kind = "shared subscription" if found.node is None else "queue node"
     yield f"{found.name}: {kind}, {found.policy}"
     if found.node is not None:
         yield (
-            f"an item is locked for {found.lock_timeout:g} s at most, and dead after"
+            f"an item is locked for at most {found.lock_timeout:g} s, and dead after"
             f" {plural(found.max_deliveries, 'delivery', 'deliveries')}"
         )
-    yield f"{found.bytes} bytes in {_many(found).partition(': ')[2]}"
+    yield f"{found.bytes} bytes in {_counts(found).partition(': ')[2]}"
 
 
 def _members(report: Report) -> Iterator[str]:
     if not report.members:
-        yield "nobody is subscribed"
+        yield "no subscribers"
         return
-    rows: list[tuple[str, ...]] = [("member", "level", "takes", "has", "there")]
+    rows: list[tuple[str, ...]] = [("member", "QoS", "accepts", "has", "connected")]
     for member in report.members:
         sessions = report.sessions(member)
-        there = _NOT_KNOWN if sessions is None else ", ".join(sessions) or "away"
+        connected = _UNKNOWN if sessions is None else ", ".join(sessions) or "no"
         figures = (member.qos, member.requests, member.in_flight)
-        rows.append((member.jid, *map(str, figures), there))
+        rows.append((member.jid, *map(str, figures), connected))
     yield from columns(rows, right=(1, 2, 3))
 
 
-def _line(told: Told) -> str:
-    item = told.item
+def _item_line(found: DiagnosedItem) -> str:
+    item = found.item
     fields = (
         item.state,
         item.item,
-        stamp(item.wall),
+        timestamp(item.wall),
         f"{item.publisher} -> {item.node}",
         f"{item.bytes} bytes",
         *([f"priority {item.priority}"] if item.priority else []),
-        told.sentence,
+        found.explanation,
     )
     return "  ".join(fields)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from edge.errors import SetupError
-from edge.features.queues.store.queue_view import Attendance
+from edge.features.queues.store.overview import Attendance
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from edge.engine.wear import Day
 from edge.errors import ConfigError, FieldpostError
 from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import ExpiringDevice
-from edge.features.queues.store import queue_depths
-from edge.features.queues.store.queue_depths import Depth
+from edge.features.queues.store import depth_events
+from edge.features.queues.store.depth_events import Depth
 from edge.ops import current_time, uplink
 from edge.ops import status as standing
 from edge.ops.checks import folder as in_folder
@@ -89,7 +89,7 @@ def _inside(folder: Path, settings: Config, asked: Asked, now: int) -> Iterator[
 def _rows(folder: Path) -> _Rows:
     with reading(folder) as tx:
         return _Rows(
-            queue_depths.found(tx),
+            depth_events.depths(tx),
             wear.last(tx, DAYS),
             certificates.find_expiring(tx, tx.now.wall, in_folder.SOON),
         )

@@ -17,9 +17,9 @@ from edge.config.limits import Limits
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.group_commit import Store
-from edge.features.queues.store import queue_view
+from edge.features.queues.service.diagnosis import MAX_MEMBERS
+from edge.features.queues.store import overview
 from edge.ops.control import Running, There
-from edge.ops.queue_report import MEMBERS
 from edge.server.control import Control
 
 
@@ -56,4 +56,4 @@ def control(folder: Path, state: Callable[[], Running], store: Store) -> Control
 
 
 def _there(tx: Transaction, queue: int) -> There:
-    return There(service=tx.now.service, attending=queue_view.attending(tx, queue, MEMBERS))
+    return There(service=tx.now.service, attending=overview.attendance(tx, queue, MAX_MEMBERS))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
-from edge.features.queues.store.queue_depths import Depth
+from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.stored import ALWAYS_FULL
 from edge.ops.status import Limit
 from edge.web.status_snapshot import Look, Noted, Process

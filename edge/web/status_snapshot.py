@@ -19,8 +19,8 @@ from edge.engine.events import NewEvent
 from edge.features.eventlog.rules import levels
 from edge.features.eventlog.store import uplink_view
 from edge.features.eventlog.store.uplink_view import LaneStatus, Notice
-from edge.features.queues.store import queue_depths
-from edge.features.queues.store.queue_depths import Depth
+from edge.features.queues.store import depth_events
+from edge.features.queues.store.depth_events import Depth
 from edge.ops import status as standing
 from edge.ops.control import Running
 from edge.ops.status import Rows, Status
@@ -184,7 +184,7 @@ def _read(tx: Transaction) -> _Read:
         uplink_view.lane_status(tx),
         uplink_view.last_upload_time(tx),
         uplink_view.last_notice(tx),
-        [row for row in queue_depths.found(tx) if row.depth or row.dead],
+        [row for row in depth_events.depths(tx) if row.depth or row.dead],
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from edge.features.custody.rules import ACKNOWLEDGED, OFFERED, RELEASED, Answer
 from edge.features.outbox import rules
-from edge.features.queues.rules import assignment as queue_rules
+from edge.features.queues.rules import transitions
 from edge.xmpp.stream.states import diagram
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +41,9 @@ def test_the_senders_diagrams_are_made_from_the_table(level: rules.Level) -> Non
     assert f"```mermaid\n{rules.diagram(level)}\n```" in ARCHITECTURE
 
 
-@pytest.mark.parametrize("kind", queue_rules.Kind)
-def test_the_queues_diagrams_are_made_from_the_table(kind: queue_rules.Kind) -> None:
-    assert f"```mermaid\n{queue_rules.diagram(kind)}\n```" in ARCHITECTURE
+@pytest.mark.parametrize("kind", transitions.Kind)
+def test_the_queues_diagrams_are_made_from_the_table(kind: transitions.Kind) -> None:
+    assert f"```mermaid\n{transitions.diagram(kind)}\n```" in ARCHITECTURE
 
 
 def test_the_receivers_table_is_the_codes() -> None:

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from edge.__main__ import main
 from edge.config.limits import Limits
-from edge.features.queues.rules.diagnosis import Why
-from edge.features.queues.store import queues
+from edge.features.queues.rules.diagnosis import Reason
+from edge.features.queues.store import queue_items
 from edge.ops import devices, setup
 from edge.ops.transactions import changing
 from tests.helpers import queued, waiting
@@ -47,9 +47,9 @@ def folder(tmp_path: Path) -> Path:
         waiting.bury(tx, "m3")
         work = queued.node(tx)
         for item in ("job-7", "job-8"):
-            queues.enqueue(tx, work, "work", item, queued.PUBLISHER, b"")
-        queues.lock(tx, 1, 0, queued.FIRST, 60.0)
-        queues.bury(tx, 2, "given out 5 times")
+            queue_items.enqueue(tx, work, "work", item, queued.PUBLISHER, b"")
+        queue_items.lock(tx, 1, 0, queued.FIRST, 60.0)
+        queue_items.dead_letter(tx, 2, "given out 5 times")
     return created
 
 
@@ -101,7 +101,7 @@ def test_the_table_of_commands_is_complete() -> None:
 def test_each_reason_why_an_item_waits_is_in_the_table() -> None:
     rows = re.findall(r"^\| [a-z]* ?\| `([a-z_]+)` \| .+ \| .+ \|$", QUEUES, re.MULTILINE)
     assert rows == list(dict.fromkeys(rows))
-    assert set(rows) - {"why"} == {why.name.lower() for why in Why}
+    assert set(rows) - {"why"} == {reason.value for reason in Reason}
 
 
 def test_each_limit_in_the_table_is_an_option() -> None:

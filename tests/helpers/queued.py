@@ -8,8 +8,8 @@ from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.store import affiliations, nodes, subscriptions
-from edge.features.queues.store import queue_view, queues
-from edge.features.queues.store.queue_view import Overview
+from edge.features.queues.store import overview, queue_items, queues
+from edge.features.queues.store.overview import Overview
 from edge.features.queues.store.queues import Queue
 
 OWNER: Final = "olga@gw.example"
@@ -24,24 +24,24 @@ def node(
     """Make a node of olga's, and its queue."""
     made = nodes.add(tx, name, OWNER, NodeConfig(queueing=queueing))
     affiliations.put(tx, made.id, OWNER, Affiliation.OWNER)
-    return queues.add_of_node(tx, made.id, policy)
+    return queues.add_for_node(tx, made.id, policy)
 
 
 def share(tx: Transaction, policy: str = "least-loaded") -> Queue:
     """Make the queue of the share `$share:pool:plant/#`."""
-    return queues.add_share(tx, "pool", "plant/#", policy)
+    return queues.add_for_share(tx, "pool", "plant/#", policy)
 
 
 def fill(tx: Transaction, queue: Queue) -> None:
     """Put items into a queue: two that are ready, and one in each other state."""
     now = tx.now.service
     for item, due in (("one", None), ("two", None), ("late", now + 30), ("bad", None)):
-        queues.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
-    held = queues.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2)
-    queues.lock(tx, held, 0, FIRST, now + 60)
-    bad = queues.find(tx, queue.id, "bad")
+        queue_items.enqueue(tx, queue, "work", item, PUBLISHER, b"<a/>", due=due)
+    held = queue_items.enqueue(tx, queue, "work", "held", PUBLISHER, b"<a/>", priority=2)
+    queue_items.lock(tx, held, 0, FIRST, now + 60)
+    bad = queue_items.find(tx, queue.id, "bad")
     assert bad is not None
-    queues.bury(tx, bad.row, "given out 5 times")
+    queue_items.dead_letter(tx, bad.row, "given out 5 times")
 
 
 def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, takes: int = 2) -> int:
@@ -62,7 +62,7 @@ def join(tx: Transaction, queue: Queue, jid: str = WORKER, *, qos: int = 0, take
 
 def seen(tx: Transaction, queue: Queue) -> Overview:
     """Return a queue as it is shown."""
-    (found,) = queue_view.page(tx, queue.id - 1, 1)
+    (found,) = overview.page(tx, queue.id - 1, 1)
     return found
 
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.config.limits import Limits
 from edge.engine.database import Transaction
-from edge.features.queues.rules.assignment import Choice, slot
-from edge.features.queues.store import queues
+from edge.features.queues.rules.assignment import Policy, slot_of
+from edge.features.queues.store import queue_items
 from tests.helpers import queues as helper
 from tests.helpers import subscribing
 from tests.helpers.queues import NODE, OWNER, Word
@@ -53,11 +53,11 @@ class QueueMachine(RuleBasedStateMachine):
     """What may happen to a queue node."""
 
     @initialize(
-        policy=st.sampled_from(Choice),
+        policy=st.sampled_from(Policy),
         deliveries=st.integers(2, 6),
         requests=st.tuples(*[st.integers(1, 3)] * 4),
     )
-    def begin(self, policy: Choice, deliveries: int, requests: tuple[int, ...]) -> None:
+    def begin(self, policy: Policy, deliveries: int, requests: tuple[int, ...]) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.gateway = Gateway(new_database(Path(self.folder.name)), LIMITS)
         self.policy = policy
@@ -189,7 +189,7 @@ class QueueMachine(RuleBasedStateMachine):
         def unit(tx: Transaction) -> None:
             for row in self.rows():
                 if row.state == "dead":
-                    assert queues.requeue(tx, row.place)
+                    assert queue_items.requeue(tx, row.place)
 
         self.gateway.tx(unit)
         self.gateway.tx(self.gateway.router.run_external_change)
@@ -206,9 +206,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.who_believes_to_have_an_item_has_it(rows)
         self.nobody_has_too_many(rows)
         self.order_is_kept(rows)
-        if self.policy is Choice.HASH:
+        if self.policy is Policy.HASH:
             self.a_publisher_has_one_member(rows)
-        elif self.policy is Choice.LEAST_LOADED:
+        elif self.policy is Policy.LEAST_LOADED:
             self.nothing_waits_for_who_is_there(rows)
         self.somebody_works_if_somebody_is_there(rows)
         self.before = {row.item: row for row in rows}
@@ -249,7 +249,9 @@ class QueueMachine(RuleBasedStateMachine):
         waits = [row for row in rows if row.state == "ready" and not row.deliveries]
         for given in fresh:
             for row in waits:
-                if self.policy is not Choice.HASH or slot(row.publisher) == slot(given.publisher):
+                if self.policy is not Policy.HASH or slot_of(row.publisher) == slot_of(
+                    given.publisher
+                ):
                     assert (-given.priority, given.place) < (-row.priority, row.place)
 
     def was_fresh(self, row: Row) -> bool:
@@ -260,7 +262,7 @@ class QueueMachine(RuleBasedStateMachine):
         members: dict[int, set[int]] = {}
         for row in rows:
             if row.state == "locked":
-                members.setdefault(slot(row.publisher), set()).add(row.subscription)
+                members.setdefault(slot_of(row.publisher), set()).add(row.subscription)
         assert all(len(found) == 1 for found in members.values())
 
     def nothing_waits_for_who_is_there(self, rows: list[Row]) -> None:

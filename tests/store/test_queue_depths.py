@@ -12,7 +12,7 @@ import pytest
 from edge import background_tasks
 from edge.engine.database import Transaction
 from edge.engine.events import Row
-from edge.features.queues.store import queue_depths, queues
+from edge.features.queues.store import depth_events, queue_items, queues
 from tests.helpers import queued
 from tests.helpers.manual_time import ManualTime
 from tests.helpers.queues import ONE, TWO, prepare, publish, retract, wait, work
@@ -32,7 +32,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def round_of(gateway: Gateway) -> list[Row]:
     """Look at the queues as upkeep does, and return what is told."""
     before = len(gateway.events("system", "depth"))
-    gateway.tx(lambda tx: queue_depths.tell(tx, queue_depths.found(tx)))
+    gateway.tx(lambda tx: depth_events.write_events(tx, depth_events.depths(tx)))
     return gateway.events("system", "depth")[before:]
 
 
@@ -43,7 +43,7 @@ def figures(row: Row, names: tuple[str, ...]) -> tuple[int, ...]:
 def put(gateway: Gateway, queue: queues.Queue, count: int) -> None:
     def unit(tx: Transaction) -> None:
         for number in range(count):
-            queues.enqueue(tx, queue, "n", f"i{number}", ONE, b"")
+            queue_items.enqueue(tx, queue, "n", f"i{number}", ONE, b"")
 
     gateway.tx(unit)
 
@@ -67,7 +67,7 @@ def test_a_share_is_told_by_its_name(gateway: Gateway) -> None:
 def test_what_waits_until_later_is_not_old(gateway: Gateway) -> None:
     queue = gateway.tx(queued.node)
     gateway.tx(
-        lambda tx: queues.enqueue(tx, queue, "n", "late", ONE, b"", due=tx.now.service + 900)
+        lambda tx: queue_items.enqueue(tx, queue, "n", "late", ONE, b"", due=tx.now.service + 900)
     )
     gateway.clock.service += 500
     (row,) = round_of(gateway)
@@ -79,7 +79,7 @@ def test_an_empty_queue_is_told_once(gateway: Gateway) -> None:
     assert round_of(gateway) == []
     put(gateway, queue, 2)
     assert [row.value for row in round_of(gateway)] == [2.0]
-    gateway.tx(lambda tx: queues.purge(tx, queue.id))
+    gateway.tx(lambda tx: queue_items.delete_all(tx, queue.id))
     assert [row.value for row in round_of(gateway)] == [0.0]
     assert round_of(gateway) == []
 
@@ -103,7 +103,7 @@ def test_after_a_restart_too_and_where_the_queue_itself_is_gone(tmp_path: Path) 
 def test_dead_items_alone_are_not_told(gateway: Gateway) -> None:
     queue = gateway.tx(queued.node)
     put(gateway, queue, 1)
-    gateway.tx(lambda tx: queues.bury(tx, 1, "expired"))
+    gateway.tx(lambda tx: queue_items.dead_letter(tx, 1, "expired"))
     assert round_of(gateway) == []
 
 
@@ -128,17 +128,17 @@ def test_what_members_were_given_is_counted_from_event_to_event(gateway: Gateway
 def test_the_deepest_are_told_by_name_and_the_rest_together(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_depths, "MOST", 2)
+    monkeypatch.setattr(depth_events, "MAX_QUEUES", 2)
     made = [gateway.tx(partial(queued.node, name=f"q{number}")) for number in range(4)]
     for queue, count in zip(made, (1, 4, 2, 3), strict=True):
         put(gateway, queue, count)
-    gateway.tx(lambda tx: queue_depths.gave(tx, made[0].id, again=False))
-    gateway.tx(lambda tx: queue_depths.gave(tx, made[2].id, again=True))
+    gateway.tx(lambda tx: depth_events.count_delivery(tx, made[0].id, again=False))
+    gateway.tx(lambda tx: depth_events.count_delivery(tx, made[2].id, again=True))
     rows = round_of(gateway)
     assert [(row.topic, row.value) for row in rows] == [("q1", 4.0), ("q3", 3.0), ("other", 3.0)]
     assert figures(rows[2], WORK) == (2, 1, 0)
     for queue in made:
-        gateway.tx(partial(queues.purge, queue=queue.id))
+        gateway.tx(partial(queue_items.delete_all, queue=queue.id))
     assert {row.topic: row.value for row in round_of(gateway)} == {"q1": 0, "q3": 0, "other": 0}
     assert round_of(gateway) == []
 

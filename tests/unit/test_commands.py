@@ -15,7 +15,7 @@ from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
 from edge.features.queues import commands
-from edge.features.queues.store import queues
+from edge.features.queues.store import queue_items, queues
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queued
 from tests.helpers.people import appear
@@ -321,7 +321,7 @@ def test_the_owner_is_told_how_a_queue_stands(gateway: Gateway) -> None:
         ("bad", "dead", "dead", "0"),
     ]
     assert [row["holder"] for row in rows(reply)] == [FIRST, "", "", "", ""]
-    assert rows(reply)[2]["sentence"] == "nobody is subscribed; 1 before it in line"
+    assert rows(reply)[2]["sentence"] == "the queue has no subscribers; 1 before it in the queue"
 
 
 def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
@@ -334,8 +334,7 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
     gateway.tx(join)
     reply = do(gateway, "show", node="work", item="two")
     assert [row["sentence"] for row in rows(reply)] == [
-        "no member is there; subscribed and away: worker@gw.example, pump1@gw.example/fw;"
-        " 1 before it in line"
+        "no subscriber is connected: worker@gw.example, pump1@gw.example/fw; 1 before it in the queue"
     ]
     appear(gateway, OTHER)
     attending = fields(do(gateway, "show", node="work"))["attending"]
@@ -354,7 +353,7 @@ def test_a_long_answer_is_cut(gateway: Gateway) -> None:
         assert queue is not None
         for number in range(10):
             name = f"{number}{'x' * 3000}"
-            queues.enqueue(tx, queue, "work", name, queued.PUBLISHER, b"", priority=9)
+            queue_items.enqueue(tx, queue, "work", name, queued.PUBLISHER, b"", priority=9)
 
     gateway.tx(more)
     told = rows(do(gateway, "show", node="work"))

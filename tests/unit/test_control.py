@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edge.errors import SetupError, StoreFull
-from edge.features.queues.store.queue_view import Attendance
+from edge.features.queues.store.overview import Attendance
 from edge.ops import control as asking
 from edge.ops import setup, status
 from edge.ops.control import Running, There
@@ -32,7 +32,11 @@ STATE = Running(
 )
 
 
-ATTENDING = [Attendance(4, "pump1@gw.example/w", 1, able=True, stalled=False, laden=False)]
+ATTENDING = [
+    Attendance(
+        4, "pump1@gw.example/w", 1, accepts_qos=True, outbox_full=False, too_many_bytes=False
+    )
+]
 
 
 async def there(queue: int) -> There:

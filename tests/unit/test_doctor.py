@@ -25,7 +25,7 @@ from edge.features.eventlog.store.uplink_view import (
     UndeclaredRange,
     UnsealedEvents,
 )
-from edge.features.queues.store import queue_depths, queues
+from edge.features.queues.store import depth_events, queue_items
 from edge.ops import current_time, devices, hardware, pki, setup, status, uplink
 from edge.ops.checks import folder as in_folder
 from edge.ops.checks import machine, shipping, stored
@@ -320,13 +320,13 @@ def test_dead_messages_and_queues_that_are_stuck(folder: Path) -> None:
         waiting.bury(tx, "m1")
         queue = queued.node(tx)
         for item in ("a", "b"):
-            queues.enqueue(tx, queue, "work", item, queued.PUBLISHER, b"")
-        queues.bury(tx, 2, "expired")
+            queue_items.enqueue(tx, queue, "work", item, queued.PUBLISHER, b"")
+        queue_items.dead_letter(tx, 2, "expired")
     whole = found(folder)
     assert whole["dead"][0].verdict == NOTICE
     assert "1 item of a queue is dead" in whole["queues"][0].text
     with reading(folder) as tx:
-        depths = queue_depths.found(tx)
+        depths = depth_events.depths(tx)
     later = status.read(folder)._replace(service=depths[0].oldest + 7200)  # type: ignore[operator]
     first, _dead = stored.queues(depths, later)
     assert "the first came 2 h ago" in first.text

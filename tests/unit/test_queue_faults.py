@@ -11,7 +11,7 @@ import pytest
 
 from edge.config.limits import Limits
 from edge.features.accounts.store import accounts
-from edge.features.queues.rules.assignment import MAX_DELIVERIES
+from edge.features.queues.rules.transitions import MAX_DELIVERIES
 from tests.helpers import queues, shares
 from tests.helpers.people import PUMP, appear
 from tests.helpers.shares import NODE, POOL, join, publish, told

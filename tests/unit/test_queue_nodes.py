@@ -8,7 +8,8 @@ import pytest
 from edge.config.limits import Limits
 from edge.engine import clock_store
 from edge.engine.database import Transaction
-from edge.features.queues.store import queue_admin, queue_view
+from edge.features.queues.service import admin
+from edge.features.queues.store import overview
 from tests.helpers.queues import (
     NODE,
     ONE,
@@ -427,8 +428,8 @@ def test_a_requeued_item_says_how_often_it_was_given_and_has_all_its_deliveries_
     told(gateway, ONE)
 
     def requeue(tx: Transaction) -> None:
-        (queue,) = queue_view.page(tx, 0, 1)
-        queue_admin.requeue(tx, queue, ["a"])
+        (queue,) = overview.page(tx, 0, 1)
+        admin.requeue(tx, queue, ["a"])
 
     gateway.tx(requeue)
     gateway.tx(gateway.router.run_external_change)

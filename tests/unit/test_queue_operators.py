@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.features.queues.store import queue_view
+from edge.features.queues.store import overview
 from edge.ops import queue as admin
 from tests.helpers.queues import (
     NODE,
@@ -114,5 +114,5 @@ def test_a_worker_that_has_too_many_bytes_is_seen(tmp_path: Path) -> None:
         offer(gateway, "large", text="x" * 70_000)
         publish(gateway, "b")
         assert states(gateway) == {"large": "locked", "b": "ready"}
-        (one,) = gateway.tx(lambda tx: queue_view.attending(tx, 1, 10))
-        assert (one.session, one.in_flight, one.laden) == (ONE, 1, True)
+        (one,) = gateway.tx(lambda tx: overview.attendance(tx, 1, 10))
+        assert (one.session, one.in_flight, one.too_many_bytes) == (ONE, 1, True)

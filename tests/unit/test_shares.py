@@ -12,8 +12,9 @@ from edge.config.options import Pubsub
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters
-from edge.features.queues.rules.assignment import MAX_DELIVERIES
-from edge.features.queues.store import queue_admin, queue_view
+from edge.features.queues.rules.transitions import MAX_DELIVERIES
+from edge.features.queues.service import admin
+from edge.features.queues.store import overview
 from edge.xmpp.namespaces import REDELIVERED, clark
 from tests.helpers.custody import (
     CAM,
@@ -596,8 +597,8 @@ def test_what_is_dead_in_its_queue_is_requeued_for_anybody(gateway: Gateway) -> 
     leave_to_cam(gateway)
 
     def requeue(tx: Transaction) -> None:
-        (queue,) = queue_view.page(tx, 0, 10)
-        queue_admin.requeue(tx, queue, ["i1"])
+        (queue,) = overview.page(tx, 0, 10)
+        admin.requeue(tx, queue, ["i1"])
 
     gateway.tx(requeue)
     gateway.tx(gateway.router.run_external_change)

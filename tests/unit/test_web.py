@@ -25,7 +25,7 @@ from edge.engine.flash_meter import Counted, Meter
 from edge.engine.group_commit import Store
 from edge.errors import ConfigError, StoreError
 from edge.features.eventlog.store.uplink_view import Notice
-from edge.features.queues.store import queues
+from edge.features.queues.store import queue_items
 from edge.ops.control import Running
 from edge.ops.status import allowed
 from edge.web import http, page, server, serving, site, status_snapshot
@@ -381,7 +381,7 @@ async def test_metrics_are_as_prometheus_reads_them(gateway: Gateway) -> None:
 async def test_no_device_node_or_queue_is_a_label(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
         queue = queued.node(tx, "secret-node")
-        queues.enqueue(tx, queue, "secret-node", "i1", queued.PUBLISHER, b"")
+        queue_items.enqueue(tx, queue, "secret-node", "i1", queued.PUBLISHER, b"")
         waiting.hold(tx, "secret@gw.example", "secret-id")
 
     await gateway.store.run(unit)
@@ -491,8 +491,8 @@ async def test_queues_and_limits_that_are_near_are_shown(gateway: Gateway) -> No
     def unit(tx: Transaction) -> None:
         queue = queued.node(tx, "<work>")
         for item in ("a", "b", "c"):
-            queues.enqueue(tx, queue, "<work>", item, queued.PUBLISHER, b"")
-        queues.bury(tx, 1, "expired")
+            queue_items.enqueue(tx, queue, "<work>", item, queued.PUBLISHER, b"")
+        queue_items.dead_letter(tx, 1, "expired")
         for item in ("d", "e"):
             waiting.bury(tx, item)
 

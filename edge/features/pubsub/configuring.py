@@ -19,6 +19,7 @@ from edge.features.pubsub.rules import node_config as rules
 from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig, ValueType
 from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
+from edge.features.queues import operations
 from edge.features.queues.dispatch import pump
 from edge.features.queues.store import queues
 from edge.features.queues.store.queues import Queue
@@ -157,9 +158,9 @@ def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
     config = node.config
     how = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
     if queue is None:
-        queues.add_of_node(tx, node.id, *how)
+        queues.add_for_node(tx, node.id, *how)
     else:
-        queues.configure(tx, queue, *how)
+        operations.configure(tx, queue, *how)
 
 
 def tell(context: Context, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:

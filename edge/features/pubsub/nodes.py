@@ -24,7 +24,7 @@ from edge.features.pubsub.rules.topic import Filter
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.queues import admission, operations
-from edge.features.queues.rules.assignment import Loss
+from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.store import queues
 from edge.xmpp import jid, pubsub, serialize
 from edge.xmpp.errors import StanzaError

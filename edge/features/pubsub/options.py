@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 
 from edge.config.limits import Limits
 from edge.features.pubsub.store.subscriptions import Subscription
-from edge.features.queues.rules.assignment import Choice
+from edge.features.queues.rules.assignment import Policy
 from edge.xmpp import forms, pubsub
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.forms import Field
@@ -45,9 +45,9 @@ _LEVELS: Final = (
     ("2", "assured: exactly once"),
 )
 _POLICIES: Final = {
-    Choice.LEAST_LOADED: "who has the least to do",
-    Choice.HASH: "one for each publisher, which keeps their order",
-    Choice.STICKY: "one for all, while it is there",
+    Policy.LEAST_LOADED: "who has the least to do",
+    Policy.HASH: "one for each publisher, which keeps their order",
+    Policy.STICKY: "one for all, while it is there",
 }
 
 
@@ -90,7 +90,7 @@ class Settings(NamedTuple):
     qos: int = 0
     presence: bool = False
     requests: int | None = None
-    policy: Choice | None = None
+    policy: Policy | None = None
 
     @property
     def kept(self) -> Mapping[str, str]:
@@ -117,7 +117,7 @@ def defaults(of: Of, limits: Limits) -> Settings:
     return Settings()
 
 
-def settings(subscription: Subscription, policy: Choice | None = None) -> Settings:
+def settings(subscription: Subscription, policy: Policy | None = None) -> Settings:
     """Return the options of a subscription; `policy` is that of its share, if it has one."""
     presence, requests = subscription.presence, subscription.requests
     return Settings(delivers(subscription), subscription.qos, presence, requests, policy)
@@ -174,9 +174,9 @@ def _set(old: Settings, var: str, text: str, limits: Limits) -> Settings:
             raise _invalid(var, f"it is `{_PRESENCE}`, or nothing: there is no lease in time")
         return old._replace(presence=bool(text))
     if var == _POLICY:
-        if text not in {choice.value for choice in Choice}:
-            raise _invalid(var, f"it is one of {', '.join(choice.value for choice in Choice)}")
-        return old._replace(policy=Choice(text))
+        if text not in {choice.value for choice in Policy}:
+            raise _invalid(var, f"it is one of {', '.join(choice.value for choice in Policy)}")
+        return old._replace(policy=Policy(text))
     most = limits.queue_requests
     if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
         raise _invalid(var, f"it is a number from 1 to {most}")
@@ -209,7 +209,7 @@ def _text(var: str, settings: Settings) -> str | None:
     if var == _EXPIRE:
         return _PRESENCE if settings.presence else ""
     if var == _POLICY:
-        return (settings.policy or Choice.LEAST_LOADED).value
+        return (settings.policy or Policy.LEAST_LOADED).value
     return None if settings.requests is None else str(settings.requests)
 
 

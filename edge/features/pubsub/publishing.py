@@ -25,7 +25,7 @@ from edge.features.pubsub.store import nodes as stored
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.uplink_topics import Report
 from edge.features.queues import operations
-from edge.features.queues.store import queues
+from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub
 from edge.xmpp.errors import StanzaError
@@ -162,11 +162,11 @@ def _charge(sender: Sender, item: NewItem) -> int:
 def _room_in_line(
     context: Context, tx: Transaction, sender: Sender, item: NewItem, lines: Sequence[Queue]
 ) -> ExceededLimit | None:
-    size = queues.charge(item.id, sender.full, item.body)
+    size = queue_items.charge(item.id, sender.full, item.body)
     if not lines:  # it is made with the node
         return _over_all(context, tx, NOT_MADE, 1, size)
     (queue,) = lines
-    there = queues.find(tx, queue.id, item.id)
+    there = queue_items.find(tx, queue.id, item.id)
     if there is not None and there.state == "locked":
         return ExceededLimit(ITEM_LOCKED, 1)
     more = size if there is None else size - there.bytes
@@ -177,7 +177,7 @@ def _room_in_line(
 def _room_in_shares(
     context: Context, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
 ) -> ExceededLimit | None:
-    size = queues.charge(item.id, sender.full, item.body)
+    size = queue_items.charge(item.id, sender.full, item.body)
     for queue in shares:
         over = operations.room(context, tx, queue, size)
         if over is not None:

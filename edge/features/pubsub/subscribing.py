@@ -28,8 +28,9 @@ from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.pubsub.targets import Target
 from edge.features.queues import operations
 from edge.features.queues.dispatch import pump
-from edge.features.queues.rules.assignment import Choice, Loss
-from edge.features.queues.store import queue_holds, queues
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
@@ -155,7 +156,7 @@ def _check_configured(context: Context, wanted: _Wanted, request: _Request) -> N
     )
 
 
-def _policy(wanted: _Wanted, new: Settings) -> Choice | None:
+def _policy(wanted: _Wanted, new: Settings) -> Policy | None:
     """Return the policy of a share: its first member's, for all; raises `StanzaError` for another.
 
     Who counts on a publisher's order being kept must not be taken in by a share that does not.
@@ -163,14 +164,14 @@ def _policy(wanted: _Wanted, new: Settings) -> Choice | None:
     if wanted.of is not Of.SHARE:
         return None
     if wanted.queue is None:
-        return new.policy or Choice.LEAST_LOADED
-    policy = Choice(wanted.queue.policy)
+        return new.policy or Policy.LEAST_LOADED
+    policy = Policy(wanted.queue.policy)
     if new.policy not in (None, policy):
         raise other_policy(policy)
     return policy
 
 
-def other_policy(policy: Choice) -> StanzaError:
+def other_policy(policy: Policy) -> StanzaError:
     """Make the error for who wants another policy than a share has."""
     return pubsub.refusal("conflict", text=f"the policy of this share is {policy.value}")
 
@@ -206,9 +207,9 @@ def _add(
 ) -> Subscription:
     target, queue = request.target, wanted.queue
     if target.share is not None and queue is None:
-        policy = (new.policy or Choice.LEAST_LOADED).value
+        policy = (new.policy or Policy.LEAST_LOADED).value
         name, filter = target.share.name, target.share.filter.text
-        queue = queues.add_share(tx, name, filter, policy)
+        queue = queues.add_for_share(tx, name, filter, policy)
         event_counters.note(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
@@ -276,7 +277,7 @@ def recheck(context: Context, tx: Transaction, node: Node) -> None:
         if not admitted(subscription.bare):
             end(context, tx, subscription, Why.RIGHTS)
     for queue in subscriptions.shares_matching(tx, node.name):
-        if queue_holds.bring_back(tx, queue):
+        if queue_items.release_held(tx, queue):
             pump(context, tx, queue)
 
 

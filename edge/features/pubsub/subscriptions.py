@@ -23,7 +23,7 @@ from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.pubsub.subscribing import Why
 from edge.features.pubsub.targets import Target
-from edge.features.queues.rules.assignment import Choice
+from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.store import queues
 from edge.xmpp import jid, pubsub, serialize
 from edge.xmpp.jid import Jid
@@ -120,7 +120,7 @@ def _settings(tx: Transaction, subscription: Subscription) -> Settings:
     policy = None
     if subscription.queue is not None and subscription.share is not None:
         queue = queues.get(tx, subscription.queue)
-        policy = None if queue is None else Choice(queue.policy)
+        policy = None if queue is None else Policy(queue.policy)
     return options.settings(subscription, policy)
 
 

@@ -18,19 +18,22 @@ from edge.engine.hooks import Context
 from edge.features.pubsub import matching
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues.store import queue_holds, queue_members
-from edge.features.queues.store.queue_members import There
-from edge.features.queues.store.queues import Item, Queue
+from edge.features.queues.store import queue_items, queue_members
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_members import ConnectedMember
+from edge.features.queues.store.queues import Queue
 
 
 class Chosen(NamedTuple):
     """Who gets an item, if anybody does now; `aside` tells that it stands aside."""
 
-    one: There | None
+    one: ConnectedMember | None
     aside: bool = False
 
 
-def choose(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> Chosen:
+def choose(
+    context: Context, tx: Transaction, queue: Queue, item: Item, one: ConnectedMember
+) -> Chosen:
     """Choose who gets an item of a queue: the member that the queue's policy names, if it may have
     it, else the least loaded of those who may and have room."""
     node = nodes.get(tx, item.node) if queue.node is None else None
@@ -39,15 +42,15 @@ def choose(context: Context, tx: Transaction, queue: Queue, item: Item, one: The
     admitted = matching.admits(context, tx, node)
     if admitted(_bare(one)):
         return Chosen(one)
-    there = [other for other in queue_members.there(tx, queue.id) if admitted(_bare(other))]
+    there = [other for other in queue_members.connected(tx, queue.id) if admitted(_bare(other))]
     if not there:
-        queue_holds.set_aside(tx, queue.id, item.node)
+        queue_items.hold(tx, queue.id, item.node)
         return Chosen(None, aside=True)
-    free = [other for other in there if other.member.free]
+    free = [other for other in there if other.member.has_room]
     return Chosen(min(free, key=lambda other: other.member.in_flight) if free else None)
 
 
-def _bare(one: There) -> str:
+def _bare(one: ConnectedMember) -> str:
     return one.member.session.partition("/")[0]
 
 
@@ -58,7 +61,7 @@ def node_goes(context: Context, tx: Transaction, node: Node) -> None:
     for queue in subscriptions.shares_matching(tx, node.name):
         if all(map(admitted, subscriptions.member_jids(tx, queue))):
             continue
-        count = queue_holds.bury(tx, queue, node.name, "its node was deleted")
+        count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
         if count:
             text = "a node was deleted, and what waited of it in a share is dead"
             event = NewEvent(

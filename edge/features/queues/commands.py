@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
-from edge.errors import SetupError
 from edge.features.discovery.disco import NODE
 from edge.features.pubsub import rights
 from edge.features.queues.dispatch import pump
-from edge.features.queues.store import queue_admin, queue_members, queue_view
-from edge.features.queues.store.queue_view import Overview
-from edge.ops import queue_report
-from edge.ops.queue_report import Moment, Report
+from edge.features.queues.service import admin, diagnosis
+from edge.features.queues.service.diagnosis import Moment, Report
+from edge.features.queues.service.errors import QueueError
+from edge.features.queues.store import overview, queue_members
+from edge.features.queues.store.overview import Overview
 from edge.xmpp import commands as wire
 from edge.xmpp import forms
 from edge.xmpp.forms import Field
@@ -67,10 +67,10 @@ _TRUE: Final = (["1"], ["true"])
 def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
     """Tell how a queue stands, and why its items, or one of them, do not move."""
     queue, item = _queue(context, tx, sender, form), _text(form, "item")
-    attending = queue_view.attending(tx, queue.id, queue_report.MEMBERS)
+    attending = overview.attendance(tx, queue.id, diagnosis.MAX_MEMBERS)
     when = Moment(tx.now.service, tx.now.wall)
-    report = queue_report.made(tx, queue, attending, when, item=item, most=ITEMS)
-    if item is not None and not report.items:
+    found = diagnosis.report(tx, queue, attending, when, item=item, limit=ITEMS)
+    if item is not None and not found.items:
         return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
     figures = (
         *(("policy", queue.policy), ("items", queue.items), ("bytes", queue.bytes)),
@@ -79,9 +79,9 @@ def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> Comma
     )
     fields = [Field("node", "text-single", (queue.name,))]
     fields += [Field(name, "text-single", (str(figure),)) for name, figure in figures]
-    members = [text for (text,) in _fitting(_members(report))]
+    members = [text for (text,) in _fitting(_members(found))]
     fields.append(Field("attending", "text-multi", members))
-    table = forms.table(_COLUMNS, _fitting(_rows(report)))
+    table = forms.table(_COLUMNS, _fitting(_rows(found)))
     text = f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked"
     return CommandResult(
         f"{text}, {queue.delayed} delayed, {queue.dead} dead",
@@ -95,8 +95,8 @@ def unlock(context: Context, tx: Transaction, sender: Sender, form: Form) -> Com
     if item is None:
         raise wire.refusal("bad-request", "bad-payload", "an item is needed")
     try:
-        queue_admin.unlock(tx, queue, item, sender.bare)
-    except SetupError as error:
+        admin.unlock(tx, queue, item, sender.bare)
+    except QueueError as error:
         return CommandResult(str(error), failed=True)
     tx.wake_at(tx.now.service)
     return CommandResult(f"{item} is unlocked")
@@ -110,10 +110,10 @@ def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Co
         raise wire.refusal("bad-request", "bad-payload", "either items are needed, or all")
     try:
         if items:
-            count = queue_admin.requeue(tx, queue, items, sender.bare)
+            count = admin.requeue(tx, queue, items, sender.bare)
         else:
-            count = queue_admin.requeue_all(tx, queue, BATCH, sender.bare)
-    except SetupError as error:
+            count = admin.requeue_all(tx, queue, BATCH, sender.bare)
+    except QueueError as error:
         return CommandResult(str(error), failed=True)
     pump(context, tx, queue.id)
     return CommandResult(f"{count} requeued, {queue.dead - count} are dead still")
@@ -124,8 +124,8 @@ def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> Comm
     queue = _queue(context, tx, sender, form)
     if form.get("sure") not in _TRUE:
         raise wire.refusal("bad-request", "bad-payload", "it is not said that it is sure")
-    count = queue_admin.purge(tx, queue, BATCH, sender.bare)
-    queue_members.recount(tx, queue.id, context.limits.unacknowledged_bytes)
+    count = admin.purge(tx, queue, BATCH, sender.bare)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return CommandResult(f"{count} deleted, {queue.items - count} are left")
 
 
@@ -136,7 +136,7 @@ def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Ove
         raise wire.refusal("bad-request", "bad-payload", "a node is needed")
     node = rights.node(context, tx, name)
     rights.check_owner(context, tx, node, sender)
-    found = queue_view.of_node(tx, node.name)
+    found = overview.of_node(tx, node.name)
     if found is None:
         raise wire.refusal("bad-request", "bad-payload", "the node is no queue")
     return found
@@ -156,11 +156,11 @@ def _members(report: Report) -> Iterator[tuple[str]]:
 
 
 def _rows(report: Report) -> Iterator[tuple[str, ...]]:
-    for told in report.items:
-        item = told.item
+    for found in report.items:
+        item = found.item
         holder = item.holder if item.state == "locked" else None
-        what = (item.item, item.state, told.why.name.lower(), told.sentence)
-        yield (*what, str(told.before), str(item.deliveries), holder or "")
+        texts = (item.item, item.state, found.reason.value, found.explanation)
+        yield (*texts, str(found.before), str(item.deliveries), holder or "")
 
 
 def _fitting(rows: Iterator[Row]) -> Iterator[Row]:

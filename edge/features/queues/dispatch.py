@@ -14,10 +14,16 @@ from edge.engine.hooks import Context
 from edge.features.pubsub.store import subscriptions
 from edge.features.queues import admission, notifications, sharing
 from edge.features.queues.rules import assignment as rules
-from edge.features.queues.rules.assignment import Assignment, Choice, Member, Waiting
-from edge.features.queues.store import queue_depths, queue_members, queue_slots, queues
-from edge.features.queues.store.queue_members import There
-from edge.features.queues.store.queues import Item, Queue
+from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
+from edge.features.queues.store import (
+    depth_events,
+    queue_items,
+    queue_members,
+    queues,
+)
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_members import ConnectedMember
+from edge.features.queues.store.queues import Queue
 
 PAGE: Final = 32
 """How many items are assigned at once."""
@@ -60,7 +66,7 @@ def pump(
             if ask and queue.node is None:
                 sharing.ask(context, tx, queue.id)
             return
-        if queue.policy == Choice.STICKY.value:  # the favourite may be another now
+        if queue.policy == Policy.STICKY.value:  # the favourite may be another now
             queue = queues.get(tx, queue_id) or queue
     tx.wake_at(tx.now.service)
 
@@ -73,12 +79,12 @@ def pump_all(context: Context, tx: Transaction, found: Iterable[int]) -> None:
 
 def _give_page(context: Context, tx: Transaction, queue: Queue, size: int) -> bool:
     """Give a page of so many items away; false if there is no more to give."""
-    there = queue_members.free(tx, queue.id, size + 1)
+    there = queue_members.with_room(tx, queue.id, size + 1)
     if not there:
         return False
     page = _choose(tx, queue, there, size)
     given, again = _give_all(context, tx, queue, page)
-    by_hash = queue.policy == Choice.HASH.value
+    by_hash = queue.policy == Policy.HASH.value
     return given == size or again or (by_hash and given > 0)
 
 
@@ -86,26 +92,28 @@ class _Page(NamedTuple):
     """Items, the members that are there, and who gets what."""
 
     items: Sequence[Item]
-    there: Sequence[There]
+    there: Sequence[ConnectedMember]
     found: Sequence[Assignment]
 
 
-def _choose(tx: Transaction, queue: Queue, free: Sequence[There], size: int) -> _Page:
+def _choose(tx: Transaction, queue: Queue, free: Sequence[ConnectedMember], size: int) -> _Page:
     """Decide who gets what of a page of `size` items; `free` are the first that have room."""
-    choice = Choice(queue.policy)
-    if choice is Choice.HASH:
-        there = queue_members.there(tx, queue.id)
-        bound = queue_slots.bound(tx, queue.id)
+    choice = Policy(queue.policy)
+    if choice is Policy.HASH:
+        there = queue_members.connected(tx, queue.id)
+        bound = queue_items.slot_owners(tx, queue.id)
         items = _heads_by_hash(tx, queue.id, [one.member for one in there], bound)
         return _Page(items, there, _assign(queue, items, there, bound))
-    items = queues.heads(tx, queue.id, min(size, _room_of(free)))
+    items = queue_items.next_ready(tx, queue.id, min(size, _room_of(free)))
     given_back = any(item.holder for item in items)
-    plain = choice is Choice.LEAST_LOADED and not given_back
-    there = list(free) if plain else queue_members.there(tx, queue.id)
+    plain = choice is Policy.LEAST_LOADED and not given_back
+    there = list(free) if plain else queue_members.connected(tx, queue.id)
     found = _assign(queue, items, there)
     if len(found) == len(items) or not given_back:
         return _Page(items, there, found)
-    items = queues.heads(tx, queue.id, LOOK)  # some wait for others: what comes behind need not
+    items = queue_items.next_ready(
+        tx, queue.id, LOOK
+    )  # some wait for others: what comes behind need not
     found = _assign(queue, items, there)[:size]
     if not found and len(items) == LOOK:
         anybodys = [item._replace(holder=None) for item in items]
@@ -116,15 +124,15 @@ def _choose(tx: Transaction, queue: Queue, free: Sequence[There], size: int) -> 
 def _assign(
     queue: Queue,
     items: Iterable[Item],
-    there: Iterable[There],
+    there: Iterable[ConnectedMember],
     bound: Mapping[int, int] | None = None,
 ) -> list[Assignment]:
-    waiting = [Waiting(item.row, item.publisher, item.holder) for item in items]
+    waiting = [ReadyItem(item.row, item.publisher, item.holder) for item in items]
     members = [one.member for one in there]
-    return rules.assign(waiting, members, Choice(queue.policy), queue.favourite, bound)
+    return rules.assign(waiting, members, Policy(queue.policy), queue.favourite, bound)
 
 
-def _room_of(there: Iterable[There]) -> int:
+def _room_of(there: Iterable[ConnectedMember]) -> int:
     """Return how many items members take: one with several sessions counts once."""
     by_subscription = {one.member.subscription: one.member for one in there}
     return sum(max(0, m.capacity - m.in_flight) for m in by_subscription.values())
@@ -135,9 +143,9 @@ def _heads_by_hash(
 ) -> list[Item]:
     """Return the first that wait of those slots whose members have room."""
     heads = []
-    for number in rules.open_slots(queue_slots.waiting(tx, queue), members, bound):
-        heads += queue_slots.heads(tx, queue, number, OF_A_SLOT)
-    found = (queues.at(tx, row) for _order, row in sorted(heads)[:PAGE])
+    for number in rules.open_slots(queue_items.ready_slots(tx, queue), members, bound):
+        heads += queue_items.next_ready_of_slot(tx, queue, number, OF_A_SLOT)
+    found = (queue_items.get(tx, row) for _order, row in sorted(heads)[:PAGE])
     return [item for item in found if item is not None]
 
 
@@ -156,7 +164,7 @@ def _give_all(context: Context, tx: Transaction, queue: Queue, page: _Page) -> t
             continue
         named = sessions[member.subscription, member.session]
         one, aside = admission.choose(context, tx, queue, by_row[row], named)
-        if one is None and not aside and queue.policy == Choice.LEAST_LOADED.value:
+        if one is None and not aside and queue.policy == Policy.LEAST_LOADED.value:
             behind = _give_behind(context, tx, queue)
             return given + behind, behind > 0
         if one is None:
@@ -180,10 +188,10 @@ def _give_behind(context: Context, tx: Transaction, queue: Queue) -> int:
     for them; returns how many items. What was given back waits for who it is for."""
     busy: set[str] = set()  # nodes whose items nobody has room for
     given = 0
-    for item in queues.heads(tx, queue.id, LOOK):
+    for item in queue_items.next_ready(tx, queue.id, LOOK):
         if item.node in busy or item.holder is not None:
             continue
-        there = queue_members.free(tx, queue.id, 1)
+        there = queue_members.with_room(tx, queue.id, 1)
         one = admission.choose(context, tx, queue, item, there[0]).one if there else None
         if one is None:
             busy.add(item.node)
@@ -195,21 +203,23 @@ def _give_behind(context: Context, tx: Transaction, queue: Queue) -> int:
     return given
 
 
-def _stall(tx: Transaction, one: There) -> None:
+def _stall(tx: Transaction, one: ConnectedMember) -> None:
     """Try a member again later, in whose outbox there was no room."""
-    queue_members.stall(tx, one.member.subscription)
+    queue_members.set_stalled(tx, one.member.subscription)
     tx.wake_at(tx.now.service + STALLED)
 
 
 def _favour(tx: Transaction, queue: Queue, page: _Page) -> None:
     """Note who is the favourite from now on, where the old one is not there."""
     there = {one.member.subscription for one in page.there}
-    sticky = queue.policy == Choice.STICKY.value
+    sticky = queue.policy == Policy.STICKY.value
     if sticky and page.found and queue.favourite not in there:
-        queues.favour(tx, queue.id, page.found[0].member.subscription)
+        queues.set_favourite(tx, queue.id, page.found[0].member.subscription)
 
 
-def _send(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+def _send(
+    context: Context, tx: Transaction, queue: Queue, item: Item, one: ConnectedMember
+) -> bool:
     """Send an item to a session, and lock it; false if there is no room in an outbox."""
     member, until = one.member, None
     if queue.node is None:
@@ -222,12 +232,14 @@ def _send(context: Context, tx: Transaction, queue: Queue, item: Item, one: Ther
         tx.wake_at(until)
         notifications.give(context, tx, item, one)
     if locked:
-        queues.lock(tx, item.row, member.subscription, member.session, until)
-    queue_depths.gave(tx, queue.id, again=item.deliveries > 0)
+        queue_items.lock(tx, item.row, member.subscription, member.session, until)
+    depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)
     return True
 
 
-def _count(context: Context, tx: Transaction, queue: Queue, item: Item, one: There) -> bool:
+def _count(
+    context: Context, tx: Transaction, queue: Queue, item: Item, one: ConnectedMember
+) -> bool:
     """Count what a member was given; false if it has no room for more now."""
     most = context.limits.unacknowledged_bytes
-    return queue_members.gave(tx, queue.id, one, item.bytes, most)
+    return queue_members.count_assignment(tx, queue.id, one, item.bytes, most)

@@ -17,14 +17,14 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import STAYS, Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context, Hooks
-from edge.features.queues.store import notifications, queues
-from edge.features.queues.store.queue_members import There
-from edge.features.queues.store.queues import Item
+from edge.features.queues.store import notifications, queue_items
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_members import ConnectedMember
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.namespaces import QUEUEING, REDELIVERED
 
 
-def give(context: Context, tx: Transaction, item: Item, there: There) -> None:
+def give(context: Context, tx: Transaction, item: Item, there: ConnectedMember) -> None:
     """Send an item to the session that was given it."""
     id, service = f"item-{item.row}-{item.deliveries}", pubsub_service(context.domain)
     stanza = serialize.message(None, service, there.member.session, content(tx, item), id)
@@ -33,7 +33,7 @@ def give(context: Context, tx: Transaction, item: Item, there: There) -> None:
 
 def content(tx: Transaction, item: Item) -> bytes:
     """Make the contents of a message: an item, and how often it was given before."""
-    entry = serialize.tag("item", {"id": item.item}, queues.body(tx, item.row))
+    entry = serialize.tag("item", {"id": item.item}, queue_items.body(tx, item.row))
     event = pubsub.event(serialize.tag("items", {"node": item.node}, entry))
     if item.deliveries:
         event += serialize.tag("redelivered", {"times": str(item.deliveries)}, xmlns=REDELIVERED)
@@ -121,11 +121,11 @@ def due(context: Context, tx: Transaction) -> None:
     """Drop what has waited for too long, and send what waits for sessions that are there."""
     for full in notifications.expire(tx, context.limits.outbox_ttl):
         _log_dropped(tx, full, "its session did not come back")
-    for generation in notifications.sessions_with(tx):
+    for generation in notifications.sessions_with_waiting(tx):
         sender = sessions.sender(tx, generation)
         if sender is not None:
             flush(context, tx, sender)
-    since = notifications.first_since(tx)
+    since = notifications.oldest(tx)
     if since is not None:
         tx.wake_at(since + context.limits.outbox_ttl)
 

@@ -20,11 +20,18 @@ from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues import notifications, sharing
 from edge.features.queues.dispatch import pump
-from edge.features.queues.rules import assignment as rules
-from edge.features.queues.rules.assignment import TOLD, Fate, Kind, Loss
+from edge.features.queues.rules import transitions
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.transitions import NOTIFIED, Kind, Loss, Outcome
 from edge.features.queues.sharing import Parted
-from edge.features.queues.store import queue_depths, queue_holds, queue_members, queues
-from edge.features.queues.store.queues import Item, Queue
+from edge.features.queues.store import (
+    depth_events,
+    queue_items,
+    queue_members,
+    queues,
+)
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub
 
 SHARES_PART: Final = 2
@@ -91,15 +98,15 @@ def enqueue(
     for moment in (due, expires):
         if moment is not None:
             tx.wake_at(moment)
-    if queue.node is not None and (old := queues.find(tx, queue.id, item_id)) is not None:
+    if queue.node is not None and (old := queue_items.find(tx, queue.id, item_id)) is not None:
         if old.state == "locked":
             raise pubsub.refusal("conflict", text="a subscriber is working on this item")
         if old.state != "dead":
-            queues.replace(tx, queue, old, publisher_full, body, expires)
+            queue_items.replace(tx, queue, old, publisher_full, body, expires)
             pump(context, tx, queue.id, queue)  # it may have been too late for it before
             return
-        queues.delete(tx, old.row)
-    queues.enqueue(
+        queue_items.delete(tx, old.row)
+    queue_items.enqueue(
         tx, queue, node_name, item_id, publisher_full, body,
         priority=priority, due=due, expires=expires,
     )  # fmt: skip
@@ -118,7 +125,7 @@ def done(context: Context, tx: Transaction, item: Item) -> None:
 
 def delete(context: Context, tx: Transaction, item: Item) -> None:
     """Remove an item, whoever has it."""
-    queues.delete(tx, item.row)
+    queue_items.delete(tx, item.row)
     _free(context, tx, item)
 
 
@@ -126,7 +133,7 @@ def _free(context: Context, tx: Transaction, item: Item) -> None:
     """Count an item no more that a member had."""
     if item.state == "locked" and item.subscription is not None:
         most, holder = context.limits.unacknowledged_bytes, item.holder or ""
-        queue_members.took(tx, item.subscription, holder, item.bytes, most)
+        queue_members.count_removal(tx, item.subscription, holder, item.bytes, most)
 
 
 def give_back(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int) -> None:
@@ -145,7 +152,7 @@ def bury(context: Context, tx: Transaction, item: Item, reason: str) -> None:
 
 def bury_item(context: Context, tx: Transaction, item: Item, reason: str) -> None:
     """Keep an item as dead, and give nothing away yet."""
-    queues.bury(tx, item.row, reason)
+    queue_items.dead_letter(tx, item.row, reason)
     _free(context, tx, item)
     tags = {"item": item.item, "deliveries": str(item.deliveries)}
     event = NewEvent(
@@ -163,30 +170,30 @@ def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | N
     queue = queues.get(tx, item.queue)
     if queue is None:
         return False
-    kind = _kind(tx, queue, item) if qos is None else rules.kind(qos)
-    fate = rules.fate(kind, loss, item.deliveries - item.spared, queue.max_deliveries)
-    if fate is Fate.STAYS:
+    kind = _kind(tx, queue, item) if qos is None else transitions.kind(qos)
+    fate = transitions.outcome(kind, loss, item.deliveries - item.spared, queue.max_deliveries)
+    if fate is Outcome.STAYS:
         return False
     if loss is Loss.TIMEOUT:
-        queue_depths.timed_out(tx, queue.id)
-    if fate is Fate.DEAD:
+        depth_events.count_timeout(tx, queue.id)
+    if fate is Outcome.DEAD:
         bury_item(context, tx, item, f"{loss.value}, after {item.deliveries} deliveries")
     else:
-        avoid = item.holder if fate is Fate.READY_FOR_ANOTHER else None
+        avoid = item.holder if fate is Outcome.READY_FOR_ANOTHER else None
         _unlock(context, tx, item, avoid)
-    if kind is Kind.NODE and loss in TOLD and item.holder is not None:
+    if kind is Kind.NODE and loss in NOTIFIED and item.holder is not None:
         notifications.unlocked(context, tx, item, item.holder)
     return True
 
 
 def unsent(context: Context, tx: Transaction, item: Item) -> None:
     """Let an item of a share wait again that its member was never sent: that was no delivery."""
-    queues.unlock(tx, item.row, delivered=False)
+    queue_items.unlock(tx, item.row, delivered=False)
     _free(context, tx, item)
 
 
 def _unlock(context: Context, tx: Transaction, item: Item, avoid: str | None) -> None:
-    queues.unlock(tx, item.row, avoid)
+    queue_items.unlock(tx, item.row, avoid)
     _free(context, tx, item)
     if item.expires is not None:
         tx.wake_at(item.expires)
@@ -200,8 +207,8 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
     member = subscriptions.get(tx, item.subscription or 0)
     sent = outbox.find(tx, item.outbox or 0) if member is None else None
     if member is not None:
-        return rules.kind(member.qos)
-    return Kind.SHARE_2 if sent is None else rules.kind(sent.qos)
+        return transitions.kind(member.qos)
+    return Kind.SHARE_2 if sent is None else transitions.kind(sent.qos)
 
 
 # Members come and go
@@ -209,19 +216,19 @@ def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
 
 def joined(context: Context, tx: Transaction, subscription: Subscription) -> None:
     """Give a new member what waits, or one whose options have changed."""
-    queue_members.join(tx, subscription.id, context.limits.unacknowledged_bytes)
+    queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
     if subscription.queue is not None:
         notifications.flush_jid(context, tx, subscription.jid)
-        queue_holds.bring_back(tx, subscription.queue)
+        queue_items.release_held(tx, subscription.queue)
         pump(context, tx, subscription.queue)
 
 
 def left(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
     """Take back what a member has, whose subscription is about to be removed."""
-    queue_members.leave(tx, subscription.id)
+    queue_members.remove_subscription(tx, subscription.id)
     if loss is Loss.CONNECTION:  # its sessions are over: they get nothing for others either
-        queue_members.go_all(tx, subscription.jid)
-    for item in queues.held_by(tx, subscription.jid):
+        queue_members.remove_sessions_of(tx, subscription.jid)
+    for item in queue_items.locked_by(tx, subscription.jid):
         if item.subscription == subscription.id:
             part(context, tx, item, _loss_of(tx, item, loss))
     if subscription.queue is not None:
@@ -273,8 +280,17 @@ def end_share(context: Context, tx: Transaction, queue_id: int) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
+def configure(
+    tx: Transaction, queue: Queue, policy: str, lock_timeout: float, max_deliveries: int
+) -> None:
+    """Change the options of a queue; a change to or from the hash policy writes all its items."""
+    queues.configure(tx, queue.id, policy, lock_timeout, max_deliveries)
+    if policy != queue.policy:
+        queue_items.assign_slots(tx, queue.id, by_hash=policy == Policy.HASH.value)
+
+
 def purge(context: Context, tx: Transaction, queue: Queue) -> int:
     """Remove all items of a queue node, whoever has them; returns how many they were."""
-    count = queues.purge(tx, queue.id)
-    queue_members.recount(tx, queue.id, context.limits.unacknowledged_bytes)
+    count = queue_items.delete_all(tx, queue.id)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
     return count

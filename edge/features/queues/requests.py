@@ -19,10 +19,11 @@ from edge.features.pubsub.store.nodes import Node
 from edge.features.queues import notifications, operations
 from edge.features.queues.dispatch import pump
 from edge.features.queues.rules import locks
-from edge.features.queues.rules.assignment import Loss
-from edge.features.queues.rules.locks import Lock, Role, Verdict
-from edge.features.queues.store import queues
-from edge.features.queues.store.queues import Item, Queue
+from edge.features.queues.rules.locks import Action, Lock, Role, Verdict
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.store import queue_items, queues
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub
 from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, clark
 from edge.xmpp.stanza import Stanza
@@ -44,7 +45,7 @@ def retract(context: Context, tx: Transaction, sender: Sender, node: Node, item_
         StanzaError: there is no such item, or the sender may not.
     """
     queue, item = _item(tx, node, item_id)
-    if _allowed(tx, sender, node, item, locks.may_delete) is Verdict.DONE_AND_TOLD:
+    if _allowed(tx, sender, node, item, Action.DELETE) is Verdict.ALLOWED_WITH_NOTIFICATION:
         notifications.deleted(context, tx, item, sender.full)
     operations.delete(context, tx, item)
     pump(context, tx, queue.id, queue)
@@ -66,7 +67,7 @@ def unlock(context: Context, stanza: Stanza) -> Work:
         if not node.config.queueing:
             raise pubsub.refusal("feature-not-implemented", text="the node is no queue")
         queue, item = _item(tx, node, ids[0])
-        if _allowed(tx, sender, node, item, locks.may_unlock) is Verdict.DONE_AND_TOLD:
+        if _allowed(tx, sender, node, item, Action.UNLOCK) is Verdict.ALLOWED_WITH_NOTIFICATION:
             operations.lose(context, tx, item, Loss.UNLOCKED)
             pump(context, tx, queue.id, queue)
         return b""
@@ -76,19 +77,19 @@ def unlock(context: Context, stanza: Stanza) -> Work:
 
 def _item(tx: Transaction, node: Node, item_id: str) -> tuple[Queue, Item]:
     queue = queues.of_node(tx, node.id)
-    item = None if queue is None else queues.find(tx, queue.id, item_id)
+    item = None if queue is None else queue_items.find(tx, queue.id, item_id)
     if queue is None or item is None:
         raise pubsub.refusal("item-not-found", text="there is no such item")
     return queue, item
 
 
-def _allowed(tx: Transaction, sender: Sender, node: Node, item: Item, may: locks.May) -> Verdict:
+def _allowed(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:
     """Return the verdict, if it is none of the errors; raises `StanzaError`."""
     lock = Lock.NONE
     if item.state == "locked":
-        lock = Lock.MINE if item.holder == sender.full else Lock.OTHERS
-    role = Role.RECEIVER if lock is Lock.MINE else _role(tx, sender, node, item)
-    verdict = may(lock, role)
+        lock = Lock.OWN if item.holder == sender.full else Lock.FOREIGN
+    role = Role.RECEIVER if lock is Lock.OWN else _role(tx, sender, node, item)
+    verdict = locks.decide(action, lock, role)
     if verdict in _CONDITIONS:
         condition, text = _CONDITIONS[verdict]
         raise pubsub.refusal(condition, text=text)
@@ -97,7 +98,7 @@ def _allowed(tx: Transaction, sender: Sender, node: Node, item: Item, may: locks
 
 def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
     """Return what the caller is to an item: the first that fits."""
-    if queues.has_received(tx, item.row, sender.full):
+    if queue_items.has_received(tx, item.row, sender.full):
         return Role.RECEIVER
     affiliation = rights.affiliation(tx, node, sender.bare)
     if affiliation is Affiliation.OWNER:

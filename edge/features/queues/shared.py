@@ -23,10 +23,10 @@ from edge.features.outbox.store.outbox import OutboxRow
 from edge.features.outbox.undelivered import ITEM_MESSAGE_ENDED
 from edge.features.queues import operations
 from edge.features.queues.dispatch import pump_all
-from edge.features.queues.rules.assignment import Loss
+from edge.features.queues.rules.transitions import Loss
 from edge.features.queues.sharing import PLAIN
-from edge.features.queues.store import queue_members, queues, share_items
-from edge.features.queues.store.queues import Item
+from edge.features.queues.store import queue_items, queue_members
+from edge.features.queues.store.queue_items import Item
 from edge.xmpp.errors import StanzaError
 
 _LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
@@ -51,7 +51,7 @@ def handed(
         state: what it has become.
         error: why, if it was not delivered.
     """
-    item = queues.at(tx, row.queue_item or 0)
+    item = queue_items.get(tx, row.queue_item or 0)
     if item is None or item.outbox != row.row:
         outbox.remove(tx, row)
     elif state is State.DONE:
@@ -87,8 +87,8 @@ def away(context: Context, tx: Transaction, sender: Sender) -> None:
 
 
 def _part(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> None:
-    queue_members.go(tx, sender.generation)
-    _take_back(context, tx, share_items.of_session(tx, sender.full), loss)
+    queue_members.remove_session(tx, sender.generation)
+    _take_back(context, tx, queue_items.reassignable(tx, sender.full), loss)
 
 
 def _take_back(context: Context, tx: Transaction, items: Sequence[Item], loss: Loss) -> None:
@@ -106,12 +106,12 @@ def _take_back(context: Context, tx: Transaction, items: Sequence[Item], loss: L
 
 def due(context: Context, tx: Transaction) -> None:
     """After a start, take back what the sessions of before had: nobody is there then."""
-    if share_items.were_looked_at(tx):
+    if queue_items.is_restart_handled(tx):
         return
-    found = share_items.left_behind(tx)
+    found = queue_items.reassignable_after_restart(tx)
     _take_back(context, tx, found, Loss.RESTART)
-    if len(found) < queues.BATCH:
-        share_items.look_no_more(tx)
+    if len(found) < queue_items.BATCH:
+        queue_items.set_restart_handled(tx)
     else:
         tx.wake_at(tx.now.service)
 

@@ -28,9 +28,10 @@ from edge.features.outbox.store import outbox
 from edge.features.pubsub import notifying, sending
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues import notifications
-from edge.features.queues.rules.assignment import Choice, Member
-from edge.features.queues.store import queues, share_items
-from edge.features.queues.store.queues import Item, Queue
+from edge.features.queues.rules.assignment import Member, Policy
+from edge.features.queues.store import queue_items, queue_members
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queues import Queue
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
 
@@ -93,7 +94,7 @@ def give(
     )
     if row is None:
         return False
-    queues.sent_by(tx, item.row, row)
+    queue_items.set_outbox_row(tx, item.row, row)
     tx.wake_at(tx.now.service + context.limits.outbox_ttl)
     handing.pump(context, tx, account, ask=False)  # no item goes anywhere else meanwhile
     return True
@@ -102,7 +103,7 @@ def give(
 def _line(queue: Queue, item: Item) -> str:
     """Name what an item keeps its order in on its way: of each publisher where one member gets all
     of that one's items; where members share them, none waits for another."""
-    if queue.policy == Choice.LEAST_LOADED.value:
+    if queue.policy == Policy.LEAST_LOADED.value:
         return f"{queue.id}/{item.row}"
     return f"{queue.id}/{item.publisher.partition('/')[0]}"
 
@@ -116,7 +117,7 @@ def _send_plainly(
     context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
 ) -> None:
     session, content = sessions.at(tx, member.session), _content(tx, item, subscription)
-    queues.delete(tx, item.row)
+    queue_items.delete(tx, item.row)
     if session is not None:
         stanza = serialize.message(None, pubsub_service(context.domain), session.full, content)
         receipt = Receipt(PLAIN, item.row)
@@ -127,7 +128,7 @@ def _send_plainly(
 def ask(context: Context, tx: Transaction, queue: int) -> None:
     """Find out whether members of a share that are there take quality of service, where something
     waits for them: those that do are given it then."""
-    for full in share_items.unknown(tx, queue):
+    for full in queue_members.with_unknown_qos(tx, queue):
         session = sessions.at(tx, full)
         if session is not None and session.qos is None:
             capabilities.learn(context, tx, session)
@@ -142,7 +143,7 @@ def withdraw(context: Context, tx: Transaction, item: Item) -> Parted:
     if row.qos == 2 and row.state in _IN_DOUBT:
         error = StanzaError("recipient-unavailable", "the member of the share has gone")
         undelivered.give_up(context, tx, row, State.IN_DOUBT, error)
-        queues.delete(tx, item.row)
+        queue_items.delete(tx, item.row)
         return Parted.IN_DOUBT
     outbox.remove(tx, row)
     return Parted.UNSENT if row.state == State.QUEUED.value else Parted.SENT

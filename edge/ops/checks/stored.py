@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from edge.engine import database
-from edge.features.queues.store.queue_depths import Depth
+from edge.features.queues.store.depth_events import Depth
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.status import Status
 from sync.common.text import duration, plural, size

@@ -1,1 +1,1 @@
-"""."""
+"""Pure decisions about queues: assignment, transitions, permissions and diagnosis."""

@@ -1,9 +1,8 @@
-"""Why an item of a queue does not move, as data: one reason, and what belongs to it.
+"""Why an item of a queue does not move, as one reason.
 
-The order of the tests is the order in which the engine is held up: an item that is locked, delayed
-or dead is not in line; one in line needs a member, that is there, that takes its level, that has
-room, and that its queue's choice names; and then those before it go first. What the engine does is
-`rules.queue`'s, and asked there. The sentences are not made here.
+The tests are made in the order in which dispatch is held up. An item that is locked, delayed or
+dead is not ready. A ready item needs a member that is connected, that accepts its QoS, that has
+room, and that the queue's policy chooses. Then the items before it go first.
 """
 
 from __future__ import annotations
@@ -12,37 +11,74 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from edge.features.queues.rules import assignment as engine
-from edge.features.queues.rules.assignment import Choice, Member, Waiting
+from edge.features.queues.rules import assignment
+from edge.features.queues.rules.assignment import Policy, ReadyItem
 
 
-class Why(Enum):
-    """What holds an item up."""
+class Reason(Enum):
+    """What holds an item up; the values are those of JSON output and of ad-hoc commands."""
 
-    LOCKED = "a member works on it"
-    DELAYED = "it was published for later"
-    ASIDE = "no member that is there may have what was published to its node"
-    DEAD = "it is dead"
-    EXPIRED = "its time to live is over"
-    NO_MEMBER = "nobody is subscribed"
-    NOT_KNOWN = "who is there is not known"
-    NOBODY_THERE = "no member is there"
-    UNABLE = "no member that is there takes items at its level"
-    FULL = "every member that is there has as many items as it takes"
-    STALLED = "members that have room wait for it in the outboxes of their accounts"
-    LADEN = "members that have room have too many bytes of items"
-    GIVEN_BACK = "it was given back, and others have as many items as they take"
-    BOUND = "the member that it is for has as many items as it takes, or is away with some"
-    BEHIND = "others go first"
-    NEXT = "nothing"
+    LOCKED = "locked"
+    """A member has locked it."""
+
+    DELAYED = "delayed"
+    """It was published with a delay."""
+
+    HELD = "aside"
+    """No connected member may subscribe to the node that it was published to."""
+
+    DEAD = "dead"
+    """It is dead."""
+
+    EXPIRED = "expired"
+    """Its time to live is over."""
+
+    NO_MEMBER = "no_member"
+    """The queue has no members."""
+
+    UNKNOWN = "not_known"
+    """It is not known which members are connected."""
+
+    NOT_CONNECTED = "nobody_there"
+    """No member is connected."""
+
+    QOS_UNSUPPORTED = "unable"
+    """No connected member accepts messages at the QoS of its subscription."""
+
+    NO_ROOM = "full"
+    """Each connected member has as many items as it accepts."""
+
+    OUTBOX_FULL = "stalled"
+    """The outboxes of the members with room are full."""
+
+    TOO_MANY_BYTES = "laden"
+    """The members with room for items have too many bytes of items."""
+
+    GIVEN_BACK = "given_back"
+    """A member gave it back, and the others have as many items as they accept."""
+
+    CHOSEN_MEMBER_BUSY = "bound"
+    """The member that the policy chooses has as many items as it accepts or is not connected."""
+
+    BEHIND_OTHERS = "behind"
+    """Other items go first."""
+
+    NEXT = "next"
+    """Nothing: it is delivered next."""
 
 
-class Seat(NamedTuple):
-    """A member as an explanation sees it: a subscription, with a session of it or with none.
+class MemberState(NamedTuple):
+    """A member of a queue: a subscription with its connected sessions.
 
-    `jid` is what was subscribed, `sessions` the full JIDs by which it is there, `able` whether one
-    of them takes items at the member's level, `stalled` whether the outbox of its account has no
-    room for what it would get, `laden` whether it has so many bytes of items that it gets no more.
+    Attributes:
+        subscription: the subscription's number.
+        jid: the subscribed JID.
+        capacity: items that it accepts at a time.
+        in_flight: items that it has.
+        sessions: full JIDs of its connected sessions.
+        accepts_qos: whether a session accepts messages at the subscription's QoS.
+        outbox_full: whether the outbox of its account has no room.
+        too_many_bytes: whether its items have so many bytes that it gets no more.
     """
 
     subscription: int
@@ -50,34 +86,41 @@ class Seat(NamedTuple):
     capacity: int
     in_flight: int
     sessions: tuple[str, ...] = ()
-    able: bool = True
-    stalled: bool = False
-    laden: bool = False
+    accepts_qos: bool = True
+    outbox_full: bool = False
+    too_many_bytes: bool = False
 
     @property
-    def free(self) -> bool:
-        """Whether it has room for one more."""
+    def has_room(self) -> bool:
+        """Whether the member accepts one more item."""
         return self.in_flight < self.capacity
 
 
 class Members(NamedTuple):
-    """The members of a queue, and how the next is chosen: see `rules.queue.assign`.
+    """The members of a queue and how the next one is chosen: see `assignment.assign`.
 
-    `known` says whether it is known who is there: a process that is not the gateway's does not
-    know by itself.
+    `known` is false in a process that cannot see which members are connected.
     """
 
-    seats: Sequence[Seat]
+    states: Sequence[MemberState]
     known: bool
-    choice: Choice = Choice.LEAST_LOADED
+    policy: Policy = Policy.LEAST_LOADED
     favourite: int | None = None
-    bound: Mapping[int, int] = {}
+    slot_owners: Mapping[int, int] = {}
 
 
-class Standing(NamedTuple):
-    """An item as it stands: `state` is ready, delayed, locked or dead; `before` are those that go
-    before it in line, `avoid` is the full JID that gave it back. `due` and `expires` are in service
-    seconds: what is delayed and never due stands aside."""
+class ItemState(NamedTuple):
+    """State of an item.
+
+    Attributes:
+        row: the item's place in its queue.
+        state: `ready`, `delayed`, `locked` or `dead`.
+        publisher: the publisher's full JID.
+        before: ready items that go before it.
+        avoid: the full JID that gave it back.
+        due: when it becomes ready, in service seconds; a delayed item without it is held.
+        expires: when its time to live ends, in service seconds.
+    """
 
     row: int
     state: str
@@ -88,47 +131,51 @@ class Standing(NamedTuple):
     expires: float | None = None
 
 
-_OUT_OF_LINE = {"locked": Why.LOCKED, "dead": Why.DEAD}
+_NOT_READY = {"locked": Reason.LOCKED, "dead": Reason.DEAD}
 
 
-def why(item: Standing, members: Members, now: float) -> Why:
+def diagnose(item: ItemState, members: Members, now: float) -> Reason:
     """Return what holds an item up at `now`, in service seconds."""
-    if item.state in _OUT_OF_LINE:
-        return _OUT_OF_LINE[item.state]
+    if item.state in _NOT_READY:
+        return _NOT_READY[item.state]
     if item.state == "delayed":
-        return Why.ASIDE if item.due is None else Why.DELAYED
+        return Reason.HELD if item.due is None else Reason.DELAYED
     if item.expires is not None and item.expires <= now:
-        return Why.EXPIRED
-    if not members.seats:
-        return Why.NO_MEMBER
+        return Reason.EXPIRED
+    if not members.states:
+        return Reason.NO_MEMBER
     if not members.known:
-        return Why.NOT_KNOWN
-    return _in_line(item, members)
+        return Reason.UNKNOWN
+    return _diagnose_ready(item, members)
 
 
-def _in_line(item: Standing, members: Members) -> Why:
-    there = [seat for seat in members.seats if seat.sessions]
-    if not there:
-        return Why.NOBODY_THERE
-    able = [seat for seat in there if seat.able]
+def _diagnose_ready(item: ItemState, members: Members) -> Reason:
+    connected = [member for member in members.states if member.sessions]
+    if not connected:
+        return Reason.NOT_CONNECTED
+    able = [member for member in connected if member.accepts_qos]
     if not able:
-        return Why.UNABLE
-    free = [seat for seat in able if seat.free]
+        return Reason.QOS_UNSUPPORTED
+    free = [member for member in able if member.has_room]
     if not free:
-        return Why.FULL
-    if all(seat.stalled or seat.laden for seat in free):
-        return Why.STALLED if any(seat.stalled for seat in free) else Why.LADEN
-    if not _would_go(item, able, members):
-        return Why.GIVEN_BACK if _would_go(item._replace(avoid=None), able, members) else Why.BOUND
-    return Why.BEHIND if item.before else Why.NEXT
+        return Reason.NO_ROOM
+    if all(member.outbox_full or member.too_many_bytes for member in free):
+        full = any(member.outbox_full for member in free)
+        return Reason.OUTBOX_FULL if full else Reason.TOO_MANY_BYTES
+    if not _is_assignable(item, able, members):
+        anyone = item._replace(avoid=None)
+        given_back = _is_assignable(anyone, able, members)
+        return Reason.GIVEN_BACK if given_back else Reason.CHOSEN_MEMBER_BUSY
+    return Reason.BEHIND_OTHERS if item.before else Reason.NEXT
 
 
-def _would_go(item: Standing, able: Sequence[Seat], members: Members) -> bool:
-    """Tell whether the engine had a member for the item, if it were the first in line."""
-    there = [
-        Member(seat.subscription, session, seat.capacity, seat.in_flight, 0)
-        for seat in able
-        for session in seat.sessions
+def _is_assignable(item: ItemState, able: Sequence[MemberState], members: Members) -> bool:
+    """Return whether the item would be assigned if it were the first."""
+    candidates = [
+        assignment.Member(member.subscription, session, member.capacity, member.in_flight, 0)
+        for member in able
+        for session in member.sessions
     ]
-    first = Waiting(item.row, item.publisher, item.avoid)
-    return bool(engine.assign([first], there, members.choice, members.favourite, members.bound))
+    first = ReadyItem(item.row, item.publisher, item.avoid)
+    policy, favourite, owners = members.policy, members.favourite, members.slot_owners
+    return bool(assignment.assign([first], candidates, policy, favourite, owners))

@@ -1,32 +1,29 @@
-"""Who may delete or unlock an item of a queue node: the whole table (XEP-0254).
-
-How the answer is written, and what is done then, is not known here.
-"""
+"""Who may delete or unlock an item of a queue node (XEP-0254)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 
-class Act(Enum):
-    """What is asked for."""
+class Action(Enum):
+    """What the caller requests."""
 
     DELETE = "delete"
     UNLOCK = "unlock"
 
 
 class Lock(Enum):
-    """Whose lock is on an item, as its caller sees it."""
+    """Who has locked the item, as seen by the caller."""
 
-    MINE = "the caller's"
-    OTHERS = "another's"
-    NONE = "nobody's"
+    OWN = "the caller"
+    FOREIGN = "another session"
+    NONE = "nobody"
 
 
 class Role(Enum):
-    """What the caller is to the item; the first that fits counts."""
+    """What the caller is to the item; the first that applies counts."""
 
     RECEIVER = "received it before"
     OWNER = "the node's owner"
@@ -37,51 +34,32 @@ class Role(Enum):
 
 
 class Verdict(Enum):
-    """The answer."""
+    """The answer to the request."""
 
-    DONE_AND_TOLD = "result, and a notification to the caller alone"
-    DONE = "result"
+    ALLOWED_WITH_NOTIFICATION = "allowed; the caller is notified"
+    ALLOWED = "allowed"
     CONFLICT = "conflict"
     FORBIDDEN = "forbidden"
     UNEXPECTED = "unexpected-request"
 
 
-_LOCKED: Final = {
-    Role.RECEIVER: Verdict.CONFLICT,
-    Role.OWNER: Verdict.CONFLICT,
-    Role.AUTHOR: Verdict.CONFLICT,
-    Role.PUBLISHER: Verdict.CONFLICT,
-    Role.SUBSCRIBER: Verdict.CONFLICT,
-    Role.NOBODY: Verdict.FORBIDDEN,
-}
-_FREE: Final = {
+_FOREIGN: Final = dict.fromkeys(Role, Verdict.CONFLICT) | {Role.NOBODY: Verdict.FORBIDDEN}
+_UNLOCKED: Final = dict.fromkeys(Role, Verdict.FORBIDDEN) | {
     Role.RECEIVER: Verdict.UNEXPECTED,
-    Role.OWNER: Verdict.DONE,
-    Role.AUTHOR: Verdict.FORBIDDEN,
-    Role.PUBLISHER: Verdict.FORBIDDEN,
-    Role.SUBSCRIBER: Verdict.FORBIDDEN,
-    Role.NOBODY: Verdict.FORBIDDEN,
+    Role.OWNER: Verdict.ALLOWED,
 }
 
-VERDICTS: Final[Mapping[tuple[Act, Lock], Mapping[Role, Verdict]]] = {
-    (Act.DELETE, Lock.MINE): dict.fromkeys(Role, Verdict.DONE_AND_TOLD),
-    (Act.DELETE, Lock.OTHERS): _LOCKED,
-    (Act.DELETE, Lock.NONE): _FREE | {Role.AUTHOR: Verdict.DONE},
-    (Act.UNLOCK, Lock.MINE): dict.fromkeys(Role, Verdict.DONE_AND_TOLD),
-    (Act.UNLOCK, Lock.OTHERS): _LOCKED,
-    (Act.UNLOCK, Lock.NONE): _FREE,
+VERDICTS: Final[Mapping[tuple[Action, Lock], Mapping[Role, Verdict]]] = {
+    (Action.DELETE, Lock.OWN): dict.fromkeys(Role, Verdict.ALLOWED_WITH_NOTIFICATION),
+    (Action.DELETE, Lock.FOREIGN): _FOREIGN,
+    (Action.DELETE, Lock.NONE): _UNLOCKED | {Role.AUTHOR: Verdict.ALLOWED},
+    (Action.UNLOCK, Lock.OWN): dict.fromkeys(Role, Verdict.ALLOWED_WITH_NOTIFICATION),
+    (Action.UNLOCK, Lock.FOREIGN): _FOREIGN,
+    (Action.UNLOCK, Lock.NONE): _UNLOCKED,
 }
-"""Who may do what with an item that is there."""
+"""Who may do what with an existing item."""
 
 
-May: TypeAlias = Callable[[Lock, Role], Verdict]
-
-
-def may_delete(lock: Lock, role: Role) -> Verdict:
-    """Tell whether a caller may delete an item."""
-    return VERDICTS[Act.DELETE, lock][role]
-
-
-def may_unlock(lock: Lock, role: Role) -> Verdict:
-    """Tell whether a caller may unlock an item."""
-    return VERDICTS[Act.UNLOCK, lock][role]
+def decide(action: Action, lock: Lock, role: Role) -> Verdict:
+    """Return whether a caller may delete or unlock an item."""
+    return VERDICTS[action, lock][role]

@@ -1,1 +1,1 @@
-"""."""
+"""All SQL of queues."""

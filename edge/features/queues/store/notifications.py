@@ -1,7 +1,7 @@
-"""Words to workers that must not be lost: an item of theirs is deleted, or unlocked (XEP-0254).
+"""Notifications to workers that an item of theirs was deleted or unlocked (XEP-0254).
 
-Each is for one session, by its full JID, and waits for it to come back if it is not there. A row
-goes when the peer has its stanza: while it is with a session, `under_way` has it.
+Each is for one session, by its full JID, and waits until that session is connected. Its row is
+removed when the session has received the stanza.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ KIND: Final = "notification"
 """The kind of receipt of these rows."""
 
 BATCH: Final = 256
-"""How many expire in one unit of work."""
+"""Notifications that expire in one unit of work."""
 
 
-class Word(NamedTuple):
-    """A notification that waits; `stanza` is complete, `jid` whom it is for."""
+class Notification(NamedTuple):
+    """A waiting notification: a complete stanza for the session of a full JID."""
 
     row: int
     jid: str
@@ -34,14 +34,14 @@ _COUNT: Final = """
 SELECT count(*) FROM main.notifications
 WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
 """
-_DROP: Final = """
+_DROP_OLDEST: Final = """
 DELETE FROM main.notifications WHERE id = (
     SELECT min(id) FROM main.notifications
     WHERE account = (SELECT id FROM main.accounts WHERE name = ?)
 )
 """
 _ANY: Final = "SELECT 1 FROM main.notifications LIMIT 1"
-_FOR: Final = """
+_WAITING: Final = """
 SELECT n.id, n.jid, n.stanza FROM main.notifications AS n JOIN main.accounts AS a
     ON a.id = n.account
 WHERE a.name = ? AND n.jid = ?
@@ -50,7 +50,7 @@ WHERE a.name = ? AND n.jid = ?
     )
 ORDER BY n.id
 """
-_READY: Final = """
+_SESSIONS: Final = """
 SELECT DISTINCT s.generation FROM main.notifications AS n JOIN temp.sessions AS s ON s.full = n.jid
 WHERE NOT EXISTS (
     SELECT 1 FROM temp.under_way AS u WHERE u.kind = 'notification' AND u.id = n.id
@@ -62,48 +62,48 @@ DELETE FROM main.notifications WHERE id IN (
     SELECT id FROM main.notifications WHERE since <= ? ORDER BY since LIMIT ?
 ) RETURNING jid
 """
-_FIRST: Final = "SELECT min(since) FROM main.notifications"
+_OLDEST: Final = "SELECT min(since) FROM main.notifications"
 
 
 def add(tx: Transaction, account: str, jid: str, stanza: bytes) -> int | None:
-    """Keep a notification for a session of an account, by name; returns its row, `None` where there
-    is no such account."""
+    """Store a notification for a session of an account; return its row, or `None` if there is no
+    such account."""
     done = tx.run(_ADD, (jid, tx.now.service, len(stanza), stanza, account))
     return done.lastrowid if done.rowcount else None
 
 
 def make_room(tx: Transaction, account: str, limit: int) -> bool:
-    """Drop the oldest of an account that has as many as it may; tells whether one was dropped."""
+    """Drop an account's oldest notification if it has `limit`; return whether one was dropped."""
     if tx.row(_COUNT, (account,))[0] < limit:
         return False
-    tx.run(_DROP, (account,))
+    tx.run(_DROP_OLDEST, (account,))
     return True
 
 
-def waiting(tx: Transaction, account: str, jid: str) -> list[Word]:
-    """Return what waits for a session and is not with it, in order: a bounded number."""
-    return [Word._make(row) for row in tx.rows(_FOR, (account, jid))]
+def waiting(tx: Transaction, account: str, jid: str) -> list[Notification]:
+    """Return the notifications for a session that are not on their way to it, in order."""
+    return [Notification._make(row) for row in tx.rows(_WAITING, (account, jid))]
 
 
-def sessions_with(tx: Transaction) -> list[int]:
-    """Return the sessions that are there and have something that waits for them."""
+def sessions_with_waiting(tx: Transaction) -> list[int]:
+    """Return the connected sessions for which notifications wait."""
     if tx.row(_ANY) is None:
         return []
-    return [generation for (generation,) in tx.rows(_READY)]
+    return [generation for (generation,) in tx.rows(_SESSIONS)]
 
 
 def remove(tx: Transaction, rows: Sequence[int]) -> None:
-    """Forget what the peer has."""
+    """Remove notifications that their sessions have received."""
     for row in rows:
         tx.run(_REMOVE, (row,))
 
 
 def expire(tx: Transaction, ttl: float) -> list[str]:
-    """Remove what has waited for longer than `ttl` seconds of service; returns whom it was for."""
+    """Remove notifications older than `ttl` service seconds, up to `BATCH`; return their JIDs."""
     return [jid for (jid,) in tx.rows(_EXPIRE, (tx.now.service - ttl, BATCH))]
 
 
-def first_since(tx: Transaction) -> float | None:
-    """Return since when the oldest one waits, in service seconds."""
-    (first,) = tx.row(_FIRST)
+def oldest(tx: Transaction) -> float | None:
+    """Return when the oldest notification was stored, in service seconds."""
+    (first,) = tx.row(_OLDEST)
     return None if first is None else float(first)

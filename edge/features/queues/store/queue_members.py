@@ -1,8 +1,9 @@
-"""The members of queues that are there, and how much each has: found by one look at an index.
+"""The connected members of queues and how many items each has, in a temporary table.
 
-A temporary table, so it ends with the process as sessions do, and is filled as they come: a row for
-each session that a member may be served by. Whether the session takes something just now, which
-changes by its presence and its connection, is looked up when members are chosen.
+There is a row for each session through which a subscription can be served. It is filled as sessions
+begin, and ends with the process as they do. Whether a session accepts items at the moment, which
+depends on its presence and its connection, is looked up when members are chosen. A parameter
+`max_bytes` is how many bytes of items a member may have.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from edge.engine.database import Transaction
 from edge.features.queues.rules.assignment import Member
 
 REQUESTS: Final = 10
-"""How many items a member of a share takes at a time, if it has not said."""
+"""Items that a member accepts at a time if its subscription names no number."""
 
 
-class There(NamedTuple):
-    """A member, and the session by which it is there."""
+class ConnectedMember(NamedTuple):
+    """A member of a queue and the generation of the session through which it is connected."""
 
     member: Member
     generation: int
 
 
-_ENTER: Final = f"""
+_INSERT: Final = f"""
 INSERT INTO temp.queue_members (
     subscription, generation, queue, full, bare, needs, plain, locks, capacity, in_flight, mine,
     bytes, free, turn
@@ -33,35 +34,38 @@ FROM main.subscriptions AS s JOIN main.queues AS q ON q.id = s.queue
     JOIN main.accounts AS a ON a.id = s.account
     JOIN temp.sessions AS t ON t.full = s.jid OR t.bare = s.jid
 """  # noqa: S608 - of constants
-_UPDATE: Final = """
+_ON_CONFLICT: Final = """
 ON CONFLICT DO UPDATE SET needs = excluded.needs, plain = excluded.plain, locks = excluded.locks,
     capacity = excluded.capacity
 RETURNING subscription
 """
-_JOIN: Final = f"{_ENTER} WHERE s.id = ? {_UPDATE}"
-_COME: Final = f"{_ENTER} WHERE t.generation = ? AND s.jid IN (?, ?) {_UPDATE}"
-_HELD: Final = """
+_ADD_SUBSCRIPTION: Final = f"{_INSERT} WHERE s.id = ? {_ON_CONFLICT}"
+_ADD_SESSION: Final = f"{_INSERT} WHERE t.generation = ? AND s.jid IN (?, ?) {_ON_CONFLICT}"
+_LOCKED: Final = """
 SELECT i.holder, i.bytes FROM main.queue_items AS i JOIN main.subscriptions AS s
     ON s.id = i.subscription
 WHERE s.id = ?1 AND i.state = 'locked'
     AND i.holder >= (SELECT jid FROM main.subscriptions WHERE id = ?1)
     AND i.holder < (SELECT jid FROM main.subscriptions WHERE id = ?1) || '0'
 """
-_COUNTED: Final = """
+_SET_COUNT: Final = """
 UPDATE temp.queue_members
 SET in_flight = ?, bytes = ?, free = ? < capacity AND ? < ?, stalled = 0 WHERE subscription = ?
 """
-_MINE: Final = "UPDATE temp.queue_members SET mine = ? WHERE subscription = ? AND full = ?"
-_COUNTED_NONE: Final = """
+_SET_SESSION_COUNT: Final = (
+    "UPDATE temp.queue_members SET mine = ? WHERE subscription = ? AND full = ?"
+)
+_CLEAR_SESSION_COUNTS: Final = "UPDATE temp.queue_members SET mine = 0 WHERE subscription = ?"
+_CLEAR_COUNT: Final = """
 UPDATE temp.queue_members
 SET in_flight = 0, bytes = 0, mine = 0, free = capacity > 0, stalled = 0
 WHERE subscription = ? AND locks = 1
 """
-_RATE: Final = """
+_CLEAR_STALL: Final = """
 UPDATE temp.queue_members SET free = in_flight < capacity AND bytes < ?, stalled = 0
 WHERE subscription = ?
 """
-_GAVE: Final = """
+_COUNT_ASSIGNMENT: Final = """
 UPDATE temp.queue_members
 SET in_flight = in_flight + 1, bytes = bytes + ?1, mine = mine + (generation = ?2),
     turn = iif(
@@ -72,16 +76,16 @@ SET in_flight = in_flight + 1, bytes = bytes + ?1, mine = mine + (generation = ?
     free = in_flight + 1 < capacity AND bytes + ?1 < ?4
 WHERE subscription = ?5 RETURNING free
 """
-_TOOK: Final = """
+_COUNT_REMOVAL: Final = """
 UPDATE temp.queue_members
 SET in_flight = max(0, in_flight - 1), bytes = max(0, bytes - ?1),
     mine = max(0, mine - (full = ?2)),
     free = in_flight - 1 < capacity AND bytes - ?1 < ?3, stalled = 0
 WHERE subscription = ?4
 """
-_STALL: Final = "UPDATE temp.queue_members SET free = 0, stalled = 1 WHERE subscription = ?"
+_SET_STALLED: Final = "UPDATE temp.queue_members SET free = 0, stalled = 1 WHERE subscription = ?"
 _STALLED: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE stalled = 1"
-_THERE: Final = """
+_CONNECTED: Final = """
 SELECT m.subscription, m.full, iif(m.free, m.capacity, m.in_flight), m.in_flight, m.turn,
     m.generation
 FROM temp.queue_members AS m CROSS JOIN temp.sessions AS s ON s.generation = m.generation
@@ -89,13 +93,13 @@ WHERE m.queue = ? AND s.detached = 0
     AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
     AND (m.needs = 0 OR s.qos <> '' OR (m.plain = 1 AND s.qos = ''))
 """
-_FREE: Final = f"{_THERE} AND m.free = 1 ORDER BY m.in_flight, m.mine, m.turn LIMIT ?"
-_LEAVE: Final = "DELETE FROM temp.queue_members WHERE subscription = ?"
-_GO: Final = "DELETE FROM temp.queue_members WHERE generation = ?"
-_GO_ALL: Final = "DELETE FROM temp.queue_members"
-_OF_JID: Final = "SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1"
-_QUEUES: Final = "SELECT DISTINCT queue FROM temp.queue_members WHERE generation = ?"
-_WAITED_FOR: Final = """
+_WITH_ROOM: Final = f"{_CONNECTED} AND m.free = 1 ORDER BY m.in_flight, m.mine, m.turn LIMIT ?"
+_REMOVE_SUBSCRIPTION: Final = "DELETE FROM temp.queue_members WHERE subscription = ?"
+_REMOVE_SESSION: Final = "DELETE FROM temp.queue_members WHERE generation = ?"
+_REMOVE_ALL: Final = "DELETE FROM temp.queue_members"
+_SESSIONS_OF_JID: Final = "SELECT generation FROM temp.sessions WHERE full = ?1 OR bare = ?1"
+_QUEUES_OF_SESSION: Final = "SELECT DISTINCT queue FROM temp.queue_members WHERE generation = ?"
+_DISPATCHABLE: Final = """
 SELECT id FROM main.queues AS q
 WHERE EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = q.id AND i.state = 'ready')
     AND EXISTS (
@@ -103,7 +107,7 @@ WHERE EXISTS (SELECT 1 FROM main.queue_items AS i WHERE i.queue = q.id AND i.sta
         WHERE m.queue = q.id AND m.free = 1
     )
 """
-_COUNTED_PLAIN: Final = """
+_COUNT_SENT: Final = """
 UPDATE temp.queue_members AS m
 SET in_flight = n.sent, free = n.sent < capacity, bytes = 0, mine = (
     SELECT count(*) FROM temp.under_way AS u WHERE u.generation = m.generation AND kind = 'share'
@@ -114,147 +118,161 @@ SET in_flight = n.sent, free = n.sent < capacity, bytes = 0, mine = (
 ) AS n
 WHERE m.subscription = ?1 AND m.locks = 0
 """
-_SENT_PLAINLY: Final = """
-SELECT subscription FROM temp.queue_members WHERE generation = ? AND locks = 0
-"""
-_GONE: Final = """
+_AT_QOS_0: Final = "SELECT subscription FROM temp.queue_members WHERE generation = ? AND locks = 0"
+_REMOVE_ENDED: Final = """
 DELETE FROM temp.queue_members WHERE NOT EXISTS (
     SELECT 1 FROM main.subscriptions AS s WHERE s.id = subscription
 )
 """
 _LOCKING: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE locks = 1"
 _OF_QUEUE: Final = "SELECT DISTINCT subscription FROM temp.queue_members WHERE queue = ?"
+_QOS_UNKNOWN: Final = """
+SELECT DISTINCT s.full
+FROM (SELECT 1 FROM main.queue_items WHERE queue = ?1 AND state = 'ready' LIMIT 1)
+    CROSS JOIN temp.queue_members AS m
+    CROSS JOIN temp.sessions AS s ON s.generation = m.generation
+WHERE m.queue = ?1 AND m.needs = 1 AND s.qos IS NULL AND s.detached = 0
+    AND (m.bare = 0 OR (s.available = 1 AND s.priority >= 0))
+"""
 
 
-def join(tx: Transaction, subscription: int, room: int) -> None:
-    """Note the sessions of a subscription that is new, or was changed. `room` is how many bytes a
-    member may have, here and below."""
-    for (found,) in set(tx.rows(_JOIN, (subscription,))):
-        _recount(tx, found, room)
+def add_subscription(tx: Transaction, subscription: int, max_bytes: int) -> None:
+    """Add or update a new or changed subscription with all its sessions."""
+    for (found,) in set(tx.rows(_ADD_SUBSCRIPTION, (subscription,))):
+        _count(tx, found, max_bytes)
 
 
-def come(tx: Transaction, generation: int, full: str, room: int) -> bool:
-    """Note a session as one by which its account's subscriptions are there; false if it has none
-    in queues."""
+def add_session(tx: Transaction, generation: int, full: str, max_bytes: int) -> bool:
+    """Add or update a session with all subscriptions to queues that it serves; return whether it
+    serves any."""
     bare = full.partition("/")[0]
-    found = {id for (id,) in tx.rows(_COME, (generation, full, bare))}
+    found = {id for (id,) in tx.rows(_ADD_SESSION, (generation, full, bare))}
     for subscription in found:
-        _recount(tx, subscription, room)
+        _count(tx, subscription, max_bytes)
     return bool(found)
 
 
-def _recount(tx: Transaction, subscription: int, room: int) -> None:
-    """Count what a member has locked; or, of a share at level 0, what is on its way to it."""
-    held = tx.rows(_HELD, (subscription,))
-    if not held:
-        tx.run(_COUNTED_NONE, (subscription,))
-        tx.run(_COUNTED_PLAIN, (subscription,))
+def _count(tx: Transaction, subscription: int, max_bytes: int) -> None:
+    """Count the items that a member has locked or, at QoS 0, those that are being sent to it."""
+    locked = tx.rows(_LOCKED, (subscription,))
+    if not locked:
+        tx.run(_CLEAR_COUNT, (subscription,))
+        tx.run(_COUNT_SENT, (subscription,))
         return
-    size = sum(bytes for _holder, bytes in held)
-    tx.run(_COUNTED, (len(held), size, len(held), size, room, subscription))
-    holders = [holder for holder, _bytes in held]
+    size = sum(bytes for _holder, bytes in locked)
+    tx.run(_SET_COUNT, (len(locked), size, len(locked), size, max_bytes, subscription))
+    holders = [holder for holder, _bytes in locked]
     for holder in set(holders):
-        tx.run(_MINE, (holders.count(holder), subscription, holder))
+        tx.run(_SET_SESSION_COUNT, (holders.count(holder), subscription, holder))
 
 
-def gave(tx: Transaction, queue: int, there: There, size: int, room: int) -> bool:
-    """Count an item of `size` bytes that a member was given; false if it has no room for more."""
-    values = (size, there.generation, queue, room, there.member.subscription)
-    return any(free for (free,) in tx.rows(_GAVE, values))
+def count_assignment(
+    tx: Transaction, queue: int, to: ConnectedMember, size: int, max_bytes: int
+) -> bool:
+    """Count an item of `size` bytes that was assigned to a member; return whether it has room for
+    more."""
+    values = (size, to.generation, queue, max_bytes, to.member.subscription)
+    return any(free for (free,) in tx.rows(_COUNT_ASSIGNMENT, values))
 
 
-def took(tx: Transaction, subscription: int, holder: str, size: int, room: int) -> None:
-    """Count an item no more that a session of a member had."""
-    tx.run(_TOOK, (size, holder, room, subscription))
+def count_removal(
+    tx: Transaction, subscription: int, holder: str, size: int, max_bytes: int
+) -> None:
+    """Count that a session of a member no longer has an item of `size` bytes."""
+    tx.run(_COUNT_REMOVAL, (size, holder, max_bytes, subscription))
 
 
-def arrived(tx: Transaction, generation: int) -> None:
-    """Count anew what members have not got yet of what they were sent without a lock: those that a
-    session serves."""
-    for (subscription,) in tx.rows(_SENT_PLAINLY, (generation,)):
-        tx.run(_COUNTED_PLAIN, (subscription,))
+def count_sent(tx: Transaction, generation: int) -> None:
+    """Recount the items at QoS 0 that are being sent to the members that a session serves."""
+    for (subscription,) in tx.rows(_AT_QOS_0, (generation,)):
+        tx.run(_COUNT_SENT, (subscription,))
 
 
-def stall(tx: Transaction, subscription: int) -> None:
-    """Give a member nothing until it is tried again: there is no room for it elsewhere."""
-    tx.run(_STALL, (subscription,))
+def set_stalled(tx: Transaction, subscription: int) -> None:
+    """Assign nothing to a member until `clear_stalls`, because its outbox is full."""
+    tx.run(_SET_STALLED, (subscription,))
 
 
-def unstall(tx: Transaction, room: int) -> None:
-    """Try those again."""
+def clear_stalls(tx: Transaction, max_bytes: int) -> None:
+    """Let stalled members get items again."""
     for (subscription,) in tx.rows(_STALLED):
-        tx.run(_RATE, (room, subscription))
+        tx.run(_CLEAR_STALL, (max_bytes, subscription))
 
 
-def stalled(tx: Transaction) -> bool:
-    """Tell whether there are any."""
+def has_stalled(tx: Transaction) -> bool:
+    """Return whether there are stalled members."""
     return tx.row(f"{_STALLED} LIMIT 1") is not None
 
 
-def free(tx: Transaction, queue: int, limit: int) -> list[There]:
-    """Return the members of a queue that are there and have room, the next one first."""
-    return [_there(row) for row in tx.rows(_FREE, (queue, limit))]
+def with_room(tx: Transaction, queue: int, limit: int) -> list[ConnectedMember]:
+    """Return connected members of a queue that have room, the least loaded first."""
+    return [_connected(row) for row in tx.rows(_WITH_ROOM, (queue, limit))]
 
 
-def there(tx: Transaction, queue: int) -> list[There]:
-    """Return all members of a queue that are there; who has no room has no more than it takes."""
-    return [_there(row) for row in tx.rows(_THERE, (queue,))]
+def connected(tx: Transaction, queue: int) -> list[ConnectedMember]:
+    """Return all connected members of a queue; the capacity of one without room is what it has."""
+    return [_connected(row) for row in tx.rows(_CONNECTED, (queue,))]
 
 
-def leave(tx: Transaction, subscription: int) -> None:
-    """Forget a subscription."""
-    tx.run(_LEAVE, (subscription,))
+def remove_subscription(tx: Transaction, subscription: int) -> None:
+    """Remove a subscription with all its sessions."""
+    tx.run(_REMOVE_SUBSCRIPTION, (subscription,))
 
 
-def go(tx: Transaction, generation: int) -> None:
-    """Forget a session; what it was sent without a lock is nobody's any more."""
-    plain = tx.rows(_SENT_PLAINLY, (generation,))
-    tx.run(_GO, (generation,))
-    for (subscription,) in plain:
-        tx.run(_COUNTED_PLAIN, (subscription,))
+def remove_session(tx: Transaction, generation: int) -> None:
+    """Remove a session; items that were being sent to it at QoS 0 no longer count."""
+    at_qos_0 = tx.rows(_AT_QOS_0, (generation,))
+    tx.run(_REMOVE_SESSION, (generation,))
+    for (subscription,) in at_qos_0:
+        tx.run(_COUNT_SENT, (subscription,))
 
 
-def go_all(tx: Transaction, jid: str) -> None:
-    """Forget the session of a full JID, or all of a bare one."""
-    for (generation,) in tx.rows(_OF_JID, (jid,)):
-        go(tx, generation)
+def remove_sessions_of(tx: Transaction, jid: str) -> None:
+    """Remove the session of a full JID, or all sessions of a bare JID."""
+    for (generation,) in tx.rows(_SESSIONS_OF_JID, (jid,)):
+        remove_session(tx, generation)
 
 
-def none_is_there(tx: Transaction) -> None:
-    """Forget all sessions."""
-    tx.run(_GO_ALL)
+def remove_all(tx: Transaction) -> None:
+    """Remove all members."""
+    tx.run(_REMOVE_ALL)
 
 
 def queues_of(tx: Transaction, generation: int) -> list[int]:
-    """Return the queues that a session may be given items of."""
-    return [queue for (queue,) in tx.rows(_QUEUES, (generation,))]
+    """Return the queues whose items a session may get."""
+    return [queue for (queue,) in tx.rows(_QUEUES_OF_SESSION, (generation,))]
 
 
-def waited_for(tx: Transaction) -> list[int]:
-    """Return the queues that have items that wait, and members with room."""
-    return [queue for (queue,) in tx.rows(_WAITED_FOR)]
+def dispatchable(tx: Transaction) -> list[int]:
+    """Return the queues that have ready items and members with room."""
+    return [queue for (queue,) in tx.rows(_DISPATCHABLE)]
 
 
-def tidy(tx: Transaction, room: int) -> None:
-    """Forget subscriptions that are no more, and count anew: another process has changed what is
-    locked."""
-    tx.run(_GONE)
+def with_unknown_qos(tx: Transaction, queue: int) -> list[str]:
+    """Return the full JIDs of members' sessions that have to accept QoS and whose capabilities are
+    unknown; none if no item is ready."""
+    return [full for (full,) in tx.rows(_QOS_UNKNOWN, (queue,))]
+
+
+def recount_locking(tx: Transaction, max_bytes: int) -> None:
+    """Remove ended subscriptions and recount locked items, after another process changed them."""
+    tx.run(_REMOVE_ENDED)
     for (subscription,) in tx.rows(_LOCKING):
-        _count(tx, subscription, room)
+        _recount(tx, subscription, max_bytes)
 
 
-def recount(tx: Transaction, queue: int, room: int) -> None:
-    """Count anew what the members of a queue have."""
+def recount_queue(tx: Transaction, queue: int, max_bytes: int) -> None:
+    """Recount the items of all members of a queue."""
     for (subscription,) in tx.rows(_OF_QUEUE, (queue,)):
-        _count(tx, subscription, room)
+        _recount(tx, subscription, max_bytes)
 
 
-def _count(tx: Transaction, subscription: int, room: int) -> None:
-    tx.run(_COUNTED, (0, 0, 0, 0, room, subscription))
-    tx.run("UPDATE temp.queue_members SET mine = 0 WHERE subscription = ?", (subscription,))
-    _recount(tx, subscription, room)
+def _recount(tx: Transaction, subscription: int, max_bytes: int) -> None:
+    tx.run(_SET_COUNT, (0, 0, 0, 0, max_bytes, subscription))
+    tx.run(_CLEAR_SESSION_COUNTS, (subscription,))
+    _count(tx, subscription, max_bytes)
 
 
-def _there(row: tuple[int, str, int, int, int, int]) -> There:
+def _connected(row: tuple[int, str, int, int, int, int]) -> ConnectedMember:
     *member, generation = row
-    return There(Member._make(member), generation)
+    return ConnectedMember(Member._make(member), generation)

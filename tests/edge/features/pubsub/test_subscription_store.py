@@ -69,7 +69,7 @@ class IndexedDatabase:
             queue = None
             if share is not None:
                 there = queues.of_share(tx, share, filter)
-                queue = (there or queues.add_share(tx, share, filter)).id
+                queue = (there or queues.add_for_share(tx, share, filter)).id
             jid = f"pump@gw.example/{number}"
             found = subscriptions.add(tx, "pump", jid, str(number), filter=filter, queue=queue)
             self.all.append(found.id)
@@ -134,9 +134,9 @@ def indexed() -> Any:
 
 def test_queries_find_a_subscription(indexed: IndexedDatabase) -> None:
     def unit(tx: Transaction) -> None:
-        queue = queues.add_share(tx, "s", "a/#").id
+        queue = queues.add_for_share(tx, "s", "a/#").id
         tx.run("INSERT INTO nodes (id, name, owner, config) VALUES (7, 'n', 'o', '{}')")
-        work = queues.add_of_node(tx, 7).id
+        work = queues.add_for_node(tx, 7).id
         jid, full = "pump@gw.example", "pump@gw.example/fw"
         add = subscriptions.add
         node = add(tx, "pump", jid, "1", node=7, qos=1, options={"pubsub#deliver": "0"})
@@ -173,7 +173,7 @@ async def test_the_index_notices_an_account_removed_by_another_process(tmp_path:
         def begin(tx: Transaction) -> None:
             accounts.add(tx, "pump", (), trusted=True)
             subscriptions.add(tx, "pump", "pump@gw.example", "1", filter="#")
-            queue = queues.add_share(tx, "s", "#").id
+            queue = queues.add_for_share(tx, "s", "#").id
             subscriptions.add(tx, "pump", "pump@gw.example", "2", filter="#", queue=queue)
 
         def look(tx: Transaction) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The `fieldpost queue` commands without a gateway: what they print, ask and change."""
+"""The `fieldpost queue` commands without a running gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edge.__main__ import main
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import Row
-from edge.features.queues.store import queue_view, queues
+from edge.features.queues.store import overview, queue_items, queues
 from edge.ops import control, devices, setup
 from edge.ops.transactions import changing, reading
 from tests.helpers import queued
@@ -30,7 +30,7 @@ SHARE = "$share:pool:plant/#"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A gateway with the queue node `work`, which the worker is subscribed to, and a share."""
+    """Set up the queue node `work` and a shared subscription, both with the worker as member."""
     made = tmp_path / "gw"
     setup.init(made, "gw.example")
     devices.add(made, "worker", "x", trusted=True)
@@ -78,7 +78,7 @@ def ok(result: Result) -> str:
 
 
 def failed(result: Result) -> str:
-    """Return the one line that says why it failed."""
+    """Return the one line of the error."""
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     return line
@@ -97,49 +97,45 @@ def test_all_queues_are_listed(folder: Path) -> None:
     ]
 
 
-def test_more_queues_than_are_read_at_once_are_listed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_queues_of_several_pages_are_listed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge.ops.queue.PAGE", 1)
     assert len(ok(queue(folder, "list")).splitlines()) == 3
 
 
-def test_a_queue_is_shown_to_people(folder: Path) -> None:
+def test_show_prints_the_queue_its_members_and_its_items(folder: Path) -> None:
     text = ok(queue(folder, "show", "work"))
     facts, members, items = text.split("\n\n")
     assert facts.splitlines()[:2] == [
         "work: queue node, least-loaded",
-        "an item is locked for 60 s at most, and dead after 5 deliveries",
+        "an item is locked for at most 60 s, and dead after 5 deliveries",
     ]
     assert facts.endswith(" bytes in 2 ready, 1 locked, 1 delayed, 1 dead")
     assert [line.split() for line in members.splitlines()] == [
-        ["member", "level", "takes", "has", "there"],
+        ["member", "QoS", "accepts", "has", "connected"],
         [WORKER, "0", "3", "0", "-"],
     ]
     held, one, two, late, bad = items.splitlines()
     assert held.startswith("locked  held  ")
     assert f"{PUBLISHER} -> work  " in held
     assert "priority 2" in held
-    assert held.endswith(
-        f"it went to {FIRST} 0 s ago, whose time for it ends in 60 s; delivery 1 of 5"
-    )
-    assert one.endswith(f"no gateway gives it out now; subscribed: {WORKER}")
-    assert two.endswith("; 1 before it in line")
-    assert late.endswith("it was published for later: ready in 30 s")
-    assert bad.endswith("it is dead: given out 5 times")
+    assert held.endswith(f"delivered to {FIRST} 0 s ago, the lock ends in 60 s; delivery 1 of 5")
+    assert one.endswith(f"no gateway is running; subscribers: {WORKER}")
+    assert two.endswith("; 1 before it in the queue")
+    assert late.endswith("ready in 30 s")
+    assert bad.endswith("dead: given out 5 times")
 
 
-def test_a_share_is_shown_in_either_way_of_writing_it(folder: Path) -> None:
+def test_show_accepts_both_spellings_of_a_shared_subscription(folder: Path) -> None:
     for name in (SHARE, "$share/pool/plant/#"):
         text = ok(queue(folder, "show", name))
-        assert text.startswith(f"{SHARE}: share, least-loaded\n")
+        assert text.startswith(f"{SHARE}: shared subscription, least-loaded\n")
         assert "locked for" not in text.partition("\n\n")[0]
 
 
-def test_a_queue_is_shown_to_programs(folder: Path) -> None:
+def test_show_prints_json(folder: Path) -> None:
     found = shown(folder, "work")
     assert (found["name"], found["ready"], found["max_deliveries"]) == ("work", 2, 5)
-    assert found["service"] == found["items_shown"][0]["locked"], "the moment that it is told of"
+    assert found["service"] == found["items_shown"][0]["locked"]
     (member,) = found["members"]
     assert (member["jid"], member["requests"], member["there"]) == (WORKER, 3, None)
     assert [(item["item"], item["why"], item["before"]) for item in found["items_shown"]] == [
@@ -152,11 +148,11 @@ def test_a_queue_is_shown_to_programs(folder: Path) -> None:
     assert found["items_shown"][0]["holder"] == FIRST
 
 
-def test_so_many_items_of_each_state_are_shown_or_one(folder: Path) -> None:
+def test_show_limits_items_of_each_state_or_shows_one(folder: Path) -> None:
     assert len(shown(folder, "work", "--limit", "1")["items_shown"]) == 4
     assert shown(folder, "work", "--limit", "0")["items_shown"] == []
     assert ok(queue(folder, "show", "work", "--limit", "1")).endswith(
-        "\nand 1 more: --limit prints more of each state\n"
+        "\nand 1 more: --limit shows more of each state\n"
     )
     (item,) = shown(folder, "work", "--item", "two", "--limit", "0")["items_shown"]
     assert (item["item"], item["before"]) == ("two", 1)
@@ -164,7 +160,7 @@ def test_so_many_items_of_each_state_are_shown_or_one(folder: Path) -> None:
     assert line.startswith("ready  two  ")
 
 
-def test_a_gateway_that_does_not_say_who_is_there_is_told(folder: Path) -> None:
+def test_show_reports_a_gateway_that_does_not_answer(folder: Path) -> None:
     with closing(socket.socket(socket.AF_UNIX)) as listening:
         listening.bind(str(folder / control.SOCKET))
         listening.listen()
@@ -176,35 +172,35 @@ def test_a_gateway_that_does_not_say_who_is_there_is_told(folder: Path) -> None:
     assert ok(result).split("\n\n")[1].endswith("  -")
 
 
-def test_a_queue_that_nobody_is_subscribed_to_says_so(folder: Path) -> None:
+def test_show_reports_a_queue_without_subscribers(folder: Path) -> None:
     change(folder, lambda tx: tx.run("DELETE FROM subscriptions"))
     text = ok(queue(folder, "show", "work"))
-    assert "\n\nnobody is subscribed\n\n" in text
+    assert "\n\nno subscribers\n\n" in text
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "message"),
     [
-        ("nix", "nix is not a node that is a queue: `fieldpost queue list` names all"),
-        ("$share:no:a", "is not a share that has members"),
+        ("nix", "there is no queue node nix; see `fieldpost queue list`"),
+        ("$share:no:a", "there is no shared subscription with members $share:no:a"),
         ("$share:a+:b", "the name of a share must not contain"),
     ],
 )
-def test_what_is_not_there_is_told(folder: Path, name: str, why: str) -> None:
+def test_an_unknown_queue_is_an_error(folder: Path, name: str, message: str) -> None:
     for command in (("show",), ("purge", "--yes"), ("requeue", "--all", "--yes")):
-        assert why in failed(queue(folder, command[0], name, *command[1:]))
+        assert message in failed(queue(folder, command[0], name, *command[1:]))
 
 
-def test_an_item_that_is_not_there_is_told(folder: Path) -> None:
+def test_an_unknown_item_is_an_error(folder: Path) -> None:
     for command in ("show work --item nix", "unlock work nix --yes", "requeue work nix"):
         assert failed(queue(folder, *command.split())) == "Error: there is no item 'nix' in work"
 
 
-def test_a_device_cannot_forge_a_line(folder: Path) -> None:
+def test_control_characters_in_an_item_id_are_escaped(folder: Path) -> None:
     def enqueue(tx: Transaction) -> None:
         found = queues.get(tx, 1)
         assert found is not None
-        queues.enqueue(tx, found, "work", "\x1b[2J\nx", PUBLISHER, b"")
+        queue_items.enqueue(tx, found, "work", "\x1b[2J\nx", PUBLISHER, b"")
 
     change(folder, enqueue)
     text = ok(queue(folder, "show", "work"))
@@ -212,10 +208,10 @@ def test_a_device_cannot_forge_a_line(folder: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_a_lock_is_ended_and_the_gateway_does_the_rest(folder: Path) -> None:
+def test_unlock_ends_the_lock_and_logs_an_event(folder: Path) -> None:
     assert ok(queue(folder, "unlock", "work", "held", "--yes")) == "held is unlocked\n"
     with reading(folder) as tx:
-        (item,) = queue_view.named(tx, 1, "held", 1)
+        (item,) = overview.items_named(tx, 1, "held", 1)
         assert (item.state, item.until) == ("locked", 0.0)
     (event,) = logged(folder, "unlocked")
     assert (event.kind, event.topic, event.source, event.text) == (
@@ -230,7 +226,7 @@ def test_a_lock_is_ended_and_the_gateway_does_the_rest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("deliveries", "most", "left"), [(5, 5, 4), (1, 5, 1), (2, 2, 1), (1, 1, 1)]
 )
-def test_what_an_operator_unlocks_is_not_dead_by_that(
+def test_unlock_spares_the_last_delivery(
     folder: Path, deliveries: int, most: int, left: int
 ) -> None:
     def unit(tx: Transaction) -> None:
@@ -243,15 +239,15 @@ def test_what_an_operator_unlocks_is_not_dead_by_that(
     assert (item["deliveries"], item["deliveries"] - item["spared"]) == (deliveries, left)
 
 
-def test_what_is_not_locked_or_is_a_shares_is_not_unlocked(folder: Path) -> None:
+def test_unlock_refuses_unlocked_items_and_shared_subscriptions(folder: Path) -> None:
     assert failed(queue(folder, "unlock", "work", "bad", "--yes")) == (
         "Error: item 'bad' is not locked, but dead"
     )
-    assert "is a share" in failed(queue(folder, "unlock", SHARE, "held", "--yes"))
+    assert "is a shared subscription" in failed(queue(folder, "unlock", SHARE, "held", "--yes"))
     assert logged(folder, "unlocked") == []
 
 
-def test_dead_items_wait_again_all_that_are_named_or_none(folder: Path) -> None:
+def test_requeue_makes_all_named_items_ready_or_none(folder: Path) -> None:
     assert failed(queue(folder, "requeue", "work", "bad", "one")) == (
         "Error: item 'one' is not dead, but ready"
     )
@@ -262,7 +258,9 @@ def test_dead_items_wait_again_all_that_are_named_or_none(folder: Path) -> None:
     assert (event.value, event.level, event.tags) == (1.0, "Notice", {"item": "bad"})
 
 
-def test_all_that_are_dead_wait_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requeue_all_makes_all_dead_items_ready_in_batches(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     change(folder, lambda tx: tx.run("UPDATE queue_items SET state = 'dead', reason = 'x'"))
     assert ok(queue(folder, "requeue", "work", "--all", "--yes")) == "5 requeued\n"
@@ -274,20 +272,18 @@ def test_all_that_are_dead_wait_again(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("args", [(), ("bad", "--all")])
-def test_which_are_to_wait_again_must_be_said(folder: Path, args: tuple[str, ...]) -> None:
+def test_requeue_takes_either_items_or_all(folder: Path, args: tuple[str, ...]) -> None:
     assert queue(folder, "requeue", "work", *args, "--yes").exit_code == 2
 
 
-def test_the_items_of_a_queue_are_deleted(folder: Path) -> None:
+def test_purge_deletes_all_items_and_logs_an_event(folder: Path) -> None:
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
     assert states(folder) == {}
     (event,) = logged(folder, "purged")
     assert (event.value, event.unit, event.level) == (5.0, "items", "Warning")
 
 
-def test_many_items_are_deleted_in_several_steps(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_purge_works_in_batches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge.ops.queue.BATCH", 2)
     assert ok(queue(folder, "purge", "work", "--yes")) == "5 deleted\n"
     assert [event.value for event in logged(folder, "purged")] == [2.0, 2.0, 1.0]
@@ -295,7 +291,7 @@ def test_many_items_are_deleted_in_several_steps(
     assert len(logged(folder, "purged")) == 3
 
 
-def test_what_members_of_a_share_have_stays_theirs(folder: Path) -> None:
+def test_purge_keeps_delivered_items_of_shared_subscriptions(folder: Path) -> None:
     assert ok(queue(folder, "purge", SHARE, "--yes")) == "4 deleted\n"
     assert states(folder, 2) == {"held": "locked"}
     assert len(states(folder)) == 5
@@ -310,7 +306,7 @@ def test_what_members_of_a_share_have_stays_theirs(folder: Path) -> None:
         ("requeue", SHARE, "bad"),
     ],
 )
-def test_what_is_unsafe_asks_first(folder: Path, args: tuple[str, ...]) -> None:
+def test_unsafe_commands_ask_for_confirmation(folder: Path, args: tuple[str, ...]) -> None:
     before = states(folder), states(folder, 2)
     for answer in ("n\n", ""):
         assert queue(folder, *args, text=answer).exit_code == 1
@@ -321,6 +317,6 @@ def test_what_is_unsafe_asks_first(folder: Path, args: tuple[str, ...]) -> None:
     assert logged(folder, {"unlock": "unlocked", "purge": "purged"}.get(args[0], "requeued"))
 
 
-def test_without_a_database_it_is_told(tmp_path: Path) -> None:
+def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
     for command in ("list", "show work", "purge work --yes"):
         assert "does not exist" in failed(queue(tmp_path, *command.split()))

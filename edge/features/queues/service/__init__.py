@@ -1,0 +1,1 @@
+"""Operations on queues as units of work: enqueue, dispatch, complete, unlock, requeue, diagnose."""

@@ -1,0 +1,122 @@
+"""What an operator or a node's owner does with the items of a queue: unlock, requeue, purge.
+
+Each operation is one transaction with its event. The running gateway notices the change, notifies
+workers and dispatches what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.features.queues.service.errors import QueueError, Refusal
+from edge.features.queues.store import overview, queue_items
+from edge.features.queues.store.overview import Overview
+from edge.features.queues.store.queue_items import Item
+
+_SAME_ID: Final = 100
+"""Items with the same ItemID that are requeued at a time: a shared subscription may have one from
+each node, a queue node has one."""
+
+
+def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -> None:
+    """Let the lock of an item of a queue node time out now.
+
+    The item does not become dead by this unless the queue allows one delivery only.
+
+    Args:
+        tx: the transaction.
+        queue: the queue of a node.
+        item: the ItemID.
+        by: the bare JID of the owner, `None` for the gateway's operator.
+
+    Raises:
+        QueueError: there is no such item, it is not locked, or the queue is a shared
+            subscription's, whose items belong to the members that they were delivered to.
+    """
+    if queue.node is None:
+        text = f"{queue.name} is a shared subscription: its items are not locked, but delivered"
+        raise QueueError(Refusal.NOT_A_QUEUE, text)
+    found = queue_items.find(tx, queue.id, item)
+    if found is None:
+        raise _no_such_item(queue, item)
+    if found.state != "locked":
+        raise QueueError(Refusal.WRONG_STATE, f"item {item!r} is not locked, but {found.state}")
+    queue_items.end_lock(tx, found.row, queue.max_deliveries)
+    tags = {"item": item} if found.holder is None else {"item": item, "holder": found.holder}
+    _log(tx, queue, "unlocked", by, "Notice", 1, tags)
+
+
+def requeue(tx: Transaction, queue: Overview, items: Sequence[str], by: str | None = None) -> int:
+    """Make dead items ready, each at its old place, all or none; return how many.
+
+    Raises `QueueError` if an ItemID names no dead item.
+    """
+    dead = {item: _dead(tx, queue, item) for item in items}  # all are checked before any changes
+    for item, found in dead.items():
+        for one in found:
+            queue_items.requeue(tx, one.row)
+        _log(tx, queue, "requeued", by, "Notice", len(found), {"item": item})
+    return sum(map(len, dead.values()))
+
+
+def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
+    found = overview.items_named(tx, queue.id, item, _SAME_ID)
+    if not found:
+        raise _no_such_item(queue, item)
+    dead = [one for one in found if one.state == "dead"]
+    if not dead:
+        raise QueueError(Refusal.WRONG_STATE, f"item {item!r} is not dead, but {found[0].state}")
+    return dead
+
+
+def requeue_all(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -> int:
+    """Make up to `limit` dead items ready, in order of delivery; return how many."""
+    dead = overview.items_in_state(tx, queue.id, "dead", limit)
+    for one in dead:
+        queue_items.requeue(tx, one.row)
+    if dead:
+        _log(tx, queue, "requeued", by, "Notice", len(dead))
+    return len(dead)
+
+
+def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -> int:
+    """Delete up to `limit` items of a queue; return how many.
+
+    Locked items of a queue node are deleted too; their workers learn of it when they complete them.
+    Items of a shared subscription that were delivered to members stay.
+    """
+    count = queue_items.delete_some(tx, queue.id, limit, locked=queue.node is not None)
+    if count:
+        _log(tx, queue, "purged", by, "Warning", count)
+    return count
+
+
+def _no_such_item(queue: Overview, item: str) -> QueueError:
+    return QueueError(Refusal.NO_SUCH_ITEM, f"there is no item {item!r} in {queue.name}")
+
+
+def _log(
+    tx: Transaction,
+    queue: Overview,
+    name: str,
+    by: str | None,
+    level: str,
+    count: int,
+    tags: dict[str, str] | None = None,
+) -> None:
+    event = NewEvent(
+        "queue",
+        by,
+        topic=queue.name,
+        name=name,
+        value=float(count),
+        unit="items",
+        level=level,
+        text="by the operator" if by is None else "by the owner",
+        tags=tags,
+    )
+    events.append(tx, events.SYSTEM, event)

@@ -1,0 +1,268 @@
+"""Report on a queue: its counts, its members, and for each item why it does not move."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from edge.engine.database import Transaction
+from edge.features.queues.rules import diagnosis
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.diagnosis import ItemState, Members, MemberState, Reason
+from edge.features.queues.store import overview, queue_items
+from edge.features.queues.store.overview import Attendance, Overview, Subscriber
+from edge.features.queues.store.queue_items import Item
+
+MAX_MEMBERS: Final = 1000
+"""Members of a queue that are looked at, and sessions of them: as many as sessions may exist."""
+
+MAX_ITEMS: Final = 20
+"""Items of each state in a report, unless another number is requested."""
+
+MAX_NAMES: Final = 4
+"""Members that an explanation names; the others are counted."""
+
+STATES: Final = ("locked", "ready", "delayed", "dead")
+
+
+class Moment(NamedTuple):
+    """The time of a report, in service seconds and in ms since 1970 UTC.
+
+    `wall` is `None` if no gateway runs, because the two cannot be related then.
+    """
+
+    service: float
+    wall: int | None
+
+
+class DiagnosedItem(NamedTuple):
+    """An item, why it does not move, how many items go before it, and an explanation."""
+
+    item: Item
+    reason: Reason
+    before: int
+    explanation: str
+
+
+class Report(NamedTuple):
+    """State of a queue; `attendance` is `None` if it is not known which members are connected."""
+
+    queue: Overview
+    members: list[Subscriber]
+    attendance: list[Attendance] | None
+    items: list[DiagnosedItem]
+    moment: Moment
+
+    def sessions(self, member: Subscriber) -> list[str] | None:
+        """Return the full JIDs through which a member is connected, `None` if not known."""
+        if self.attendance is None:
+            return None
+        found = self.attendance
+        return [one.session for one in found if one.subscription == member.subscription]
+
+
+def report(
+    tx: Transaction,
+    queue: Overview,
+    attendance: list[Attendance] | None,
+    moment: Moment,
+    *,
+    item: str | None = None,
+    limit: int = MAX_ITEMS,
+) -> Report:
+    """Report on a queue.
+
+    Args:
+        tx: a transaction, which is only read.
+        queue: the queue.
+        attendance: sessions through which its members are connected, `None` if not known.
+        moment: the current time.
+        item: report only the items with this ItemID.
+        limit: items of each state.
+    """
+    members = _counted(overview.subscribers(tx, queue.id, MAX_MEMBERS), attendance or ())
+    explainer = _Explainer(queue, members, _members(tx, queue, members, attendance), moment)
+    items = []
+    for found, known_before in _items(tx, queue, item, limit):
+        before = overview.count_before(tx, found) if known_before is None else known_before
+        items.append(explainer.diagnose(found, before))
+    return Report(queue, members, attendance, items, moment)
+
+
+def _items(
+    tx: Transaction, queue: Overview, item: str | None, limit: int
+) -> Iterable[tuple[Item, int | None]]:
+    """Yield items, each with the number of ready items before it if that is known."""
+    if item is not None:
+        for found in overview.items_named(tx, queue.id, item, limit):
+            yield found, None if found.state == "ready" else 0
+        return
+    for state in STATES:
+        for place, found in enumerate(overview.items_in_state(tx, queue.id, state, limit)):
+            yield found, place if state == "ready" else 0
+
+
+def _counted(members: Iterable[Subscriber], attendance: Iterable[Attendance]) -> list[Subscriber]:
+    """Count in-flight items as the gateway does, including those that have left the queue but have
+    not arrived."""
+    in_flight = {one.subscription: one.in_flight for one in attendance}
+    return [
+        member._replace(in_flight=in_flight.get(member.subscription, member.in_flight))
+        for member in members
+    ]
+
+
+def _members(
+    tx: Transaction,
+    queue: Overview,
+    members: Sequence[Subscriber],
+    attendance: list[Attendance] | None,
+) -> Members:
+    connected: dict[int, list[Attendance]] = {}
+    for one in attendance or ():
+        connected.setdefault(one.subscription, []).append(one)
+    states = [_state(member, connected.get(member.subscription, [])) for member in members]
+    policy = Policy(queue.policy)
+    owners = queue_items.slot_owners(tx, queue.id) if policy is Policy.HASH else {}
+    return Members(states, attendance is not None, policy, queue.favourite, owners)
+
+
+def _state(member: Subscriber, connected: Sequence[Attendance]) -> MemberState:
+    able = [one.session for one in connected if one.accepts_qos]
+    return MemberState(
+        member.subscription,
+        member.jid,
+        member.requests,
+        member.in_flight,
+        tuple(able or [one.session for one in connected]),
+        accepts_qos=bool(able),
+        outbox_full=any(one.outbox_full for one in connected),
+        too_many_bytes=any(one.too_many_bytes for one in connected),
+    )
+
+
+class _Explainer:
+    """Explains in a sentence why each item of one queue does not move."""
+
+    def __init__(
+        self, queue: Overview, subscribers: Sequence[Subscriber], members: Members, moment: Moment
+    ) -> None:
+        self._queue = queue
+        self._qos = {member.subscription: member.qos for member in subscribers}
+        self._members = members
+        self._moment = moment
+        self._explanations: dict[Reason, Callable[[Item], str]] = {
+            Reason.LOCKED: self._locked,
+            Reason.DELAYED: lambda item: f"published with a delay: ready {self._at(item.due)}",
+            Reason.HELD: lambda item: f"no connected member may subscribe to {item.node}",
+            Reason.DEAD: lambda item: f"dead: {item.reason}",
+            Reason.EXPIRED: lambda item: f"its time to live ended {self._at(item.expires)}",
+            Reason.NO_MEMBER: lambda _item: "the queue has no subscribers",
+            Reason.UNKNOWN: self._unknown,
+            Reason.NOT_CONNECTED: self._not_connected,
+            Reason.QOS_UNSUPPORTED: self._qos_unsupported,
+            Reason.NO_ROOM: self._no_room,
+            Reason.OUTBOX_FULL: self._outbox_full,
+            Reason.TOO_MANY_BYTES: self._too_many_bytes,
+            Reason.GIVEN_BACK: self._given_back,
+            Reason.CHOSEN_MEMBER_BUSY: self._chosen_member_busy,
+            Reason.BEHIND_OTHERS: lambda _item: "members have room, but other items go first",
+            Reason.NEXT: lambda _item: "nothing holds it up: it is delivered next",
+        }
+
+    def diagnose(self, item: Item, before: int) -> DiagnosedItem:
+        state = ItemState(
+            item.row, item.state, item.publisher, before, item.holder, item.due, item.expires
+        )
+        reason = diagnosis.diagnose(state, self._members, self._moment.service)
+        explanation = self._explanations[reason](item)
+        if before:
+            explanation += f"; {before} before it in the queue"
+        return DiagnosedItem(item, reason, before, explanation)
+
+    def _locked(self, item: Item) -> str:
+        text = f"delivered to {item.holder} {self._at(item.locked)}"
+        if item.until is not None:
+            text += f", the lock ends {self._at(item.until)}"
+        elif self._queue.node is None:
+            text += ", not acknowledged yet"
+        return f"{text}; delivery {item.deliveries} of {self._queue.max_deliveries + item.spared}"
+
+    def _unknown(self, _item: Item) -> str:
+        return f"no gateway is running; subscribers: {self._all_names()}"
+
+    def _not_connected(self, _item: Item) -> str:
+        return f"no subscriber is connected: {self._all_names()}"
+
+    def _all_names(self) -> str:
+        return _names([member.jid for member in self._members.states])
+
+    def _qos_unsupported(self, _item: Item) -> str:
+        sessions = [
+            f"{member.sessions[0]} (QoS {self._qos[member.subscription]})"
+            for member in self._members.states
+            if member.sessions
+        ]
+        names = _names(sessions)
+        return f"no connected member has announced that it accepts its QoS: {names}"
+
+    def _no_room(self, _item: Item) -> str:
+        loads = [
+            _load(member)
+            for member in self._members.states
+            if member.sessions and member.accepts_qos
+        ]
+        return f"each connected member has as many items as it accepts: {_names(loads)}"
+
+    def _outbox_full(self, _item: Item) -> str:
+        sessions = [member.sessions[0] for member in self._members.states if member.outbox_full]
+        return f"the outboxes of the members with room are full: {_names(sessions)}"
+
+    def _too_many_bytes(self, _item: Item) -> str:
+        sessions = [member.sessions[0] for member in self._members.states if member.too_many_bytes]
+        return f"the members with room have too many bytes of items: {_names(sessions)}"
+
+    def _given_back(self, item: Item) -> str:
+        others = [
+            _load(member)
+            for member in self._members.states
+            if member.accepts_qos and item.holder not in member.sessions
+        ]
+        return f"{item.holder} gave it back; it waits for another member: {_names(others)}"
+
+    def _chosen_member_busy(self, item: Item) -> str:
+        if self._members.policy is Policy.STICKY:
+            favourite = self._members.favourite
+            jids = [m.jid for m in self._members.states if m.subscription == favourite]
+            return f"all items go to {_names(jids)}, which has as many as it accepts"
+        publisher = item.publisher.partition("/")[0]
+        return (
+            f"it goes to the member that has the other items of {publisher}, which has as many as"
+            " it accepts or is not connected"
+        )
+
+    def _at(self, service: float | None) -> str:
+        """Format a time as its distance, with the date if the wall clock is known."""
+        if service is None:
+            return "-"
+        seconds = service - self._moment.service
+        distance = f"in {seconds:.0f} s" if seconds > 0 else f"{abs(seconds):.0f} s ago"
+        if self._moment.wall is None:
+            return distance
+        return f"{timestamp(self._moment.wall + round(seconds * 1000))} ({distance})"
+
+
+def timestamp(wall: int) -> str:
+    """Format a time, in ms since 1970 UTC, to the second."""
+    moment = datetime.datetime.fromtimestamp(wall / 1000, datetime.UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _load(member: MemberState) -> str:
+    return f"{member.sessions[0]} has {member.in_flight} of {member.capacity}"
+
+
+def _names(names: Sequence[str]) -> str:
+    rest = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")

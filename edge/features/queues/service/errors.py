@@ -1,0 +1,25 @@
+"""Errors that operations on queues raise."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Refusal(Enum):
+    """Why an operation on a queue was refused."""
+
+    IN_WORK = "a member is working on the item"
+    NO_SUCH_ITEM = "there is no such item"
+    LOCKED_BY_ANOTHER = "another subscriber has locked the item"
+    LOCK_ENDED = "the item is no longer locked by you"
+    NOT_ALLOWED = "not allowed"
+    NOT_A_QUEUE = "the node is not a queue node"
+    WRONG_STATE = "the item is in another state"
+
+
+class QueueError(Exception):
+    """An operation on a queue was refused: `refusal` says why, the text is for people."""
+
+    def __init__(self, refusal: Refusal, text: str = "") -> None:
+        super().__init__(text or refusal.value)
+        self.refusal = refusal

@@ -1,0 +1,173 @@
+"""Periodic events about each queue's depth and throughput, for the centre.
+
+The number of items is in rows already. Those that are locked, delayed or dead are counted from an
+index when the events are written. Deliveries since the last event are counted in a temporary table,
+which ends with the process. The queues whose last event reported items are stored, so that the
+centre learns of each that it is empty again, also after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from edge.engine import events
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+
+MAX_QUEUES: Final = 64
+"""Queues that get an event of their own, the deepest first; one event covers all others. A day has
+18,432 such events at most, and the lane keeps 50,000."""
+
+OTHER: Final = "other"
+"""The topic of the event that covers all other queues."""
+
+
+class Depth(NamedTuple):
+    """Depth of a queue, or of several together if `queue` is 0.
+
+    Attributes:
+        queue: the queue's number.
+        topic: the node's name or the shared subscription.
+        items: items in any state.
+        locked: items in this state; likewise `delayed` and `dead`.
+        members: subscriptions to the queue.
+        oldest: when the oldest ready or locked item was published, in service seconds.
+    """
+
+    queue: int
+    topic: str
+    items: int
+    locked: int
+    delayed: int
+    dead: int
+    members: int
+    oldest: float | None
+
+    @property
+    def depth(self) -> int:
+        """Items that are not dead."""
+        return self.items - self.dead
+
+
+class _Throughput(NamedTuple):
+    delivered: int
+    redelivered: int
+    timeouts: int
+
+
+_COUNT_DELIVERY: Final = """
+INSERT INTO temp.queue_work (queue, delivered, redelivered, timeouts) VALUES (?1, 1, ?2, 0)
+ON CONFLICT (queue) DO UPDATE SET delivered = delivered + 1, redelivered = redelivered + ?2
+"""
+_COUNT_TIMEOUT: Final = """
+INSERT INTO temp.queue_work (queue, delivered, redelivered, timeouts) VALUES (?, 0, 0, 1)
+ON CONFLICT (queue) DO UPDATE SET timeouts = timeouts + 1
+"""
+_THROUGHPUT: Final = "SELECT queue, delivered, redelivered, timeouts FROM temp.queue_work"
+_CLEAR_THROUGHPUT: Final = "DELETE FROM temp.queue_work WHERE queue = ?"
+_CLEAR_REMOVED: Final = """
+DELETE FROM temp.queue_work WHERE queue NOT IN (SELECT id FROM main.queues)
+"""
+_DEPTHS: Final = """
+WITH named AS (
+    SELECT q.id, coalesce(n.name, '$share:' || q.share || ':' || q.filter) AS topic, q.items
+    FROM queues AS q LEFT JOIN nodes AS n ON n.id = q.node
+)
+SELECT q.id, q.topic, q.items,
+    (SELECT count(*) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'locked'),
+    (SELECT count(*) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'delayed'),
+    (SELECT count(*) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'dead'),
+    (SELECT count(*) FROM subscriptions AS s WHERE s.queue = q.id),
+    (SELECT min(since) FROM queue_items WHERE id IN (
+        SELECT min(id) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'ready'
+        UNION ALL SELECT min(id) FROM queue_items AS i WHERE i.queue = q.id AND i.state = 'locked'
+    ))
+FROM named AS q
+WHERE q.items > 0 OR EXISTS (SELECT 1 FROM queues_told AS t WHERE t.topic = q.topic)
+"""
+_REPORTED: Final = "SELECT topic FROM queues_told ORDER BY topic"
+_ADD_REPORTED: Final = "INSERT OR IGNORE INTO queues_told (topic) VALUES (?)"
+_REMOVE_REPORTED: Final = "DELETE FROM queues_told WHERE topic = ?"
+
+
+def count_delivery(tx: Transaction, queue: int, *, again: bool) -> None:
+    """Count an assignment of an item; `again` if it was assigned before."""
+    tx.run(_COUNT_DELIVERY, (queue, again))
+
+
+def count_timeout(tx: Transaction, queue: int) -> None:
+    """Count a lock that timed out."""
+    tx.run(_COUNT_TIMEOUT, (queue,))
+
+
+def depths(tx: Transaction) -> list[Depth]:
+    """Return the depths to report: up to `MAX_QUEUES` queues, and one row for all others.
+
+    This looks at every queue that has items, at the index entries of its items that are not ready,
+    and at one ready item. It runs on a reader.
+    """
+    rows = [Depth._make(row) for row in tx.rows(_DEPTHS)]
+    reported = {topic for (topic,) in tx.rows(_REPORTED)}
+    existing = {row.topic for row in rows}
+    rows += [Depth(0, topic, 0, 0, 0, 0, 0, None) for topic in reported - existing]
+    deep = sorted((row for row in rows if row.depth), key=lambda row: (-row.depth, row.topic))
+    empty = [row for row in rows if not row.depth and row.topic in reported]
+    found, rest = deep[:MAX_QUEUES], deep[MAX_QUEUES:]
+    if rest:
+        empty = [row for row in empty if row.topic != OTHER]
+        found.append(_total(rest))
+    return found + empty
+
+
+def _total(rows: Sequence[Depth]) -> Depth:
+    items, locked, delayed, dead, members = (
+        sum(figures) for figures in zip(*(row[2:7] for row in rows), strict=True)
+    )
+    oldest = min((row.oldest for row in rows if row.oldest is not None), default=None)
+    return Depth(0, OTHER, items, locked, delayed, dead, members, oldest)
+
+
+def write_events(tx: Transaction, rows: Sequence[Depth]) -> None:
+    """Write an event for each row and reset the throughput of the queues that it covers.
+
+    The event that covers all other queues includes the throughput of all queues without an event.
+    """
+    tx.run(_CLEAR_REMOVED)
+    throughput = {queue: _Throughput(*figures) for queue, *figures in tx.rows(_THROUGHPUT)}
+    named = [row for row in rows if row.queue]
+    covered = {row: [row.queue] for row in named}
+    unnamed = list(throughput.keys() - {row.queue for row in named})
+    covered |= {row: unnamed if row.topic == OTHER else [] for row in rows if not row.queue}
+    for row, queues in covered.items():
+        parts = [throughput[queue] for queue in queues if queue in throughput]
+        tx.run(_ADD_REPORTED if row.depth else _REMOVE_REPORTED, (row.topic,))
+        for queue in queues:
+            tx.run(_CLEAR_THROUGHPUT, (queue,))
+        events.append(tx, events.SYSTEM, _event(row, _sum(parts), tx.now.service))
+
+
+def _sum(parts: Iterable[_Throughput]) -> _Throughput:
+    zero = _Throughput(0, 0, 0)
+    return _Throughput(*(sum(figures) for figures in zip(zero, *parts, strict=True)))
+
+
+def _event(row: Depth, throughput: _Throughput, now: float) -> NewEvent:
+    age = 0.0 if row.oldest is None else max(0.0, now - row.oldest)
+    figures: dict[str, Any] = {
+        "ready": row.depth - row.locked - row.delayed,
+        "locked": row.locked,
+        "delayed": row.delayed,
+        "dead": row.dead,
+        "oldest_s": round(age),
+        "members": row.members,
+        **throughput._asdict(),
+    }
+    return NewEvent(
+        "queue",
+        topic=row.topic,
+        name="depth",
+        value=float(row.depth),
+        unit="items",
+        tags={name: str(figure) for name, figure in figures.items()},
+    )

@@ -1,0 +1,464 @@
+"""Items of queues and their states: ready, locked, delayed or dead.
+
+A row's number is the item's place in its queue. An item keeps it when it comes back. Payloads are
+in a table of their own, because item rows are written several times. Triggers maintain the totals
+of each queue. All times are service seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from edge.engine.database import Transaction
+from edge.features.queues.rules.assignment import Policy, slot_of
+from edge.features.queues.store.queues import Queue
+
+OVERHEAD: Final = 128
+"""Bytes that an item is charged with besides its payload, ItemID and publisher."""
+
+BATCH: Final = 64
+"""Items that timers or a restart change in one unit of work."""
+
+
+class Item(NamedTuple):
+    """An item of a queue.
+
+    Attributes:
+        row: the item's place in its queue.
+        queue: the queue's number.
+        node: the name of the node that the item was published to.
+        item: the ItemID.
+        publisher: the publisher's full JID.
+        state: `ready`, `locked`, `delayed` or `dead`.
+        priority: items of the highest priority are delivered first.
+        wall: when it was published, in ms since 1970.
+        since: when it was published or requeued, in service seconds.
+        due: when a delayed item becomes ready; `None` if it is held for an eligible member.
+        expires: when a ready or delayed item becomes dead.
+        deliveries: how often it was assigned to members.
+        spared: deliveries that do not count towards the queue's `max_deliveries`.
+        subscription: the subscription that has locked it.
+        holder: the full JID that has locked it; of a ready item, the one that gave it back.
+        locked: when it was locked.
+        until: when the lock ends; `None` for items of shared subscriptions.
+        outbox: the row of the outbox that delivers an item of a shared subscription.
+        reason: why it is dead.
+        bytes: what it is charged with.
+    """
+
+    row: int
+    queue: int
+    node: str
+    item: str
+    publisher: str
+    state: str
+    priority: int
+    wall: int
+    since: float
+    due: float | None
+    expires: float | None
+    deliveries: int
+    spared: int
+    subscription: int | None
+    holder: str | None
+    locked: float | None
+    until: float | None
+    outbox: int | None
+    reason: str | None
+    bytes: int
+
+
+_COLUMNS: Final = ", ".join(("i.id", *(f"i.{name}" for name in Item._fields[1:])))
+
+ITEM: Final = f"SELECT {_COLUMNS} FROM main.queue_items AS i"  # noqa: S608 - of constants
+"""Selects items."""
+
+_GET: Final = f"{ITEM} WHERE id = ?"
+_FIND: Final = f"{ITEM} WHERE queue = ? AND item = ?"
+_NEXT_READY: Final = f"""{ITEM}
+WHERE queue = ? AND state = 'ready' AND (expires IS NULL OR expires > ?)
+ORDER BY priority DESC, id LIMIT ?
+"""
+_ENQUEUE: Final = """
+INSERT INTO main.queue_items (
+    queue, node, item, publisher, state, priority, wall, since, due, expires, slot, bytes
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_ADD_BODY: Final = "INSERT INTO main.queue_bodies (id, body) VALUES (?, ?)"
+_BODY: Final = "SELECT body FROM main.queue_bodies WHERE id = ?"
+_SET_BODY: Final = "UPDATE main.queue_bodies SET body = ? WHERE id = ?"
+_REPLACE: Final = """
+UPDATE main.queue_items SET publisher = ?, wall = ?, since = ?, expires = ?, slot = ?, bytes = ?
+WHERE id = ?
+"""
+_ADD_BYTES: Final = "UPDATE main.queues SET bytes = bytes + ? WHERE id = ?"
+_ADD_BYTES_TO_TOTAL: Final = "UPDATE main.queues_total SET bytes = bytes + ?"
+_LOCK: Final = """
+UPDATE main.queue_items
+SET state = 'locked', subscription = ?, holder = ?, locked = ?, until = ?,
+    deliveries = deliveries + 1
+WHERE id = ?
+"""
+_ADD_RECEIVER: Final = "INSERT OR IGNORE INTO main.queue_receivers (item, jid) VALUES (?, ?)"
+_HAS_RECEIVED: Final = "SELECT 1 FROM main.queue_receivers WHERE item = ? AND jid = ?"
+_SET_OUTBOX_ROW: Final = "UPDATE main.queue_items SET outbox = ? WHERE id = ?"
+_UNLOCK: Final = """
+UPDATE main.queue_items
+SET state = 'ready', subscription = NULL, holder = ?, locked = NULL, until = NULL, outbox = NULL,
+    deliveries = deliveries - ?
+WHERE id = ?
+"""
+_END_LOCK: Final = """
+UPDATE queue_items SET until = ?, spared = max(spared, deliveries - max(1, ? - 1)) WHERE id = ?
+"""
+_DEAD_LETTER: Final = """
+UPDATE main.queue_items
+SET state = 'dead', reason = ?, expires = NULL, due = NULL, until = NULL, outbox = NULL
+WHERE id = ?
+"""
+_REQUEUE: Final = """
+UPDATE main.queue_items
+SET state = 'ready', reason = NULL, spared = deliveries, subscription = NULL, holder = NULL,
+    locked = NULL, since = ?
+WHERE id = ? AND state = 'dead'
+"""
+_DELETE: Final = "DELETE FROM main.queue_items WHERE id = ?"
+_DELETE_ALL: Final = "DELETE FROM main.queue_items WHERE queue = ?"
+_DELETE_SOME: Final = """
+DELETE FROM queue_items WHERE id IN (
+    SELECT id FROM queue_items WHERE queue = ?1 AND (?2 OR state <> 'locked') LIMIT ?3
+)
+"""
+_LOCKED_BY: Final = f"{ITEM} WHERE state = 'locked' AND holder = ? ORDER BY id"
+_LOCKED_BY_BARE: Final = f"""{ITEM}
+WHERE state = 'locked' AND holder > ? || '/' AND holder < ? || '0' ORDER BY id
+"""
+_HOLD: Final = """
+UPDATE queue_items SET state = 'delayed' WHERE queue = ? AND state = 'ready' AND node = ?
+"""
+_RELEASE_HELD: Final = """
+UPDATE queue_items INDEXED BY queue_items_due SET state = 'ready'
+WHERE queue = ? AND state = 'delayed' AND due IS NULL
+"""
+_DEAD_LETTER_NODE: Final = """
+UPDATE queue_items SET state = 'dead', reason = ?, expires = NULL
+WHERE queue = ? AND state IN ('ready', 'delayed') AND node = ?
+"""
+_READY_SLOTS: Final = """
+WITH RECURSIVE slots (number) AS ( -- seeks from each slot to the next, not through all items
+    SELECT min(slot) FROM main.queue_items WHERE queue = ?1 AND slot IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(slot) FROM main.queue_items WHERE queue = ?1 AND slot > number)
+    FROM slots WHERE number IS NOT NULL
+)
+SELECT number FROM slots WHERE EXISTS (
+    SELECT 1 FROM main.queue_items WHERE queue = ?1 AND slot = number AND state = 'ready'
+)
+"""
+_NEXT_READY_OF_SLOT: Final = """
+SELECT -priority, id FROM main.queue_items
+WHERE queue = ? AND slot = ? AND state = 'ready' AND (expires IS NULL OR expires > ?)
+ORDER BY priority DESC, id LIMIT ?
+"""
+_SLOT_OWNERS: Final = """
+SELECT slot, subscription FROM main.queue_items INDEXED BY queue_items_in_line
+WHERE queue = ? AND state = 'locked' AND slot IS NOT NULL
+"""
+_CLEAR_SLOTS: Final = "UPDATE main.queue_items SET slot = NULL WHERE queue = ? AND slot IS NOT NULL"
+_PUBLISHERS: Final = "SELECT id, publisher FROM main.queue_items WHERE queue = ?"
+_SET_SLOT: Final = "UPDATE main.queue_items SET slot = ? WHERE id = ?"
+_LOCK_TIMEOUTS: Final = f"""{ITEM}
+WHERE state = 'locked' AND until IS NOT NULL AND until <= ? ORDER BY until LIMIT ?
+"""
+_EXPIRED: Final = f"""{ITEM}
+WHERE expires IS NOT NULL AND state IN ('ready', 'delayed') AND expires <= ?
+ORDER BY expires LIMIT ?
+"""
+_DELAY_OVER: Final = (
+    "SELECT id FROM queue_items WHERE state = 'delayed' AND due <= ? ORDER BY due LIMIT ?"
+)
+_SET_READY: Final = "UPDATE main.queue_items SET state = 'ready', due = NULL WHERE id = ?"
+_NEXT_TIMER: Final = """
+SELECT min(first) FROM (
+    SELECT min(until) AS first FROM main.queue_items
+    WHERE state = 'locked' AND until IS NOT NULL
+    UNION ALL
+    SELECT min(expires) FROM main.queue_items
+    WHERE expires IS NOT NULL AND state IN ('ready', 'delayed')
+    UNION ALL
+    SELECT min(due) FROM main.queue_items WHERE state = 'delayed'
+)
+"""
+_ORPHANED: Final = f"""{ITEM}
+WHERE state = 'locked' AND holder IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM main.subscriptions AS s WHERE s.id = i.subscription)
+LIMIT ?
+"""  # noqa: S608 - of constants
+_REASSIGNABLE: Final = f"""{ITEM} JOIN main.outbox AS o ON o.id = i.outbox
+WHERE i.state = 'locked' AND i.holder = ? AND (o.qos = 1 OR o.state = 'queued')
+ORDER BY i.id
+"""
+_REASSIGNABLE_AFTER_RESTART: Final = f"""
+SELECT {_COLUMNS}
+FROM main.outbox AS o CROSS JOIN main.queue_items AS i -- in this order: there are far more items
+    ON i.id = o.queue_item
+WHERE o.queue_item IS NOT NULL AND (o.qos = 1 OR o.state = 'queued')
+    AND i.state = 'locked' AND i.outbox = o.id
+    AND NOT EXISTS (SELECT 1 FROM temp.sessions AS s WHERE s.full = i.holder)
+ORDER BY i.id LIMIT ?
+"""  # noqa: S608 - of constants
+_IS_RESTART_HANDLED: Final = "SELECT 1 FROM temp.share_items"
+_SET_RESTART_HANDLED: Final = "INSERT INTO temp.share_items (looked) VALUES (1)"
+
+
+def charge(item: str, publisher: str, body: bytes) -> int:
+    """Return the bytes that an item is charged with."""
+    return len(body) + len(item.encode()) + len(publisher.encode()) + OVERHEAD
+
+
+def get(tx: Transaction, row: int) -> Item | None:
+    """Return an item by its row."""
+    found = tx.row(_GET, (row,))
+    return None if found is None else Item._make(found)
+
+
+def find(tx: Transaction, queue: int, item: str) -> Item | None:
+    """Return an item of a queue by its ItemID."""
+    found = tx.row(_FIND, (queue, item))
+    return None if found is None else Item._make(found)
+
+
+def enqueue(
+    tx: Transaction,
+    queue: Queue,
+    node: str,
+    item: str,
+    publisher: str,
+    body: bytes,
+    *,
+    priority: int = 0,
+    due: float | None = None,
+    expires: float | None = None,
+) -> int:
+    """Append an item to a queue and return its row.
+
+    It is delayed until `due` if that is given, and expires at `expires`, in service seconds.
+    """
+    state = "ready" if due is None else "delayed"
+    now, size, slot = tx.now, charge(item, publisher, body), _slot(queue, publisher)
+    values = (queue.id, node, item, publisher, state, priority, now.wall, now.service)
+    row = tx.run(_ENQUEUE, (*values, due, expires, slot, size)).lastrowid
+    tx.run(_ADD_BODY, (row, body))
+    return int(row or 0)
+
+
+def replace(
+    tx: Transaction,
+    queue: Queue,
+    item: Item,
+    publisher: str,
+    body: bytes,
+    expires: float | None = None,
+) -> None:
+    """Replace the payload of a waiting item, which keeps its place."""
+    size, now = charge(item.item, publisher, body), tx.now
+    tx.run(
+        _REPLACE,
+        (publisher, now.wall, now.service, expires, _slot(queue, publisher), size, item.row),
+    )
+    tx.run(_SET_BODY, (body, item.row))
+    tx.run(_ADD_BYTES, (size - item.bytes, queue.id))
+    tx.run(_ADD_BYTES_TO_TOTAL, (size - item.bytes,))
+
+
+def _slot(queue: Queue, publisher: str) -> int | None:
+    return slot_of(publisher) if queue.policy == Policy.HASH.value else None
+
+
+def next_ready(tx: Transaction, queue: int, limit: int) -> list[Item]:
+    """Return the first ready items of a queue, in order of delivery."""
+    return _items(tx, _NEXT_READY, (queue, tx.now.service, limit))
+
+
+def body(tx: Transaction, row: int) -> bytes:
+    """Return the payload of an existing item; empty if it has none."""
+    return bytes(tx.row(_BODY, (row,))[0])
+
+
+def lock(
+    tx: Transaction, row: int, subscription: int, holder: str, until: float | None = None
+) -> None:
+    """Lock an item for a member's session and count the delivery.
+
+    The lock ends at `until`, in service seconds, or never by itself.
+    """
+    tx.run(_LOCK, (subscription, holder, tx.now.service, until, row))
+    tx.run(_ADD_RECEIVER, (row, holder))
+
+
+def set_outbox_row(tx: Transaction, row: int, outbox: int) -> None:
+    """Record which row of the outbox delivers an item."""
+    tx.run(_SET_OUTBOX_ROW, (outbox, row))
+
+
+def has_received(tx: Transaction, row: int, full: str) -> bool:
+    """Return whether an item was ever assigned to a session, by its full JID."""
+    return tx.row(_HAS_RECEIVED, (row, full)) is not None
+
+
+def unlock(tx: Transaction, row: int, avoid: str | None = None, *, delivered: bool = True) -> None:
+    """Make a locked item ready again.
+
+    Args:
+        tx: the transaction.
+        row: the item.
+        avoid: the full JID that must not get it again while other members are connected.
+        delivered: whether it was delivered; if not, the delivery is not counted.
+    """
+    tx.run(_UNLOCK, (avoid, not delivered, row))
+
+
+def end_lock(tx: Transaction, row: int, max_deliveries: int) -> None:
+    """Let the lock of an item time out now, without making the item dead for it unless the queue
+    allows one delivery only."""
+    tx.run(_END_LOCK, (tx.now.service, max_deliveries, row))
+
+
+def dead_letter(tx: Transaction, row: int, reason: str) -> None:
+    """Make an item dead: it stays in the queue until it is requeued or deleted."""
+    tx.run(_DEAD_LETTER, (reason, row))
+
+
+def requeue(tx: Transaction, row: int) -> bool:
+    """Make a dead item ready at its old place; return whether it was dead."""
+    return tx.run(_REQUEUE, (tx.now.service, row)).rowcount > 0
+
+
+def delete(tx: Transaction, row: int) -> None:
+    """Delete an item."""
+    tx.run(_DELETE, (row,))
+
+
+def delete_all(tx: Transaction, queue: int) -> int:
+    """Delete all items of a queue; return how many there were."""
+    return tx.run(_DELETE_ALL, (queue,)).rowcount
+
+
+def delete_some(tx: Transaction, queue: int, limit: int, *, locked: bool) -> int:
+    """Delete up to `limit` items of a queue, `locked` ones included or not; return how many."""
+    return tx.run(_DELETE_SOME, (queue, locked, limit)).rowcount
+
+
+def locked_by(tx: Transaction, jid: str) -> list[Item]:
+    """Return the items locked by a full JID, or by all sessions of a bare JID."""
+    if "/" in jid:
+        return _items(tx, _LOCKED_BY, (jid,))
+    return _items(tx, _LOCKED_BY_BARE, (jid, jid))
+
+
+# Items of shared subscriptions that no connected member may read
+
+
+def hold(tx: Transaction, queue: int, node: str) -> None:
+    """Hold the ready items of a queue that were published to a node: delay them without an end."""
+    tx.run(_HOLD, (queue, node))
+
+
+def release_held(tx: Transaction, queue: int) -> bool:
+    """Make all held items of a queue ready; return whether there were any."""
+    return tx.run(_RELEASE_HELD, (queue,)).rowcount > 0
+
+
+def dead_letter_node(tx: Transaction, queue: int, node: str, reason: str) -> int:
+    """Make the waiting items of a queue that were published to a node dead; return how many."""
+    return tx.run(_DEAD_LETTER_NODE, (reason, queue, node)).rowcount
+
+
+# Slots of publishers, for the hash policy
+
+
+def assign_slots(tx: Transaction, queue: int, *, by_hash: bool) -> None:
+    """Set the slots of all items of a queue if members are chosen by hash; otherwise clear them."""
+    tx.run(_CLEAR_SLOTS, (queue,))
+    if by_hash:
+        for row, publisher in tx.rows(_PUBLISHERS, (queue,)):
+            tx.run(_SET_SLOT, (slot_of(publisher), row))
+
+
+def ready_slots(tx: Transaction, queue: int) -> list[int]:
+    """Return the slots of a queue that have ready items."""
+    return [number for (number,) in tx.rows(_READY_SLOTS, (queue,))]
+
+
+def next_ready_of_slot(tx: Transaction, queue: int, slot: int, limit: int) -> list[tuple[int, int]]:
+    """Return the first ready items of a slot as sort keys: negative priority and row."""
+    return tx.rows(_NEXT_READY_OF_SLOT, (queue, slot, tx.now.service, limit))
+
+
+def slot_owners(tx: Transaction, queue: int) -> Mapping[int, int]:
+    """Return which subscription has locked items of which slot."""
+    return dict(tx.rows(_SLOT_OWNERS, (queue,)))
+
+
+# Timers
+
+
+def lock_timeouts(tx: Transaction) -> list[Item]:
+    """Return items whose lock has timed out, the earliest first: up to `BATCH`."""
+    return _items(tx, _LOCK_TIMEOUTS, (tx.now.service, BATCH))
+
+
+def expired(tx: Transaction) -> list[Item]:
+    """Return waiting items whose time to live is over, the earliest first: up to `BATCH`."""
+    return _items(tx, _EXPIRED, (tx.now.service, BATCH))
+
+
+def release_delayed(tx: Transaction) -> int:
+    """Make items ready whose delay is over, up to `BATCH`; return how many."""
+    found = tx.rows(_DELAY_OVER, (tx.now.service, BATCH))
+    for values in found:
+        tx.run(_SET_READY, values)
+    return len(found)
+
+
+def next_timer(tx: Transaction) -> float | None:
+    """Return when the next lock, delay or time to live ends, in service seconds."""
+    (first,) = tx.row(_NEXT_TIMER)
+    return None if first is None else float(first)
+
+
+# Items whose member is gone
+
+
+def orphaned(tx: Transaction) -> list[Item]:
+    """Return items locked by subscriptions that no longer exist: up to `BATCH`."""
+    return _items(tx, _ORPHANED, (BATCH,))
+
+
+def reassignable(tx: Transaction, full: str) -> list[Item]:
+    """Return the locked items of a session, by its full JID, that may go to another member.
+
+    These are items of shared subscriptions at QoS 1, and those at QoS 2 that were never sent. The
+    limits of the account's outbox bound their number.
+    """
+    return _items(tx, _REASSIGNABLE, (full,))
+
+
+def reassignable_after_restart(tx: Transaction) -> list[Item]:
+    """Return such items of all sessions that are not connected: up to `BATCH`."""
+    return _items(tx, _REASSIGNABLE_AFTER_RESTART, (BATCH,))
+
+
+def is_restart_handled(tx: Transaction) -> bool:
+    """Return whether this process has reassigned the items of sessions before its start."""
+    return tx.row(_IS_RESTART_HANDLED) is not None
+
+
+def set_restart_handled(tx: Transaction) -> None:
+    """Record that this process has reassigned the items of sessions before its start."""
+    tx.run(_SET_RESTART_HANDLED)
+
+
+def _items(tx: Transaction, sql: str, values: tuple[Any, ...]) -> list[Item]:
+    return [Item._make(row) for row in tx.rows(sql, values)]

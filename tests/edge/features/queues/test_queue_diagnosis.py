@@ -1,0 +1,253 @@
+"""Reports on queues: why each item does not move, and which members are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.engine.database import Transaction
+from edge.features.queues.rules.assignment import slot_of
+from edge.features.queues.rules.diagnosis import Reason
+from edge.features.queues.service import diagnosis
+from edge.features.queues.service.diagnosis import Moment
+from edge.features.queues.store import overview, queue_items, queues
+from edge.features.queues.store.overview import Attendance
+from edge.features.queues.store.queues import Queue
+from tests.helpers import queued
+from tests.helpers.people import appear
+from tests.helpers.queued import FIRST, PUBLISHER, WORKER
+from tests.helpers.store import Gateway, new_database
+
+SECOND = "second@gw.example/b"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(new_database(tmp_path))
+    for name in ("olga", "worker", "second", "third", "pump1"):
+        made.add(name)
+    yield made
+    made.close()
+
+
+def diagnosed(
+    gateway: Gateway, item: str, attendance: list[Attendance] | None = None
+) -> tuple[Reason, str]:
+    """Return why an item of the first queue does not move, and the explanation."""
+
+    def unit(tx: Transaction) -> tuple[Reason, str]:
+        (seen,) = overview.page(tx, 0, 1)
+        moment = Moment(tx.now.service, None if attendance is None else tx.now.wall)
+        (one,) = diagnosis.report(tx, seen, attendance, moment, item=item).items
+        return one.reason, one.explanation
+
+    return gateway.tx(unit)
+
+
+def node(gateway: Gateway, policy: str = "least-loaded") -> None:
+    gateway.tx(lambda tx: queued.fill(tx, queued.node(tx, policy=policy)))
+
+
+def join(gateway: Gateway, jid: str = WORKER, *, takes: int = 2) -> int:
+    return gateway.tx(lambda tx: queued.join(tx, first(tx), jid, takes=takes))
+
+
+def first(tx: Transaction) -> Queue:
+    found = queues.get(tx, 1)
+    assert found is not None
+    return found
+
+
+def lock(gateway: Gateway, item: str, subscription: int, holder: str) -> None:
+    def unit(tx: Transaction) -> None:
+        found = queue_items.find(tx, 1, item)
+        assert found is not None
+        queue_items.lock(tx, found.row, subscription, holder, tx.now.service + 60)
+
+    gateway.tx(unit)
+
+
+def connected(
+    subscription: int, session: str = FIRST, in_flight: int = 0, **flags: bool
+) -> Attendance:
+    all_flags = {"accepts_qos": True, "outbox_full": False, "too_many_bytes": False} | flags
+    return Attendance(subscription, session, in_flight, **all_flags)
+
+
+def test_a_locked_item_names_its_holder_and_times(gateway: Gateway) -> None:
+    node(gateway)
+    gateway.clock.service += 20.0
+    assert diagnosed(gateway, "held", []) == (
+        Reason.LOCKED,
+        f"delivered to {FIRST} 2025-10-09T09:10:00Z (20 s ago), the lock ends"
+        " 2025-10-09T09:11:00Z (in 40 s); delivery 1 of 5",
+    )
+    without_gateway = diagnosed(gateway, "held")[1]
+    assert without_gateway == (
+        f"delivered to {FIRST} 20 s ago, the lock ends in 40 s; delivery 1 of 5"
+    )
+
+
+def test_delayed_dead_and_expired_items_name_the_time_or_the_reason(gateway: Gateway) -> None:
+    node(gateway)
+    reason, text = diagnosed(gateway, "late", [])
+    assert reason is Reason.DELAYED
+    assert text.endswith("ready 2025-10-09T09:10:30Z (in 30 s)")
+    assert diagnosed(gateway, "bad", []) == (Reason.DEAD, "dead: given out 5 times")
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET expires = 999.0 WHERE item = 'one'"))
+    assert diagnosed(gateway, "one", [])[1].endswith("2025-10-09T09:09:59Z (1 s ago)")
+
+
+def test_members_that_are_not_connected_are_named(gateway: Gateway) -> None:
+    node(gateway)
+    assert diagnosed(gateway, "one", [])[0] is Reason.NO_MEMBER
+    join(gateway)
+    reason, text = diagnosed(gateway, "one", [])
+    assert (reason, text.partition(": ")[2]) == (Reason.NOT_CONNECTED, WORKER)
+    reason, text = diagnosed(gateway, "one")
+    assert (reason, text.partition(": ")[2]) == (Reason.UNKNOWN, WORKER)
+    for number in range(4):
+        join(gateway, f"second@gw.example/{number}")
+    names = ", ".join([WORKER, *(f"second@gw.example/{number}" for number in range(3))])
+    assert diagnosed(gateway, "one", [])[1].endswith(f": {names} and 1 more")
+
+
+def test_the_load_of_members_without_room_is_named(gateway: Gateway) -> None:
+    node(gateway)
+    busy, able = join(gateway, takes=1), join(gateway, SECOND, takes=2)
+    lock(gateway, "one", busy, FIRST)
+    attendance = [connected(busy, in_flight=1), connected(able, SECOND)]
+    assert diagnosed(gateway, "two", attendance)[0] is Reason.NEXT
+    reason, text = diagnosed(gateway, "two", attendance[:1])
+    assert (reason, text.partition(": ")[2]) == (Reason.NO_ROOM, f"{FIRST} has 1 of 1")
+
+
+def test_the_member_that_gave_an_item_back_is_named(gateway: Gateway) -> None:
+    node(gateway)
+    busy, free = join(gateway, takes=1), join(gateway, SECOND)
+    lock(gateway, "one", busy, FIRST)
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET holder = ? WHERE item = 'two'", (SECOND,)))
+    attendance = [connected(busy, in_flight=1), connected(free, SECOND)]
+    assert diagnosed(gateway, "two", attendance) == (
+        Reason.GIVEN_BACK,
+        f"{SECOND} gave it back; it waits for another member: {FIRST} has 1 of 1",
+    )
+
+
+def test_a_held_item_names_its_node(gateway: Gateway) -> None:
+    gateway.tx(lambda tx: queued.fill(tx, queued.share(tx)))
+    gateway.tx(lambda tx: queue_items.hold(tx, 1, "work"))
+    reason, text = diagnosed(gateway, "one", [])
+    assert (reason, text.split()[-1]) == (Reason.HELD, "work")
+
+
+def test_items_that_go_first_are_counted(gateway: Gateway) -> None:
+    node(gateway)
+    member = join(gateway)
+    reason, text = diagnosed(gateway, "two", [connected(member)])
+    assert reason is Reason.BEHIND_OTHERS
+    assert text.endswith("; 1 before it in the queue")
+    gateway.tx(
+        lambda tx: queue_items.enqueue(tx, first(tx), "work", "x", PUBLISHER, b"", priority=1)
+    )
+    assert diagnosed(gateway, "two", [])[1].endswith("; 2 before it in the queue")
+
+
+def test_connected_members_of_a_shared_subscription_that_get_nothing_are_named(
+    gateway: Gateway,
+) -> None:
+    def share(tx: Transaction) -> int:
+        made = queued.share(tx)
+        queued.fill(tx, made)
+        return queued.join(tx, made, qos=2)
+
+    member = gateway.tx(share)
+    cases: tuple[tuple[dict[str, bool], Reason, str], ...] = (
+        ({"accepts_qos": False}, Reason.QOS_UNSUPPORTED, f"{FIRST} (QoS 2)"),
+        ({"outbox_full": True}, Reason.OUTBOX_FULL, FIRST),
+        ({"too_many_bytes": True}, Reason.TOO_MANY_BYTES, FIRST),
+    )
+    for flags, expected, name in cases:
+        attendance = [connected(member, FIRST, 0, **flags)]
+        reason, text = diagnosed(gateway, "one", attendance)
+        assert (reason, text.partition(": ")[2]) == (expected, name)
+    gateway.tx(lambda tx: tx.run("UPDATE queue_items SET until = NULL"))
+    assert diagnosed(gateway, "held", [])[1].endswith(", not acknowledged yet; delivery 1 of 5")
+
+
+def test_the_member_that_the_policy_chooses_is_named(gateway: Gateway) -> None:
+    node(gateway, "sticky")
+    favourite, other = join(gateway, takes=1), join(gateway, SECOND)
+    lock(gateway, "one", favourite, FIRST)
+    gateway.tx(lambda tx: queues.set_favourite(tx, 1, favourite))
+    attendance = [connected(favourite, in_flight=1), connected(other, SECOND)]
+    assert diagnosed(gateway, "two", attendance) == (
+        Reason.CHOSEN_MEMBER_BUSY,
+        f"all items go to {WORKER}, which has as many as it accepts",
+    )
+    gateway.tx(lambda tx: tx.run("UPDATE queues SET policy = 'hash'"))
+    gateway.tx(lambda tx: queue_items.assign_slots(tx, 1, by_hash=True))
+    owners = gateway.tx(lambda tx: queue_items.slot_owners(tx, 1))
+    assert owners[slot_of(PUBLISHER)] in (0, favourite)
+    gateway.tx(lambda tx: tx.run("DELETE FROM queue_items WHERE item = 'held'"))
+    reason, text = diagnosed(gateway, "two", attendance)
+    assert reason is Reason.CHOSEN_MEMBER_BUSY
+    assert "the other items of pump1@gw.example," in text
+
+
+def test_the_limit_counts_items_of_each_state(gateway: Gateway) -> None:
+    node(gateway)
+
+    def unit(tx: Transaction) -> list[tuple[str, Reason, int]]:
+        queue = queued.seen(tx, first(tx))
+        report = diagnosis.report(tx, queue, [], Moment(0.0, None), limit=1)
+        return [(one.item.item, one.reason, one.before) for one in report.items]
+
+    assert gateway.tx(unit) == [
+        ("held", Reason.LOCKED, 0),
+        ("one", Reason.NO_MEMBER, 0),
+        ("late", Reason.DELAYED, 0),
+        ("bad", Reason.DEAD, 0),
+    ]
+
+
+def test_connected_sessions_are_bound_available_and_not_detached(gateway: Gateway) -> None:
+    node(gateway)
+    bare, full = join(gateway), join(gateway, SECOND)
+
+    def attendance() -> list[Attendance]:
+        return gateway.tx(lambda tx: overview.attendance(tx, 1, 10))
+
+    assert attendance() == []
+    gateway.bind(FIRST)
+    gateway.bind(SECOND)
+    gateway.bind("second@gw.example/c")
+    assert attendance() == [connected(full, SECOND)]
+    appear(gateway, f"{WORKER}/z", 1)
+    appear(gateway, f"{WORKER}/hidden", -1)
+    assert attendance() == [connected(bare, f"{WORKER}/z"), connected(full, SECOND)]
+    gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET detached = 1"))
+    assert attendance() == []
+
+
+@pytest.mark.parametrize(
+    ("qos", "announced", "downgrade", "accepts"),
+    [
+        (0, "", 0, True),
+        (1, "", 0, False),
+        (1, "urn:xmpp:qos", 0, True),
+        (2, "", 1, True),
+        (2, None, 1, False),
+    ],
+)
+def test_a_session_accepts_the_qos_that_it_announces_or_that_is_downgraded(
+    gateway: Gateway, qos: int, announced: str | None, downgrade: int, accepts: bool
+) -> None:
+    gateway.tx(lambda tx: queued.join(tx, queued.share(tx), FIRST, qos=qos))
+    gateway.tx(lambda tx: tx.run("UPDATE accounts SET downgrade = ?", (downgrade,)))
+    gateway.bind(FIRST)
+    gateway.tx(lambda tx: tx.run("UPDATE temp.sessions SET qos = ?", (announced,)))
+    (one,) = gateway.tx(lambda tx: overview.attendance(tx, 1, 10))
+    assert (one.session, one.accepts_qos) == (FIRST, accepts)
