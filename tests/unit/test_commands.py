@@ -334,7 +334,8 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
     gateway.tx(join)
     reply = do(gateway, "show", node="work", item="two")
     assert [row["sentence"] for row in rows(reply)] == [
-        "no subscriber is connected: worker@gw.example, pump1@gw.example/fw; 1 before it in the queue"
+        "no subscriber is connected: worker@gw.example, pump1@gw.example/fw;"
+        " 1 before it in the queue"
     ]
     appear(gateway, OTHER)
     attending = fields(do(gateway, "show", node="work"))["attending"]
