@@ -2,7 +2,7 @@
 
 What is created must not be there before, and of several who try one may win. HDFS does that by a
 rename, an object store by a conditional write
-(docs/explanation/decisions/0023-storage-and-commits.md); where
+(docs/explanation/decisions/0023-storage-commits-and-leases.md); where
 neither is known to hold, the storage is refused. All calls go through the driver's JVM.
 """
 
