@@ -12,7 +12,7 @@ from typing import Final, get_type_hints
 
 import msgspec
 
-from edge.config.annotated_file import default, written
+from edge.config.annotated_file import default, to_toml
 from edge.config.load import SECTIONS
 from edge.features.eventlog.catalog import EVENTS
 
@@ -58,7 +58,7 @@ def _rows(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str, str, str]]:
     for field in msgspec.structs.fields(kind):
         meta = hints[field.name].__metadata__[0]
         value = default(field)
-        shown = "required" if value is msgspec.NODEFAULT else f"`{written(value)}`"
+        shown = "required" if value is msgspec.NODEFAULT else f"`{to_toml(value)}`"
         yield f"`{field.name}`", shown, meta.extra["unit"], meta.description.replace("|", "\\|")
 
 

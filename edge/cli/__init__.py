@@ -1,4 +1,4 @@
-"""The `fieldpost` command: one file for each group of commands."""
+"""Parts shared by the `fieldpost` commands; each group of commands has its own module."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from sync.common.text import os_error, printable
 
 P = ParamSpec("P")
 
-folder = click.option(
+folder_option = click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False, readable=False),
     envvar="FIELDPOST_DIR",
     required=True,
-    help="The gateway's folder; $FIELDPOST_DIR if not given.",
+    help="Folder of the gateway. Default: $FIELDPOST_DIR.",
 )
-"""The option that nearly every command has."""
 
 
-def telling(command: Callable[P, None]) -> Callable[P, None]:
-    """Make a command tell what went wrong in one line, and end with status 1.
+def report_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Make a command print an error as one line and exit with status 1.
 
-    Who is not the user whose folder it is gets told that as well: it is the likeliest reason.
+    If the user does not own the gateway's folder, the line says so, as that is the likely cause.
     """
 
     @functools.wraps(command)
@@ -39,24 +38,24 @@ def telling(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except FieldpostError as error:
-            raise _failed(str(error), kwargs) from error
+            raise _to_click(str(error), kwargs) from error
         except BrokenPipeError:
-            # Whoever read our output has gone; Python must not complain again when it flushes.
+            # The reader of the output has gone; Python must not complain again when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except OSError as error:
-            raise _failed(os_error(error), kwargs) from error
+            raise _to_click(os_error(error), kwargs) from error
 
     return run
 
 
-def _failed(text: str, options: Mapping[str, object]) -> click.ClickException:
-    place = options.get("folder")
-    owner = owner_to_be(place) if isinstance(place, Path) else None
-    advice = "" if owner is None else f"; {place} is the folder of {owner}: run this as that user"
-    return click.ClickException(shown(text + advice))
-
-
-def shown(line: str) -> str:
-    """Make a line fit for the terminal, whatever devices have written into it."""
+def to_terminal(line: str) -> str:
+    """Make a line safe to print, whatever devices have written into it."""
     return printable(line, sys.stdout.encoding)
+
+
+def _to_click(text: str, options: Mapping[str, object]) -> click.ClickException:
+    folder_option = options.get("folder")
+    owner = owner_to_be(folder_option) if isinstance(folder_option, Path) else None
+    advice = "" if owner is None else f"; {folder_option} belongs to {owner}: run this as that user"
+    return click.ClickException(to_terminal(text + advice))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import telling
+from edge.cli import folder_option, report_errors
 from edge.ops import backup as admin
 
 _NOT_IN_IT = (
@@ -21,7 +20,7 @@ _NOT_IN_IT = (
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @folder_option
-@telling
+@report_errors
 def backup(file: Path, folder: Path) -> None:
     """Write a backup of the gateway to the new FILE, also while it runs.
 
@@ -34,7 +33,7 @@ def backup(file: Path, folder: Path) -> None:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @folder_option
-@telling
+@report_errors
 def restore(file: Path, folder: Path) -> None:
     """Make a gateway's folder, new or empty, out of the backup FILE."""
     about = admin.restore(file, folder)

@@ -1,4 +1,4 @@
-"""`fieldpost config`."""
+"""The `fieldpost config` commands."""
 
 from __future__ import annotations
 
@@ -9,50 +9,51 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
-from edge.config.annotated_file import written
-from edge.ops import config_check as admin
-from edge.ops.config_check import Changed, Checked
+from edge.cli import folder_option, report_errors, to_terminal
+from edge.config.annotated_file import to_toml
+from edge.ops import config_check
+from edge.ops.config_check import ChangedOption, Report
 
 
 @click.group()
 def config() -> None:
-    """The configuration, `fieldpost.toml`."""
+    """Check the configuration, `fieldpost.toml`."""
 
 
 @config.command()
 @folder_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@telling
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@report_errors
 def check(folder: Path, as_json: bool) -> None:
-    """Check every option, and print what differs from the defaults; status 1 if there is a fault.
+    """Report every mistake in fieldpost.toml, and the options that differ from their defaults.
 
-    A running gateway is not asked: it has what the file said when it was started.
+    Exit status 1 means that there is a mistake. Only the file is read: a running gateway uses the
+    options from when it was started.
     """
-    found = admin.check(folder)
-    click.echo(json.dumps(_object(found)) if as_json else "\n".join(map(shown, _lines(found))))
-    if found.faults:
+    report = config_check.check(folder)
+    lines = _lines(report)
+    click.echo(json.dumps(_object(report)) if as_json else "\n".join(map(to_terminal, lines)))
+    if report.faults:
         sys.exit(1)
 
 
-def _object(found: Checked) -> dict[str, object]:
+def _object(report: Report) -> dict[str, object]:
     return {
-        "faults": [fault._asdict() for fault in found.faults],
+        "faults": [fault._asdict() for fault in report.faults],
         "changed": {
-            each.option: {"value": each.value, "default": each.default} for each in found.changed
+            each.option: {"value": each.value, "default": each.default} for each in report.changed
         },
     }
 
 
-def _lines(found: Checked) -> Iterator[str]:
-    for fault in found.faults:
+def _lines(report: Report) -> Iterator[str]:
+    for fault in report.faults:
         yield f"wrong: {fault.option}: {fault.text}" if fault.option else f"wrong: {fault.text}"
-    yield from map(_line, found.changed)
-    if not found.faults:
-        yield "nothing is wrong"
+    yield from map(_line, report.changed)
+    if not report.faults:
+        yield "no mistakes found"
 
 
-def _line(each: Changed) -> str:
-    text = f"{each.option} = {written(each.value)}"
-    return text if each.default is None else f"{text} (default: {written(each.default)})"
+def _line(each: ChangedOption) -> str:
+    text = f"{each.option} = {to_toml(each.value)}"
+    return text if each.default is None else f"{text} (default: {to_toml(each.default)})"

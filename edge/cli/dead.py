@@ -11,8 +11,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.features.outbox.store.dead_letters import IN_DOUBT, StoredDeadLetter
 from edge.ops import dead_letters as admin
 from sync.common.text import plural
@@ -33,14 +32,14 @@ def dead() -> None:
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; times in ms.")
 @click.option("--all", "all_", is_flag=True, help=f"More than the latest {SCREEN}.")
-@telling
+@report_errors
 def list_(folder: Path, as_json: bool, all_: bool) -> None:
     """Print the messages that could not be delivered, the latest last."""
     found = admin.listed(folder)
     doubt = False
     for message in found if all_ else _latest(found):
         doubt = doubt or message.state == IN_DOUBT
-        click.echo(json.dumps(_object(message)) if as_json else shown(_line(message)))
+        click.echo(json.dumps(_object(message)) if as_json else to_terminal(_line(message)))
     if doubt and not as_json:
         click.echo(admin.DOUBT, err=True)
 
@@ -49,7 +48,7 @@ def list_(folder: Path, as_json: bool, all_: bool) -> None:
 @click.argument("number", metavar="ID", type=click.IntRange(min=1))
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; the time in ms.")
-@telling
+@report_errors
 def show(number: int, folder: Path, as_json: bool) -> None:
     """Print message ID, and its body below."""
     message, body = admin.show(folder, number)
@@ -58,12 +57,12 @@ def show(number: int, folder: Path, as_json: bool) -> None:
         click.echo(json.dumps({**_object(message), "body": text}))
         return
     for name, value in _object(message).items():
-        click.echo(shown(f"{name:<11}  {'-' if value is None else value}"))
+        click.echo(to_terminal(f"{name:<11}  {'-' if value is None else value}"))
     if message.state == IN_DOUBT:
         click.echo(admin.DOUBT)
     click.echo()
     for line in text.split("\n"):
-        click.echo(shown(line))
+        click.echo(to_terminal(line))
 
 
 @dead.command()
@@ -73,7 +72,7 @@ def show(number: int, folder: Path, as_json: bool) -> None:
     "--may-repeat", is_flag=True, help="Send those in doubt anew: they may be acted on twice."
 )
 @_yes
-@telling
+@report_errors
 def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> None:
     """Send messages again: all of these, or none.
 
@@ -92,7 +91,7 @@ def requeue(ids: tuple[int, ...], folder: Path, may_repeat: bool, yes: bool) -> 
 @_ids
 @folder_option
 @_yes
-@telling
+@report_errors
 def drop(ids: tuple[int, ...], folder: Path, yes: bool) -> None:
     """Forget messages for good: all of these, or none."""
     rows = _once(ids)
@@ -116,7 +115,7 @@ def _ask(messages: list[StoredDeadLetter], question: str) -> None:
     if any(message.state == IN_DOUBT for message in messages):
         click.echo(admin.DOUBT, err=True)
     for message in messages:
-        click.echo(shown(_line(message)), err=True)
+        click.echo(to_terminal(_line(message)), err=True)
         click.confirm(f"{message.row}: {question}", abort=True, err=True)
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import telling
+from edge.cli import folder_option, report_errors
 from edge.features.accounts.store.accounts import PendingMessages
 from edge.ops import devices
 from edge.ops.devices import Device
@@ -38,7 +37,7 @@ def device() -> None:
 @click.option(
     "--downgrade", is_flag=True, help="Send it plain messages where it knows no quality of service."
 )
-@telling
+@report_errors
 def add(
     name: str,
     folder: Path,
@@ -75,7 +74,7 @@ def add(
 @click.option(
     "--revoke-old", is_flag=True, help="End its sessions, and refuse its older certificates."
 )
-@telling
+@report_errors
 def certificate(name: str, folder: Path, revoke_old: bool) -> None:
     """Issue a new certificate to device NAME; prints the folder that it is in.
 
@@ -92,7 +91,7 @@ def certificate(name: str, folder: Path, revoke_old: bool) -> None:
 @folder_option
 @_password
 @_password_stdin
-@telling
+@report_errors
 def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) -> None:
     """Give device NAME a new password; prints it if it was made up, once.
 
@@ -108,7 +107,7 @@ def passwd(name: str, folder: Path, password: str | None, password_stdin: bool) 
 @click.argument("name")
 @click.argument("switch", type=click.Choice(["on", "off"]))
 @folder_option
-@telling
+@report_errors
 def downgrade(name: str, switch: str, folder: Path) -> None:
     """Send device NAME plain messages where it knows no quality of service, or let them wait.
 
@@ -122,7 +121,7 @@ def downgrade(name: str, switch: str, folder: Path) -> None:
 @device.command()
 @click.argument("name")
 @folder_option
-@telling
+@report_errors
 def revoke(name: str, folder: Path) -> None:
     """Refuse the password and the certificates of device NAME from now on."""
     count = devices.revoke(folder, name)
@@ -133,7 +132,7 @@ def revoke(name: str, folder: Path) -> None:
 @click.argument("name")
 @folder_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@telling
+@report_errors
 def remove(name: str, folder: Path, yes: bool) -> None:
     """Forget device NAME: its account, its roster, and the messages that wait for it.
 
@@ -150,7 +149,7 @@ def remove(name: str, folder: Path, yes: bool) -> None:
 @device.command("list")
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; times in ms.")
-@telling
+@report_errors
 def list_(folder: Path, as_json: bool) -> None:
     """Print all devices, and how each may log in."""
     for found in devices.listed(folder):

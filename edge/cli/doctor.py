@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.cli.uplink import certificate_ends, sealed_at, trouble, unmarked
 from edge.config.load import Config
 from edge.ops import doctor as admin
@@ -25,7 +24,7 @@ from sync.common.text import columns
 @folder_option
 @click.option("--deep", is_flag=True, help="Look at each entry of the database: minutes, if large.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@telling
+@report_errors
 def doctor(folder: Path, deep: bool, as_json: bool) -> None:
     """Look what is wrong with the gateway, whether it runs or not; status 1 if something is.
 
@@ -39,7 +38,7 @@ def doctor(folder: Path, deep: bool, as_json: bool) -> None:
         rows = [finding._asdict() for finding in found]
         click.echo(json.dumps({"verdict": worst, "findings": rows}))
     else:
-        click.echo("\n".join(map(shown, _lines(found))))
+        click.echo("\n".join(map(to_terminal, _lines(found))))
     if worst == WRONG:
         sys.exit(1)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.errors import StoreError
 from edge.ops import events as admin
 from edge.ops.events import Logged
@@ -20,7 +19,7 @@ from sync.segment import SegmentError, decode
 @click.command()
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@telling
+@report_errors
 def events(folder: Path, as_json: bool) -> None:
     """Print the event log: what is not shipped yet, and what was shipped recently.
 
@@ -53,4 +52,4 @@ def _text(logged: Logged) -> str:
     rest = "  ".join(str(field) for field in fields if field)
     stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     mark = "" if event.clock else "?"
-    return shown(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")
+    return to_terminal(f"{stamp}{mark}  {logged.lane}/{event.seq}  {event.kind}  {rest}")

@@ -9,8 +9,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.features.queues.service import diagnosis
 from edge.features.queues.service.diagnosis import DiagnosedItem, Report, timestamp
 from edge.features.queues.store.overview import Overview
@@ -32,7 +31,7 @@ def queue() -> None:
 @queue.command("list")
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@telling
+@report_errors
 def list_(folder: Path, as_json: bool) -> None:
     """List all queues with the number of their items and members."""
     found = queues.all_queues(folder)
@@ -46,7 +45,7 @@ def list_(folder: Path, as_json: bool) -> None:
         for q in found
     ]
     for line in columns([header, *rows], right=range(1, len(header))):
-        click.echo(shown(line))
+        click.echo(to_terminal(line))
 
 
 @queue.command()
@@ -64,7 +63,7 @@ def list_(folder: Path, as_json: bool) -> None:
     show_default=True,
     help="Number of items shown of each state.",
 )
-@telling
+@report_errors
 def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -> None:
     """Show a queue, its members, and for each item why it does not move.
 
@@ -78,7 +77,7 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
     if found.problem is not None:
         click.echo(found.problem, err=True)
     for line in _lines(found.report, whole=item is None):
-        click.echo(shown(line))
+        click.echo(to_terminal(line))
 
 
 @queue.command()
@@ -86,7 +85,7 @@ def show(name: str, folder: Path, as_json: bool, item: str | None, limit: int) -
 @click.argument("item", metavar="ITEM")
 @folder_option
 @_yes
-@telling
+@report_errors
 def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
     """Take an item of a queue node from its worker, as if its lock had timed out.
 
@@ -96,7 +95,7 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
         found = queues.show(folder, name, item=item, limit=1).report.items[0]
         _confirm(f"{item}: {found.explanation}", "unlock it, although it may be acted on twice?")
     queues.unlock(folder, name, item)
-    click.echo(shown(f"{item} is unlocked"))
+    click.echo(to_terminal(f"{item} is unlocked"))
 
 
 @queue.command()
@@ -105,7 +104,7 @@ def unlock(name: str, item: str, folder: Path, yes: bool) -> None:
 @folder_option
 @click.option("--all", "all_", is_flag=True, help="Requeue all dead items.")
 @_yes
-@telling
+@report_errors
 def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bool) -> None:
     """Make dead items ready again, each at its old place in the queue: all named items, or none.
 
@@ -126,7 +125,7 @@ def requeue(name: str, items: tuple[str, ...], folder: Path, all_: bool, yes: bo
 @_queue
 @folder_option
 @_yes
-@telling
+@report_errors
 def purge(name: str, folder: Path, yes: bool) -> None:
     """Delete all items of a queue, except those delivered to members of a shared subscription."""
     if not yes:
@@ -135,7 +134,7 @@ def purge(name: str, folder: Path, yes: bool) -> None:
 
 
 def _confirm(facts: str, question: str) -> None:
-    click.echo(shown(facts), err=True)
+    click.echo(to_terminal(facts), err=True)
     click.confirm(question, abort=True, err=True)
 
 

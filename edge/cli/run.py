@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import telling
+from edge.cli import folder_option, report_errors
 
 
 @click.command()
 @folder_option
-@telling
+@report_errors
 def run(folder: Path) -> None:
     """Run the gateway in the foreground; SIGTERM stops it cleanly."""
     from edge import app  # what the other commands have no use for

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import telling
+from edge.cli import folder_option, report_errors
 from edge.ops import setup
 
 
@@ -20,7 +19,7 @@ from edge.ops import setup
     help="Where devices connect, HOST:PORT, once for each address; 127.0.0.1:5222 if not given."
     " Direct TLS is on the port after it.",
 )
-@telling
+@report_errors
 def init(folder: Path, domain: str, listen: tuple[str, ...]) -> None:
     """Make a gateway's folder: configuration, database, CA and certificate."""
     setup.init(folder, domain, *listen)

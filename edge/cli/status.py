@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors
+from edge.cli import to_terminal as shown
 from edge.ops import status as admin
 from edge.ops.status import Limit, Status
 from sync.common.text import columns, duration, plural
@@ -22,7 +22,7 @@ _NOTHING: Final = "-"
 @click.command()
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@telling
+@report_errors
 def status(folder: Path, as_json: bool) -> None:
     """Print how the gateway stands: every limit as used and allowed, and what waits.
 

@@ -12,8 +12,7 @@ from typing import Final
 
 import click
 
-from edge.cli import folder as folder_option
-from edge.cli import shown, telling
+from edge.cli import folder_option, report_errors, to_terminal
 from edge.config import load
 from edge.errors import SetupError, StoreError
 from edge.features.eventlog.store.uplink_view import UnsealedEvents
@@ -42,7 +41,7 @@ def uplink() -> None:
 @uplink.command()
 @folder_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@telling
+@report_errors
 def status(folder: Path, as_json: bool) -> None:
     """Print how far each lane is sealed and shipped, what waits, and what was lost."""
     found, ways = admin.read(folder, sealed_at), _ways(folder)
@@ -54,7 +53,7 @@ def status(folder: Path, as_json: bool) -> None:
 @click.argument("target", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False))
 @folder_option
 @click.option("--all", "every", is_flag=True, help="Also what the centre has, and was set aside.")
-@telling
+@report_errors
 def export(target: Path, folder: Path, every: bool) -> None:
     """Write the segments that wait into FOLDER, for `fieldpost-fleet import`.
 
@@ -64,7 +63,7 @@ def export(target: Path, folder: Path, every: bool) -> None:
     _prepare(target)
     written, there, others = asyncio.run(_export(folder, target, every=every))
     total = plural(written, "segment")
-    click.echo(shown(f"{total} written to {target}, {there} were there"))
+    click.echo(to_terminal(f"{total} written to {target}, {there} were there"))
     if unsealed := admin.unsealed(folder):
         events = plural(unsealed, "event is", "events are")
         click.echo(
@@ -176,20 +175,20 @@ def _object(found: Uplink) -> dict[str, object]:
 
 
 def _lines(found: Uplink, ways: dict[str, str]) -> Iterator[str]:
-    yield from map(shown, columns(_facts(found, ways)))
+    yield from map(to_terminal, columns(_facts(found, ways)))
     header = ("lane", "last", "sealed", "settled", "waiting", "bytes", "share", "oldest")
     rows = [header, *(_row(lane) for lane in found.lanes)]
     yield from ("", *columns(rows, right=range(1, 8)), "")
     for epoch in found.epochs:
         began = _when(epoch.began or None)
-        yield shown(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")
+        yield to_terminal(f"epoch {epoch.epoch}  {epoch.reason}  {began}  {epoch.segments} waiting")
     for aside in found.aside:
-        yield shown(
+        yield to_terminal(
             f"aside {aside.lane}  {plural(aside.segments, 'segment')}, {aside.bytes} bytes:"
             f" {aside.reason}"
         )
     for gone in found.dropped:
-        yield shown(f"lost  {gone.lane}  {gone.first}-{gone.last}: {gone.reason}")
+        yield to_terminal(f"lost  {gone.lane}  {gone.first}-{gone.last}: {gone.reason}")
 
 
 def _facts(found: Uplink, ways: dict[str, str]) -> list[tuple[str, str]]:

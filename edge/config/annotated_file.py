@@ -1,61 +1,51 @@
-"""The configuration as text: what `fieldpost init` writes, from the declarations in
-`edge.config.options`.
-
-`edge.config.load` reads and checks it.
-"""
+"""Write `fieldpost.toml` with every option, its reason, unit and default."""
 
 from __future__ import annotations
 
-from typing import get_type_hints
+import textwrap
+from typing import Final, get_type_hints
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import FieldInfo
 
 from edge.config.load import LAST_PORT, SECTIONS, parse_address
+from edge.config.options import SET_THESE, TUNE_THESE, Section
+
+_WIDTH: Final = 100
+
+_INTRODUCTION: Final = f"""\
+# Configuration of a Fieldpost gateway. Restart the gateway after a change;
+# `fieldpost config check` reports mistakes and lists the changed options.
+#
+# "{SET_THESE}" depend on your site. "{TUNE_THESE}" suit most sites as they are.
+# The limits, at the end, should be changed only with a reason.
+#
+# "Seconds of service" count only while the gateway runs.
+"""
 
 
 def render(domain: str, *listen: str) -> str:
-    """Write out a configuration for `domain` with every option, its default and its reason.
+    """Return a configuration for `domain` with the default of every other option.
 
-    With `listen`, direct TLS listens on the same hosts, on the next port (on any free one for 0).
+    The addresses in `listen`, if any, replace the default; direct TLS then listens on the same
+    hosts, on the next port (on a free one for port 0).
     """
     given: dict[str, dict[str, object]] = {"gateway": {"domain": domain}}
     if listen:
-        beside = [str(a._replace(port=_beside(a.port))) for a in map(parse_address, listen)]
+        beside = [str(a._replace(port=_port_for_tls(a.port))) for a in map(parse_address, listen)]
         given["xmpp"] = {"listen": _one_or_all(list(listen)), "listen_tls": _one_or_all(beside)}
-    return "\n".join(_section(name, kind, given.get(name, {})) for name, kind in SECTIONS.items())
-
-
-def _one_or_all(texts: list[str]) -> object:
-    return texts[0] if len(texts) == 1 else texts
-
-
-def _beside(port: int) -> int:
-    return port + 1 if 0 < port < LAST_PORT else 0
-
-
-def _section(name: str, kind: type[Struct], given: dict[str, object]) -> str:
-    doc = (kind.__doc__ or "").strip()
-    lines = [f"# {doc}", f"[{name}]"]
-    hints = get_type_hints(kind, include_extras=True)
-    for field in msgspec.structs.fields(kind):
-        meta = hints[field.name].__metadata__[0]
-        unit = f" ({meta.extra['unit']})" if meta.extra["unit"] else ""
-        lines.append(f"# {meta.description}{unit}")
-        value = given.get(field.name, default(field))
-        lines.append(f"{field.name} = {written(value)}")
-    return "\n".join(lines) + "\n"
+    sections = (_section(name, kind, given.get(name, {})) for name, kind in SECTIONS.items())
+    return "\n\n".join([_INTRODUCTION, *sections])
 
 
 def default(field: FieldInfo) -> object:
-    """Return the default of an option; `NODEFAULT` where it has none."""
-    made = field.default_factory
-    return field.default if made is msgspec.NODEFAULT else made()
+    """Return the default of an option; `NODEFAULT` if it has none."""
+    factory = field.default_factory
+    return field.default if factory is msgspec.NODEFAULT else factory()
 
 
-def written(value: object) -> str:
-    """Write a value as TOML has it."""
+def to_toml(value: object) -> str:
+    """Format a value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and value >= 10_000:
@@ -63,5 +53,44 @@ def written(value: object) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, list):
-        return "[" + ", ".join(map(written, value)) + "]"
+        return "[" + ", ".join(map(to_toml, value)) + "]"
     return str(value)
+
+
+def _one_or_all(texts: list[str]) -> object:
+    return texts[0] if len(texts) == 1 else texts
+
+
+def _port_for_tls(port: int) -> int:
+    return port + 1 if 0 < port < LAST_PORT else 0
+
+
+def _section(name: str, kind: type[Section], given: dict[str, object]) -> str:
+    lines = [_comment(kind.__doc__ or ""), f"[{name}]"]
+    hints = get_type_hints(kind, include_extras=True)
+    for field in msgspec.structs.fields(kind):
+        if field.name in kind.headings:
+            lines.append(f"\n# ---- {kind.headings[field.name]} ----")
+        meta = hints[field.name].__metadata__[0]
+        lines.append("\n" + _comment(f"{meta.description} {_unit_and_default(field, meta)}"))
+        lines.append(f"{field.name} = {to_toml(given.get(field.name, default(field)))}")
+    return "\n".join(lines) + "\n"
+
+
+def _unit_and_default(field: FieldInfo, meta: msgspec.Meta) -> str:
+    value = default(field)
+    unit = (meta.extra or {})["unit"]
+    parts = [f"Unit: {unit}."] if unit else []
+    parts.append("Required." if value is msgspec.NODEFAULT else f"Default: {to_toml(value)}.")
+    return " ".join(parts)
+
+
+def _comment(text: str) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,59 +1,101 @@
-"""Every bound of the gateway, in one table: its type, default, unit and reason.
-
-`edge.config.load` reads, checks and writes the options; `edge.config.options` has those that are
-no bounds. Nothing here does anything.
-"""
+"""The limits of the gateway: type, default, unit and reason of each."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
 
-from edge.config.options import DAY, HOUR, KIB, MIB, option
-from edge.config.pubsub_limits import PubsubLimits
+from edge.config.options import DAY, HOUR, KIB, MIB, Section, option
 
-ASIDE_BYTES: Final = 4 * MIB
-"""Bytes of segments kept that the centre refused for good: for a person to look at."""
+REJECTED_SEGMENT_BYTES: Final = 4 * MIB
+"""Maximum bytes of segments that are kept for inspection after the centre rejected them."""
 
 
-class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Every bound of the gateway; those of publish-subscribe stand beside."""
+class Limits(Section, frozen=True, kw_only=True):
+    """Limits: change these only with a reason. Each protects memory, the disk or other devices."""
+
+    headings: ClassVar[Mapping[str, str]] = {
+        "sessions": "Connections and sessions",
+        "authenticate_failures": "Login",
+        "stranger_stanza_bytes": "Stanzas",
+        "stanzas_per_second": "Rate of one connection",
+        "session_units": "Stanzas waiting for a commit",
+        "send_buffer": "Unread and unacknowledged stanzas",
+        "roster_items": "Rosters and presence",
+        "offline_messages": "Plain messages stored for offline accounts",
+        "held_messages": "Assured messages in custody",
+        "outbox_messages": "Assured messages waiting for devices",
+        "dead_messages": "Dead letters",
+        "nodes": "Nodes, subscriptions and items",
+        "queue_items": "Queues",
+        "commands": "Ad-hoc commands",
+        "refusal_window": "Events and segments",
+        "database_bytes": "Database",
+    }
 
     sessions: Annotated[
-        int, option("Sessions at once; a TLS one costs some 50 KiB.", "sessions", ge=1)
+        int,
+        option("Maximum concurrent sessions. A TLS session costs 50 KiB.", "sessions", ge=1),
     ] = 1000
+    sessions_per_account: Annotated[
+        int,
+        option(
+            "Maximum sessions of one account. A device needs one, a person a few.",
+            "sessions",
+            ge=1,
+        ),
+    ] = 8
+    sessions_per_address: Annotated[
+        int,
+        option(
+            "Maximum sessions from one IP address (IPv6: one /64), so that one address cannot use"
+            " all of `sessions`.",
+            "sessions",
+            ge=1,
+        ),
+    ] = 500
     unauthenticated: Annotated[
         int,
         option(
-            "Connections beside those, not logged in yet: strangers hold no more than these.",
+            "Maximum connections that have not logged in. They do not count as `sessions`, so they"
+            " cannot displace devices.",
             "connections",
             ge=1,
         ),
     ] = 200
     unauthenticated_per_address: Annotated[
-        int, option("Of those, from one IP address (IPv6: one /64).", "connections", ge=1)
-    ] = 50
-    sessions_per_account: Annotated[
-        int, option("Sessions of one account; a device has one, a person a few.", "sessions", ge=1)
-    ] = 8
-    sessions_per_address: Annotated[
         int,
-        option("Sessions from one IP address (IPv6: one /64): half of them.", "sessions", ge=1),
-    ] = 500
+        option(
+            "Maximum connections that have not logged in from one IP address (IPv6: one /64).",
+            "connections",
+            ge=1,
+        ),
+    ] = 50
+    handshakes: Annotated[
+        int,
+        option(
+            "Maximum concurrent TLS handshakes, because each needs CPU time. A handshake that"
+            " stalls gives up its place after half a second.",
+            "handshakes",
+            ge=1,
+        ),
+    ] = 4
     authenticate_failures: Annotated[
         int,
         option(
-            "Failed log-ins from one address, or to one account, before more are not even tried,",
-            "log-ins",
+            "Failed logins from one address, or to one account, before throttling starts.",
+            "logins",
             ge=3,
         ),
     ] = 20
     authenticate_again: Annotated[
-        float, option("and then one may be tried in each of these.", "seconds", gt=0)
+        float, option("Time between login attempts while throttled.", "seconds", gt=0)
     ] = 6.0
     authenticate_delay: Annotated[
         float,
         option(
-            "A failed log-in is answered after this, doubled with each one before, up to 16 times.",
+            "Delay before a failed login is answered. It doubles with each failure, up to 16"
+            " times this value.",
             "seconds",
             ge=0,
             le=2,
@@ -61,78 +103,131 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     ] = 0.25
     authenticate_time: Annotated[
         float,
-        option("From connecting to being bound; long enough for a slow radio.", "seconds", gt=0),
-    ] = 30.0
-    handshakes: Annotated[
-        int,
         option(
-            "TLS handshakes at once; one that stalls gives up its turn after half a second.",
-            "handshakes",
-            ge=1,
+            "Maximum time from connecting to the end of login. Slow radio links need many seconds.",
+            "seconds",
+            gt=0,
         ),
-    ] = 4
+    ] = 30.0
     stranger_stanza_bytes: Annotated[
         int,
         option(
-            "The largest stanza before log-in (RFC 6120 13.12 demands 10,000).", "bytes", ge=10_000
+            "Maximum size of a stanza before login. RFC 6120, section 13.12, requires 10,000.",
+            "bytes",
+            ge=10_000,
         ),
     ] = 10 * KIB
     stanza_bytes: Annotated[
-        int, option("The largest stanza after log-in.", "bytes", ge=10_000, le=MIB)
+        int, option("Maximum size of a stanza after login.", "bytes", ge=10_000, le=MIB)
     ] = 64 * KIB
     stanza_depth: Annotated[
-        int, option("Elements within elements; real payloads need ten.", "levels", ge=8)
+        int,
+        option("Maximum nesting of elements in a stanza. Real payloads need ten.", "levels", ge=8),
     ] = 32
     stanza_elements: Annotated[
-        int, option("Elements in one stanza: a tree costs 80 times its bytes.", "elements", ge=16)
+        int,
+        option(
+            "Maximum elements in a stanza. A parsed element costs up to 80 times its bytes.",
+            "elements",
+            ge=16,
+        ),
     ] = 1000
-    stanza_attributes: Annotated[int, option("Attributes of one element.", "attributes", ge=8)] = 32
+    stanza_attributes: Annotated[
+        int, option("Maximum attributes of an element.", "attributes", ge=8)
+    ] = 32
+    msgid_bytes: Annotated[
+        int, option("Maximum length of the msgId of an assured message.", "bytes", ge=16)
+    ] = 256
     stanzas_per_second: Annotated[
         int,
         option(
-            "Stanzas of one connection, in the long run: 50 exchanges; beyond, its socket waits.",
+            "Sustained stanzas per second of one connection; 100 are 50 assured exchanges. A faster"
+            " connection is read at this rate.",
             "stanzas",
             ge=1,
         ),
     ] = 100
     stanzas_at_once: Annotated[
-        int, option("Stanzas that it may be ahead of that.", "stanzas", ge=16)
+        int,
+        option(
+            "Stanzas that one connection may send in a burst above `stanzas_per_second`.",
+            "stanzas",
+            ge=16,
+        ),
     ] = 500
-    bytes_per_second: Annotated[int, option("The same in bytes,", "bytes", ge=KIB)] = 256 * KIB
-    bytes_at_once: Annotated[int, option("and how many it may be ahead.", "bytes", ge=64 * KIB)] = (
-        512 * KIB
-    )
+    bytes_per_second: Annotated[
+        int,
+        option(
+            "Sustained bytes per second of one connection. A faster connection is read at this"
+            " rate.",
+            "bytes",
+            ge=KIB,
+        ),
+    ] = 256 * KIB
+    bytes_at_once: Annotated[
+        int,
+        option(
+            "Bytes that one connection may send in a burst above `bytes_per_second`.",
+            "bytes",
+            ge=64 * KIB,
+        ),
+    ] = 512 * KIB
     session_units: Annotated[
         int,
         option(
-            "Stanzas of one session that wait for a commit; then its socket waits.", "stanzas", ge=1
+            "Stanzas of one session that may wait for a commit. Above it the session's socket is"
+            " not read.",
+            "stanzas",
+            ge=1,
         ),
     ] = 64
     session_bytes: Annotated[
         int,
-        option("The bytes of those: decoded, they take some ten times as much.", "bytes", ge=KIB),
+        option(
+            "Bytes of one session's stanzas that may wait for a commit. Decoded stanzas take ten"
+            " times as much memory.",
+            "bytes",
+            ge=KIB,
+        ),
     ] = 64 * KIB
-    stalled_time: Annotated[
-        float,
-        option("How long a peer may leave answers unread; then it is cut off.", "seconds", gt=0),
-    ] = 60.0
     waiting_units: Annotated[
         int,
         option(
-            "Stanzas of all sessions that wait for a commit; then all sockets wait.",
+            "Stanzas of all sessions that may wait for a commit. Above it no socket is read.",
             "stanzas",
             ge=1,
         ),
     ] = 4096
-    waiting_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=MIB)] = 8 * MIB
+    waiting_bytes: Annotated[
+        int,
+        option(
+            "Bytes of all sessions' stanzas that may wait for a commit. Above it no socket is"
+            " read.",
+            "bytes",
+            ge=MIB,
+        ),
+    ] = 8 * MIB
     send_buffer: Annotated[
         int,
-        option("Unsent replies of a session; beyond, its socket is not read.", "bytes", ge=KIB),
+        option(
+            "Replies to one session that may be unsent. Above it the session's socket is not read.",
+            "bytes",
+            ge=KIB,
+        ),
     ] = 64 * KIB
+    stalled_time: Annotated[
+        float,
+        option(
+            "Time for which a peer may leave replies unread. Then it is disconnected.",
+            "seconds",
+            gt=0,
+        ),
+    ] = 60.0
     resume_time: Annotated[
         float,
         option(
-            "How long a session waits to be resumed, or for an acknowledgement (XEP-0198).",
+            "Time for which a disconnected session can be resumed (XEP-0198), and the longest wait"
+            " for an acknowledgement.",
             "seconds",
             ge=0,
             le=3600,
@@ -141,71 +236,119 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     unacknowledged_stanzas: Annotated[
         int,
         option(
-            "Answers to a session that it has not acknowledged; beyond, it ends. Others have half.",
+            "Stanzas to one session that may be unacknowledged (XEP-0198). Above it the session"
+            " ends. Stanzas from other senders may use half.",
             "stanzas",
             ge=16,
         ),
     ] = 256
-    unacknowledged_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=64 * KIB)] = (
-        128 * KIB
-    )
+    unacknowledged_bytes: Annotated[
+        int,
+        option(
+            "Bytes of unacknowledged stanzas to one session. Above it the session ends.",
+            "bytes",
+            ge=64 * KIB,
+        ),
+    ] = 128 * KIB
     unacknowledged_total_bytes: Annotated[
-        int, option("The bytes of those of all sessions: they are memory.", "bytes", ge=64 * KIB)
+        int,
+        option(
+            "Bytes of unacknowledged stanzas to all sessions. They are kept in memory.",
+            "bytes",
+            ge=64 * KIB,
+        ),
     ] = 16 * MIB
     roster_items: Annotated[
-        int, option("Contacts in the roster of one account.", "contacts", ge=1, le=1000)
+        int, option("Maximum contacts in the roster of one account.", "contacts", ge=1, le=1000)
     ] = 200
     presence_bytes: Annotated[
-        int, option("The largest presence: a session's last one is in memory.", "bytes", ge=KIB)
+        int,
+        option(
+            "Maximum size of a presence stanza. The last one of each session is kept in memory.",
+            "bytes",
+            ge=KIB,
+        ),
     ] = 4 * KIB
     directed_presences: Annotated[
         int,
         option(
-            "Addresses that a session has sent presence to of its own, to be told when it goes.",
+            "Maximum addresses to which one session may send directed presence. Each is notified"
+            " when the session ends.",
             "addresses",
             ge=1,
         ),
     ] = 64
-    offline_messages: Annotated[
-        int, option("Plain messages stored for one account that is away.", "messages", ge=1)
-    ] = 128
-    offline_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=10_000)] = 256 * KIB
-    offline_total_messages: Annotated[
-        int, option("Plain messages stored for all accounts.", "messages", ge=1)
-    ] = 8192
-    offline_total_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=10_000)] = (
-        16 * MIB
-    )
-    offline_messages_per_source: Annotated[
-        int, option("Of those, from one account, for all devices.", "messages", ge=1)
+    capabilities: Annotated[
+        int,
+        option(
+            "Entity capabilities (XEP-0115) that are remembered, one for each kind of device.",
+            "kinds",
+            ge=1,
+        ),
     ] = 256
-    offline_bytes_per_source: Annotated[int, option("The bytes of those.", "bytes", ge=10_000)] = (
-        MIB
-    )
+    offline_messages: Annotated[
+        int, option("Maximum plain messages stored for one offline account.", "messages", ge=1)
+    ] = 128
+    offline_bytes: Annotated[
+        int,
+        option(
+            "Maximum bytes of plain messages stored for one offline account.", "bytes", ge=10_000
+        ),
+    ] = 256 * KIB
+    offline_total_messages: Annotated[
+        int, option("Maximum plain messages stored for all accounts.", "messages", ge=1)
+    ] = 8192
+    offline_total_bytes: Annotated[
+        int,
+        option("Maximum bytes of plain messages stored for all accounts.", "bytes", ge=10_000),
+    ] = 16 * MIB
+    offline_messages_per_source: Annotated[
+        int,
+        option("Maximum stored plain messages from one sending account.", "messages", ge=1),
+    ] = 256
+    offline_bytes_per_source: Annotated[
+        int,
+        option(
+            "Maximum bytes of stored plain messages from one sending account.", "bytes", ge=10_000
+        ),
+    ] = MIB
     offline_ttl: Annotated[
-        float, option("How long a plain message is stored.", "seconds of service", gt=0)
+        float,
+        option("Time for which a plain message is stored.", "seconds of service", gt=0),
     ] = 7 * DAY
     held_messages: Annotated[
-        int, option("Assured messages in custody, all sources.", "messages", ge=8)
+        int,
+        option("Maximum assured messages in custody, from all sources.", "messages", ge=8),
     ] = 8192
     held_bytes: Annotated[
-        int, option("The bytes of those, keys included.", "bytes", ge=64 * KIB)
+        int,
+        option(
+            "Maximum bytes of assured messages in custody from all sources, keys included.",
+            "bytes",
+            ge=64 * KIB,
+        ),
     ] = 32 * MIB
     held_messages_per_source: Annotated[
         int,
         option(
-            "Assured messages in custody from one account; firmware has few in flight.",
+            "Maximum assured messages in custody from one account. Firmware has few in flight.",
             "messages",
             ge=1,
         ),
     ] = 32
     held_bytes_per_source: Annotated[
-        int, option("The bytes of those, keys included.", "bytes", ge=KIB)
+        int,
+        option(
+            "Maximum bytes of assured messages in custody from one account, keys included.",
+            "bytes",
+            ge=KIB,
+        ),
     ] = 128 * KIB
     held_ttl: Annotated[
         float,
         option(
-            "How long a message waits for its `deliver`; a device may be away for a weekend.",
+            "Time for which a message in custody waits for the sender's `deliver`. A device may be"
+            " offline for a weekend.",
             "seconds of service",
             gt=0,
         ),
@@ -213,7 +356,8 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     held_grace: Annotated[
         float,
         option(
-            "From a source at its limit, messages older than this make room for new ones.",
+            "Age from which a message in custody is discarded for a new one when its source is at"
+            " a limit.",
             "seconds of service",
             gt=0,
         ),
@@ -221,78 +365,205 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     released_keys: Annotated[
         int,
         option(
-            "Keys of released messages kept for each account, to answer a repeated `deliver`.",
+            "Keys of delivered messages that are kept for each account, so that a repeated"
+            " `deliver` is recognised.",
             "keys",
             ge=1,
         ),
     ] = 256
-    msgid_bytes: Annotated[int, option("The longest msgId.", "bytes", ge=16)] = 256
     outbox_messages: Annotated[
-        int, option("Messages that wait for devices, for all of them.", "messages", ge=8)
+        int, option("Maximum assured messages waiting for all devices.", "messages", ge=8)
     ] = 8192
-    outbox_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=64 * KIB)] = 32 * MIB
+    outbox_bytes: Annotated[
+        int,
+        option("Maximum bytes of assured messages waiting for all devices.", "bytes", ge=64 * KIB),
+    ] = 32 * MIB
     outbox_messages_per_account: Annotated[
         int,
-        option("Of those, for one account: a device that is away for a day.", "messages", ge=8),
+        option(
+            "Maximum assured messages waiting for one account, for a device that is offline for a"
+            " day.",
+            "messages",
+            ge=8,
+        ),
     ] = 256
     outbox_bytes_per_account: Annotated[
-        int, option("The bytes of those.", "bytes", ge=64 * KIB)
+        int,
+        option("Maximum bytes of assured messages waiting for one account.", "bytes", ge=64 * KIB),
     ] = MIB
     outbox_messages_per_source: Annotated[
-        int, option("Of those, from one account, to all devices.", "messages", ge=1)
+        int,
+        option(
+            "Maximum waiting assured messages from one sending account, to all devices.",
+            "messages",
+            ge=1,
+        ),
     ] = 512
-    outbox_bytes_per_source: Annotated[int, option("The bytes of those.", "bytes", ge=10_000)] = (
-        2 * MIB
-    )
+    outbox_bytes_per_source: Annotated[
+        int,
+        option(
+            "Maximum bytes of waiting assured messages from one sending account.",
+            "bytes",
+            ge=10_000,
+        ),
+    ] = 2 * MIB
     outbox_ttl: Annotated[
         float,
-        option("How long a message waits for its device.", "seconds of service", gt=0),
+        option(
+            "Time for which an assured message waits for its device. Then it is a dead letter.",
+            "seconds of service",
+            gt=0,
+        ),
     ] = 7 * DAY
     outbox_window: Annotated[
         int,
-        option("Of those, on their way to one account; firmware is small.", "messages", ge=1),
+        option(
+            "Maximum assured messages in flight to one account. Firmware has little memory.",
+            "messages",
+            ge=1,
+        ),
     ] = 8
     retry_after: Annotated[
         float,
         option(
-            "A device that is there and does not answer is asked again after this, doubling,",
+            "Time after which a message is sent again to a device that is online but does not"
+            " answer. It doubles with each attempt.",
             "seconds of service",
             gt=0,
         ),
     ] = 15.0
-    retry_most: Annotated[float, option("and at most after this,", "seconds of service", gt=0)] = (
-        HOUR
-    )
+    retry_most: Annotated[
+        float,
+        option(
+            "Longest time between two attempts to deliver a message.", "seconds of service", gt=0
+        ),
+    ] = HOUR
     retry_attempts: Annotated[
-        int, option("and so often; then the message has failed.", "attempts", ge=1)
+        int,
+        option(
+            "Attempts to deliver a message to a device. Then it is a dead letter.",
+            "attempts",
+            ge=1,
+        ),
     ] = 10
-    capabilities: Annotated[
-        int, option("Kinds of devices whose capabilities are kept (XEP-0115).", "kinds", ge=1)
-    ] = 256
     dead_messages: Annotated[
         int,
         option(
-            "Undeliverable messages kept for the operator; then who has most loses its oldest.",
+            "Maximum dead letters (undeliverable messages) kept for the operator. Above it the"
+            " source with the most loses its oldest.",
             "messages",
             ge=1,
         ),
     ] = 1000
-    dead_bytes: Annotated[int, option("The bytes of those.", "bytes", ge=64 * KIB)] = 16 * MIB
+    dead_bytes: Annotated[
+        int, option("Maximum bytes of dead letters kept for the operator.", "bytes", ge=64 * KIB)
+    ] = 16 * MIB
+    nodes: Annotated[int, option("Maximum publish-subscribe nodes.", "nodes", ge=1)] = 1000
+    nodes_per_account: Annotated[
+        int, option("Maximum nodes created by one account.", "nodes", ge=1)
+    ] = 200
+    node_bytes: Annotated[
+        int,
+        option(
+            "Maximum length of a node's name or a topic filter. Both have 32 levels at most.",
+            "bytes",
+            ge=16,
+        ),
+    ] = 256
+    affiliations: Annotated[
+        int, option("Maximum accounts with an affiliation to one node.", "accounts", ge=1)
+    ] = 200
+    subscriptions: Annotated[
+        int, option("Maximum subscriptions to nodes and topic filters.", "subscriptions", ge=1)
+    ] = 10_000
+    subscriptions_per_account: Annotated[
+        int, option("Maximum subscriptions of one account.", "subscriptions", ge=1)
+    ] = 100
+    items: Annotated[
+        int, option("Maximum items stored in all nodes, queues excluded.", "items", ge=1)
+    ] = 50_000
+    items_bytes: Annotated[
+        int,
+        option(
+            "Maximum bytes of items stored in all nodes, queues excluded.", "bytes", ge=64 * KIB
+        ),
+    ] = 64 * MIB
+    items_per_node: Annotated[
+        int,
+        option(
+            "Maximum items stored in one node, and the highest `pubsub#max_items` a node may have.",
+            "items",
+            ge=1,
+        ),
+    ] = 10_000
+    queue_items: Annotated[
+        int,
+        option(
+            "Maximum items in all queues: waiting, assigned and dead. Shared subscriptions may use"
+            " half.",
+            "items",
+            ge=2,
+        ),
+    ] = 200_000
+    queue_bytes: Annotated[
+        int, option("Maximum bytes of items in all queues.", "bytes", ge=64 * KIB)
+    ] = 256 * MIB
+    items_per_queue: Annotated[int, option("Maximum items in one queue.", "items", ge=1)] = 100_000
+    queue_bytes_per_queue: Annotated[
+        int, option("Maximum bytes of items in one queue.", "bytes", ge=64 * KIB)
+    ] = 128 * MIB
+    queue_requests: Annotated[
+        int,
+        option("Maximum items that one member of a queue may work on at once.", "items", ge=1),
+    ] = 100
+    notifications_per_account: Annotated[
+        int,
+        option(
+            "Notifications of deleted and unlocked items that may wait for the workers of one"
+            " account. Above it the oldest is dropped and logged.",
+            "messages",
+            ge=8,
+        ),
+    ] = 256
+    commands: Annotated[
+        int,
+        option(
+            "Maximum unfinished ad-hoc commands (XEP-0050) of one session. Above it the oldest is"
+            " cancelled.",
+            "commands",
+            ge=1,
+        ),
+    ] = 4
+    command_time: Annotated[
+        float,
+        option(
+            "Time for which an ad-hoc command waits for its form. Then it is cancelled.",
+            "seconds of service",
+            gt=0,
+        ),
+    ] = 600.0
     refusal_window: Annotated[
         float,
         option(
-            "Refusals by one rule of one source are told at most once in this time.",
+            "Interval in which refusals of one source by one rule are combined into one event.",
             "seconds of service",
             gt=0,
         ),
     ] = 60.0
     refusal_sources: Annotated[
-        int, option("Sources told apart in that; the rest is told as `other`.", "sources", ge=1)
+        int,
+        option(
+            "Sources that have refusal events of their own in one interval. Others share the source"
+            " `other`.",
+            "sources",
+            ge=1,
+        ),
     ] = 1000
     unsealed_events: Annotated[
         int,
         option(
-            "Events of a lane that wait to be sealed; beyond, its messages are asked to wait.",
+            "Events of one lane that may wait to be sealed into a segment. Above it, messages that"
+            " add events to the lane are refused with `wait`.",
             "events",
             ge=100,
         ),
@@ -300,7 +571,8 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     backlog_bytes: Annotated[
         int,
         option(
-            "Segments that wait for the centre: at 8 bytes an event, months of a small plant.",
+            "Maximum bytes of segments waiting for the centre. An event takes 8 bytes, so a small"
+            " plant is safe for months.",
             "bytes",
             ge=MIB,
         ),
@@ -308,18 +580,22 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     recent_bytes: Annotated[
         int,
         option(
-            "Segments kept after the centre acknowledged them, for `fieldpost events`.",
-            "bytes",
-            ge=0,
+            "Bytes of acknowledged segments that are kept for `fieldpost events`.", "bytes", ge=0
         ),
     ] = 4 * MIB
     database_bytes: Annotated[
-        int, option("The database on the disk, with its WAL.", "bytes", ge=8 * MIB)
+        int,
+        option(
+            "Maximum size of the database on disk, including its write-ahead log.",
+            "bytes",
+            ge=8 * MIB,
+        ),
     ] = 1024 * MIB
     database_reserve: Annotated[
         int,
         option(
-            "Of those, what no new message may use: what is held can still be delivered.",
+            "Part of `database_bytes` that new messages may not use, so that messages in custody"
+            " can still be delivered.",
             "bytes",
             ge=MIB,
         ),
@@ -327,7 +603,8 @@ class Limits(PubsubLimits, frozen=True, forbid_unknown_fields=True, kw_only=True
     wal_bytes: Annotated[
         int,
         option(
-            "The WAL: it grows while another process reads; beyond, new messages wait.",
+            "Maximum size of the write-ahead log, which grows while another process reads the"
+            " database. Above it new messages wait.",
             "bytes",
             ge=MIB,
         ),

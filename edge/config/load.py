@@ -1,8 +1,4 @@
-"""The configuration: TOML to frozen structs, checked once.
-
-The options themselves are declared in `edge.config.options`; `edge.config.annotated_file` writes
-them.
-"""
+"""Load and check `fieldpost.toml`."""
 
 from __future__ import annotations
 
@@ -15,35 +11,33 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from edge.config.limits import ASIDE_BYTES, Limits
-from edge.config.options import Flash, Gateway, Log, Pubsub, Uplink, Web, Xmpp
+from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
+from edge.config.options import Flash, Gateway, Log, Pubsub, Section, Uplink, Web, Xmpp
 from edge.errors import ConfigError
 from edge.features.pubsub.rules.topic import InvalidFilter, parse_filter
 from sync.common.regular_files import read_regular
 
 FILE_NAME: Final = "fieldpost.toml"
 LAST_PORT: Final = 65_535
-_ALL: Final = "`fieldpost config check` names every fault"
-LEAST_BANDWIDTH: Final = 2_048
-"""Bytes a second: twice what the centre's receiver expects of a body in the long run."""
+MIN_BANDWIDTH: Final = 2_048
+"""Bytes per second: twice the minimum throughput that the centre's receiver accepts."""
 
-SECTIONS: Final[dict[str, type[Struct]]] = {
+SECTIONS: Final[dict[str, type[Section]]] = {
     "gateway": Gateway,
     "xmpp": Xmpp,
-    "pubsub": Pubsub,
-    "limits": Limits,
-    "log": Log,
     "uplink": Uplink,
-    "flash": Flash,
     "web": Web,
+    "log": Log,
+    "pubsub": Pubsub,
+    "flash": Flash,
+    "limits": Limits,
 }
-"""The tables of the file, in order."""
+"""The tables of the file in the order in which they are written."""
 
 
 class Address(NamedTuple):
-    """Where to listen: a host name or IP address (IPv6 without its brackets) and a TCP port."""
+    """A host name or IP address (IPv6 without brackets) and a TCP port."""
 
     host: str
     port: int
@@ -52,8 +46,8 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole configuration of a gateway; `load` gives one that is consistent."""
+class Config(Section, frozen=True, kw_only=True):
+    """The configuration of a gateway."""
 
     gateway: Gateway
     xmpp: Xmpp = Xmpp()
@@ -66,78 +60,81 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def listen(self) -> tuple[Address, ...]:
-        """Where to listen for devices that start TLS themselves."""
+        """The addresses for devices that use STARTTLS."""
         return parse_addresses(self.xmpp.listen, "xmpp.listen: ")
 
     @property
     def listen_tls(self) -> tuple[Address, ...]:
-        """Where to listen for devices that speak TLS from the first byte."""
+        """The addresses for devices that use TLS from the first byte."""
         return parse_addresses(self.xmpp.listen_tls, "xmpp.listen_tls: ")
 
     @property
     def component(self) -> Address | None:
-        """The server to attach to, if the gateway is a component of one."""
+        """The server to attach to, if the gateway is a component."""
         return (
             parse_address(self.xmpp.component, "xmpp.component: ") if self.xmpp.component else None
         )
 
 
 def load(folder: Path) -> Config:
-    """Read and check `folder/fieldpost.toml`; raises `ConfigError` that names the option."""
+    """Read and check `folder/fieldpost.toml`; raises `ConfigError`, which names the option."""
     text = read(folder)
     try:
         return parse(text)
     except ConfigError as error:
-        raise ConfigError(f"{folder / FILE_NAME}: {error}; {_ALL}") from None
+        advice = "`fieldpost config check` lists all mistakes"
+        raise ConfigError(f"{folder / FILE_NAME}: {error}; {advice}") from None
 
 
 def read(folder: Path) -> bytes:
-    """Return the text of `folder/fieldpost.toml`; raises `ConfigError` where there is none."""
+    """Return the bytes of `folder/fieldpost.toml`; raises `ConfigError` if it cannot be read."""
     path = folder / FILE_NAME
     try:
         return read_regular(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist; `fieldpost init` makes it") from None
+        raise ConfigError(
+            f"{path} does not exist; create the gateway with `fieldpost init`"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def parse(text: bytes) -> Config:
-    """Read and check a configuration; raises `ConfigError` that names the option."""
+    """Parse and check a configuration; raises `ConfigError`, which names the option."""
     try:
         config = msgspec.toml.decode(text, type=Config)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(said(error)) from None
-    for fault in faults(config):
-        raise fault
+        raise ConfigError(format_decode_error(error)) from None
+    for conflict in find_conflicts(config):
+        raise conflict
     return config
 
 
-def said(error: Exception) -> str:
-    """Say what a decoder found, with the option in front, as everywhere else."""
+def format_decode_error(error: Exception) -> str:
+    """Format a decoder's error with the option in front."""
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}"
-    what, at, option = str(error).removesuffix("`").partition(" - at `$.")
-    if what.startswith("Object contains unknown field `"):
-        name = what.split("`")[1]
+    text, at, option = str(error).removesuffix("`").partition(" - at `$.")
+    if text.startswith("Object contains unknown field `"):
+        name = text.split("`")[1]
         return f"{option}.{name}: no such option" if at else f"{name}: no such section"
-    return f"{option}: {what[:1].lower()}{what[1:]}" if at else str(error)
+    return f"{option}: {text[:1].lower()}{text[1:]}" if at else str(error)
 
 
-def faults(config: Config) -> Iterator[ConfigError]:
-    """Find what is wrong with options that are well written each: one fault of a check, mostly."""
+def find_conflicts(config: Config) -> Iterator[ConfigError]:
+    """Yield an error for each check that fails although every option is valid by itself."""
     for check in _CHECKS:
         try:
             check(config)
         except ConfigError as error:
             yield error
     limits = config.limits
-    for part, whole in _PARTS:
+    for part, whole in _ORDERED_LIMITS:
         if getattr(limits, part) > getattr(limits, whole):
-            yield ConfigError(f"limits.{part} must not be above limits.{whole}")
+            yield ConfigError(f"limits.{part} must not exceed limits.{whole}")
 
 
-_PARTS: Final = (
+_ORDERED_LIMITS: Final = (
     ("offline_messages", "offline_total_messages"),
     ("offline_bytes", "offline_total_bytes"),
     ("unacknowledged_bytes", "unacknowledged_total_bytes"),
@@ -158,19 +155,23 @@ _PARTS: Final = (
     ("items_per_queue", "queue_items"),
     ("queue_bytes_per_queue", "queue_bytes"),
 )
-"""Limits that are a part of another."""
+"""Pairs of limits of which the first must not exceed the second."""
 
 
 def _check_fronts(config: Config) -> None:
     xmpp = config.xmpp
     if not xmpp.require_tls and not all(_is_loopback(address.host) for address in config.listen):
-        raise ConfigError("xmpp.require_tls = false is for loopback, and xmpp.listen is not")
+        raise ConfigError(
+            "xmpp.require_tls = false is allowed only if xmpp.listen is a loopback address"
+        )
     if not config.listen and not config.listen_tls and config.component is None:
-        raise ConfigError("xmpp.listen, xmpp.listen_tls and xmpp.component are all empty")
+        raise ConfigError(
+            "xmpp.listen, xmpp.listen_tls and xmpp.component are all empty; set at least one"
+        )
     if config.component is not None and not xmpp.component_secret:
         raise ConfigError("xmpp.component needs xmpp.component_secret")
     if config.component is not None and (config.listen or config.listen_tls):
-        raise ConfigError("with xmpp.component, xmpp.listen and xmpp.listen_tls are empty")
+        raise ConfigError("if xmpp.component is set, xmpp.listen and xmpp.listen_tls must be empty")
     for domain in xmpp.trusted_domains:
         check_domain(domain)
 
@@ -178,13 +179,13 @@ def _check_fronts(config: Config) -> None:
 def _check_uplink(config: Config) -> None:
     uplink = config.uplink
     if uplink.folder and uplink.enrolment:
-        raise ConfigError("uplink.folder and uplink.enrolment are two ways: choose one")
-    if 0 < uplink.bandwidth < LEAST_BANDWIDTH:
+        raise ConfigError("uplink.folder and uplink.enrolment are alternatives; empty one of them")
+    if 0 < uplink.bandwidth < MIN_BANDWIDTH:
         raise ConfigError(
-            f"uplink.bandwidth: 0, or {LEAST_BANDWIDTH} and more; below, the centre gives bodies up"
+            f"uplink.bandwidth: it must be 0 or at least {MIN_BANDWIDTH}; slower uploads time out"
         )
     if uplink.readings_share + uplink.logs_share >= 1:
-        raise ConfigError("uplink.readings_share and uplink.logs_share leave nothing for the rest")
+        raise ConfigError("uplink.readings_share and uplink.logs_share must add up to less than 1")
 
 
 def _check_web(config: Config) -> None:
@@ -201,13 +202,12 @@ def _check_web(config: Config) -> None:
 
 
 def _check_filters(config: Config) -> None:
-    """Filters are read here once, so that none is found to be wrong by what is published."""
     filters = {
         "pubsub.auto_create": config.pubsub.auto_create,
         "uplink.topics": config.uplink.topics,
     }
     if config.uplink.topics and config.component is not None:
-        raise ConfigError("uplink.topics: a component has no nodes")
+        raise ConfigError("uplink.topics must be empty, because a component has no nodes")
     for name, texts in filters.items():
         for text in texts:
             try:
@@ -217,14 +217,13 @@ def _check_filters(config: Config) -> None:
 
 
 def _check_notify(config: Config) -> None:
-    """Who is told of events has an account here; where this is a component, at some server."""
     domain = config.gateway.domain
     for jid in config.log.notify:
         local, _, host = jid.partition("@")
         if not re.fullmatch(r"[^\s\"&'/:<>@]{1,1023}", local) or local != local.lower():
-            raise ConfigError(f"log.notify: {jid!r} is not NAME@DOMAIN, in lower-case letters")
+            raise ConfigError(f"log.notify: {jid!r} is not NAME@DOMAIN in lower-case letters")
         if config.component is None and host != domain:
-            raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway, @{domain}")
+            raise ConfigError(f"log.notify: {jid!r} is not an account of this gateway (@{domain})")
         if config.component is not None and host == domain:
             raise ConfigError(f"log.notify: {jid!r}: a component has no accounts of its own")
         try:
@@ -241,7 +240,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_room(config: Config) -> None:
-    """What may be kept has to fit, or the database fills before anything makes room in it."""
+    """Check that everything the limits allow fits into the database."""
     limits = config.limits
     names = (
         "held_bytes",
@@ -252,16 +251,15 @@ def _check_room(config: Config) -> None:
         "recent_bytes",
         "database_reserve",
     )
-    needed = sum(getattr(limits, name) for name in names) + ASIDE_BYTES
+    needed = sum(getattr(limits, name) for name in names) + REJECTED_SEGMENT_BYTES
     if needed > limits.database_bytes:
         raise ConfigError(
-            f"limits.database_bytes is {limits.database_bytes}, and limits.{', '.join(names)}"
-            f" with {ASIDE_BYTES} for segments set aside are {needed}"
+            f"limits.database_bytes is {limits.database_bytes}, but {', '.join(names)} and"
+            f" {REJECTED_SEGMENT_BYTES} bytes for rejected segments need {needed}"
         )
 
 
 def _check_finite(config: Config) -> None:
-    """TOML can write `inf` and `nan`, and a limit that is either is none."""
     for section, options in msgspec.to_builtins(config).items():
         for name, value in options.items():
             if isinstance(value, float) and not math.isfinite(value):
@@ -281,7 +279,7 @@ _CHECKS: Final[tuple[Callable[[Config], object], ...]] = (
 
 
 def check_domain(domain: str) -> str:
-    """Return the domain if it can be one: lower-case labels of letters, digits and `-`."""
+    """Return the domain; raises `ConfigError` unless it has lower-case ASCII labels."""
     label = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
     if len(domain) > 253 or not re.fullmatch(rf"{label}(\.{label})*", domain):
         raise ConfigError(
@@ -291,7 +289,7 @@ def check_domain(domain: str) -> str:
 
 
 def parse_address(text: str, option: str = "") -> Address:
-    """Split `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`, which begins with `option`."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; raises `ConfigError`, which begins with `option`."""
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > LAST_PORT:
         raise ConfigError(f"{option}address {text!r} is not HOST:PORT or [IPV6]:PORT")
@@ -299,6 +297,6 @@ def parse_address(text: str, option: str = "") -> Address:
 
 
 def parse_addresses(texts: str | list[str], option: str = "") -> tuple[Address, ...]:
-    """Read an option that is an address, a list of them, or empty; raises `ConfigError`."""
-    listed = [texts] if isinstance(texts, str) else texts
-    return tuple(parse_address(text, option) for text in listed if text)
+    """Parse an option that is an address, a list of addresses, or empty; raises `ConfigError`."""
+    addresses = [texts] if isinstance(texts, str) else texts
+    return tuple(parse_address(text, option) for text in addresses if text)

@@ -1,12 +1,13 @@
-"""The options of a gateway, each with its type, default, unit and reason, and nowhere else.
+"""The options of `fieldpost.toml` except the limits: type, default, unit and reason of each.
 
-Every limit stands in one table, `edge.config.limits`. `edge.config.load` reads, checks and
-writes them; nothing here does.
+The table of limits is in `edge.config.limits`. The docstring of a table and the reason of an option
+are the comments that `fieldpost init` writes, so each must be readable alone.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -15,155 +16,140 @@ MIB: Final = 1024 * KIB
 HOUR: Final = 3600.0
 DAY: Final = 24 * HOUR
 
+SET_THESE: Final = "Set these"
+TUNE_THESE: Final = "Tune these"
+
 
 def option(reason: str, unit: str = "", **bounds: Any) -> Meta:
-    """Describe an option for `edge.config.load`: its reason, its unit, and msgspec's bounds."""
+    """Describe an option: its reason, its unit, and the bounds that msgspec checks."""
     return Meta(description=reason, extra={"unit": unit}, **bounds)
 
 
-class Gateway(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who this gateway is."""
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A table of the configuration."""
+
+    headings: ClassVar[Mapping[str, str]] = {}
+    """The heading above an option in the written file, by the name of the option."""
+
+
+class Gateway(Section, frozen=True, kw_only=True):
+    """The identity of this gateway."""
+
+    headings = {"domain": SET_THESE}
 
     domain: Annotated[
         str,
         option(
-            "The XMPP domain: the gateway's own address, and its name at the centre. It is part of"
-            " every address and segment, so choose it once."
+            "XMPP domain of the gateway, and its name at the centre. It is part of every address"
+            " and every segment, so it cannot be changed later."
         ),
     ]
 
 
-class Xmpp(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Where and how devices connect."""
+class Xmpp(Section, frozen=True, kw_only=True):
+    """How devices connect."""
+
+    headings = {"listen": SET_THESE, "offline": TUNE_THESE}
 
     listen: Annotated[
         str | list[str],
         option(
-            "Address and port for devices (STARTTLS), or a list of them. Port 0 takes a free one,"
-            ' which `ready` names; ["0.0.0.0:5222", "[::]:5222"] serves the network, not this'
-            " machine alone. Empty: none."
+            "Address and port for devices that use STARTTLS, or a list of addresses."
+            ' ["0.0.0.0:5222", "[::]:5222"] serves the network. Port 0 takes a free port, which'
+            " the `ready` line of `fieldpost run` names. An empty string disables the listener."
         ),
     ] = "127.0.0.1:5222"
     listen_tls: Annotated[
         str | list[str],
-        option("The same for devices that speak TLS from the first byte (XEP-0368)."),
+        option(
+            "Address and port for devices that use TLS from the first byte (XEP-0368), or a list"
+            " of addresses. An empty string disables the listener."
+        ),
     ] = "127.0.0.1:5223"
-    require_tls: Annotated[
-        bool,
-        option("Refuse to log in without TLS. `false` is for measuring on loopback; never PLAIN."),
-    ] = True
+    component: Annotated[
+        str,
+        option(
+            "HOST:PORT of an XMPP server to attach to as a component (XEP-0114). If it is set,"
+            " `listen` and `listen_tls` must be empty."
+        ),
+    ] = ""
+    component_secret: Annotated[
+        str,
+        option("File with the secret of the component, relative to the gateway's folder."),
+    ] = ""
+    trusted_domains: Annotated[
+        list[str],
+        option(
+            "Domains whose users are all trusted when the gateway is a component. Devices added"
+            " with `fieldpost device add` are trusted in any case."
+        ),
+    ] = field(default_factory=list)
     trust: Annotated[
         Literal["site", "roster"],
         option(
-            'Whom a device takes messages from: "site", any device of this gateway; "roster", those'
-            " in its own roster."
+            'Senders from which a device accepts messages: "site" is every device of this gateway,'
+            ' "roster" only the contacts in the device\'s roster.'
         ),
     ] = "site"
     offline: Annotated[
         Literal["store", "refuse"],
-        option('A plain message to a device that is away: "store" it, or "refuse" it.'),
+        option('Plain messages to an offline device: "store" keeps them, "refuse" returns them.'),
     ] = "store"
     certificate_days: Annotated[
-        int, option("How long a device's certificate is valid.", "days", ge=1, le=3650)
+        int, option("Validity of a new device certificate.", "days", ge=1, le=3650)
     ] = 365
-    component: Annotated[
-        str,
+    require_tls: Annotated[
+        bool,
         option(
-            "HOST:PORT of an XMPP server to be a component of (XEP-0114), in place of listening."
+            "Require TLS before login. Set it to false only to measure on a loopback address;"
+            " PLAIN stays forbidden without TLS."
         ),
-    ] = ""
-    component_secret: Annotated[
-        str, option("The file that holds the component's secret, relative to this folder.")
-    ] = ""
-    trusted_domains: Annotated[
-        list[str],
-        option("As a component: domains whose users are all trusted, beside the devices added."),
-    ] = field(default_factory=list)
-
-
-class Log(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Who is told what the gateway itself logs."""
-
-    notify: Annotated[
-        list[str],
-        option(
-            "Accounts (NAME@DOMAIN) that get what the gateway itself logs, from `notify_level` on,"
-            " as messages (XEP-0337)."
-        ),
-    ] = field(default_factory=list)
-    notify_level: Annotated[
-        Literal["Informational", "Notice", "Warning", "Error", "Critical", "Alert", "Emergency"],
-        option(
-            "The least level of those: Informational, Notice, Warning, Error, Critical, Alert or"
-            " Emergency."
-        ),
-    ] = "Warning"
-    notify_most: Annotated[
-        int,
-        option(
-            "Of those, at most so many in a minute; the rest is counted, and told as one.",
-            "events",
-            ge=1,
-            le=1000,
-        ),
-    ] = 30
-
-
-class Pubsub(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The publish-subscribe service, at `pubsub.` before the gateway's domain."""
-
-    auto_create: Annotated[
-        list[str],
-        option(
-            'Nodes that are made when somebody publishes to them: filters, as "meters/+/energy" or'
-            ' "site/#". Empty: none.'
-        ),
-    ] = field(default_factory=list)
-    shares: Annotated[
-        bool, option("Shared subscriptions, `$share:NAME:FILTER`. `false` refuses them.")
     ] = True
 
 
-class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Uplink(Section, frozen=True, kw_only=True):
     """How the event log reaches the centre."""
+
+    headings = {"enrolment": SET_THESE, "live_share": TUNE_THESE}
 
     enrolment: Annotated[
         str,
         option(
-            "The file that `fieldpost-fleet gateway add` wrote for this gateway, relative to this"
-            " folder. Empty: segments are kept here and not sent."
+            "Enrolment file that `fieldpost-fleet gateway add` wrote for this gateway, relative to"
+            " the gateway's folder. Without it segments are stored here and not uploaded."
         ),
     ] = ""
     folder: Annotated[
         str,
         option(
-            "A folder to write segments to in place of the network, as path or file:///PATH: a"
-            " mounted share, a stick. It is there, and marked by a file `fieldpost-segments` in it;"
-            " `enrolment` stays empty then."
+            "Folder that receives segments instead of an upload, as a path or file:///PATH, for"
+            " example on a mounted share or a USB stick. The folder must exist and contain a file"
+            " named `fieldpost-segments`. `enrolment` must be empty."
         ),
     ] = ""
     topics: Annotated[
         list[str],
         option(
-            "Nodes whose items go to the centre too, where they hold sensor data, a log event or a"
-            ' JSON container: filters, as "plant/+/temp" or "meters/#". Empty: none.',
+            "Topic filters of the nodes whose items are also sent to the centre, such as"
+            ' "plant/+/temp" or "meters/#". Only sensor data, log events and JSON containers are'
+            " sent.",
             max_length=100,
         ),
     ] = field(default_factory=list)
     bandwidth: Annotated[
         int,
         option(
-            "What uploads take of the link at most, 2048 or more; 0: all of it.",
-            "bytes a second",
+            "Maximum upload rate, at least 2048 so that uploads do not time out. 0 is unlimited.",
+            "bytes per second",
             ge=0,
         ),
     ] = 0
     live_share: Annotated[
         float,
         option(
-            "While a backlog is shipped, the share of the link for what is newest, so that the"
-            " centre sees the present.",
-            "of 1",
+            "Share of the bandwidth for new events while a backlog is uploaded, so that the centre"
+            " also sees the present.",
+            "fraction",
             ge=0.1,
             le=0.9,
         ),
@@ -171,42 +157,67 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     urgent_level: Annotated[
         Literal["Notice", "Warning", "Error", "Critical", "Alert", "Emergency", "never"],
         option(
-            "From this level on, an event does not wait for `segment_age` where the link is idle,"
+            "Lowest level of an urgent event. On an idle link an urgent event is sealed after"
+            " `urgent_age` instead of `segment_age`. One of Notice, Warning, Error, Critical,"
+            " Alert, Emergency, never."
         ),
     ] = "Error"
     urgent_age: Annotated[
         float,
         option(
-            "but for this long: its lane is sealed no more often for it.", "seconds", ge=1, le=300
+            "Age at which an urgent event is sealed, and the shortest time between two segments"
+            " that urgent events cause.",
+            "seconds",
+            ge=1,
+            le=300,
         ),
     ] = 10.0
+    segment_events: Annotated[
+        int,
+        option("Number of events at which a segment is sealed.", "events", ge=1, le=65_536),
+    ] = 2000
+    segment_age: Annotated[
+        float,
+        option(
+            "Age of its first event at which a segment is sealed. A short time shows events sooner,"
+            " a long time compresses them better.",
+            "seconds",
+            gt=0,
+            le=86_400,
+        ),
+    ] = 300.0
+    segment_bytes: Annotated[
+        int,
+        option(
+            "Size before compression at which a segment is sealed.",
+            "bytes",
+            ge=64 * KIB,
+            le=4 * MIB,
+        ),
+    ] = MIB
     readings_share: Annotated[
         float,
         option(
-            "The share of `limits.backlog_bytes` that readings keep when it is full,",
-            "of 1",
+            "Share of `limits.backlog_bytes` that sensor readings keep when the backlog is full.",
+            "fraction",
             gt=0,
             lt=1,
         ),
     ] = 0.6
     logs_share: Annotated[
         float,
-        option("and logs; the rest is for what the gateway says of itself.", "of 1", gt=0, lt=1),
+        option(
+            "Share of `limits.backlog_bytes` that log events of devices keep when the backlog is"
+            " full. What both shares leave is for the gateway's own events.",
+            "fraction",
+            gt=0,
+            lt=1,
+        ),
     ] = 0.2
-    segment_events: Annotated[
-        int, option("A segment is sealed at this many events,", "events", ge=1, le=65_536)
-    ] = 2000
-    segment_age: Annotated[
-        float, option("or when its first event is this old,", "seconds", gt=0, le=86_400)
-    ] = 300.0
-    segment_bytes: Annotated[
-        int,
-        option("or at this size, before compression.", "bytes", ge=64 * 1024, le=4 * 1024 * 1024),
-    ] = 1024 * 1024
     heartbeat: Annotated[
         float,
         option(
-            "The time between two heartbeat events, by which the centre sees outages.",
+            "Interval of the heartbeat events from which the centre computes outages.",
             "seconds",
             ge=1,
             le=60,
@@ -214,14 +225,90 @@ class Uplink(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ] = 60.0
 
 
-class Flash(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The card that all this is written to, and how it is spared."""
+class Web(Section, frozen=True, kw_only=True):
+    """The status page, health check and metrics. They show counts and states, never messages."""
+
+    headings = {"listen": SET_THESE}
+
+    listen: Annotated[
+        str,
+        option(
+            "Address and port of the pages /, /health and /metrics, such as"
+            ' "127.0.0.1:9105". They use HTTP without a password, so use a loopback address or a'
+            " management network. An empty string disables the pages."
+        ),
+    ] = ""
+    names: Annotated[
+        list[str],
+        option(
+            'Host names under which the pages are requested, such as "gw1.site.example".'
+            " IP addresses, `localhost` and the machine's own name are always accepted; other"
+            " names are refused, against DNS rebinding.",
+            max_length=16,
+        ),
+    ] = field(default_factory=list)
+
+
+class Log(Section, frozen=True, kw_only=True):
+    """Notification of people about events of the gateway."""
+
+    headings = {"notify": SET_THESE, "notify_most": TUNE_THESE}
+
+    notify: Annotated[
+        list[str],
+        option(
+            "Accounts (NAME@DOMAIN) that receive the gateway's own events as messages (XEP-0337)."
+        ),
+    ] = field(default_factory=list)
+    notify_level: Annotated[
+        Literal["Informational", "Notice", "Warning", "Error", "Critical", "Alert", "Emergency"],
+        option(
+            "Lowest level of an event that is sent to the accounts in `notify`. One of"
+            " Informational, Notice, Warning, Error, Critical, Alert, Emergency."
+        ),
+    ] = "Warning"
+    notify_most: Annotated[
+        int,
+        option(
+            "Maximum notifications per minute to the accounts in `notify`. Further events are"
+            " counted and reported as one.",
+            "events",
+            ge=1,
+            le=1000,
+        ),
+    ] = 30
+
+
+class Pubsub(Section, frozen=True, kw_only=True):
+    """The publish-subscribe service at `pubsub.` before the gateway's domain."""
+
+    headings = {"auto_create": SET_THESE, "shares": TUNE_THESE}
+
+    auto_create: Annotated[
+        list[str],
+        option(
+            "Topic filters of the nodes that are created by the first publication to them, such as"
+            ' "meters/+/energy" or "site/#". Other nodes must be created by a request.'
+        ),
+    ] = field(default_factory=list)
+    shares: Annotated[
+        bool,
+        option(
+            "Allow shared subscriptions ($share:NAME:FILTER), which divide items among workers."
+        ),
+    ] = True
+
+
+class Flash(Section, frozen=True, kw_only=True):
+    """The card or disk that holds the database, and how its life is extended."""
+
+    headings = {"endurance_bytes": SET_THESE, "bytes_per_day": TUNE_THESE}
 
     endurance_bytes: Annotated[
         int,
         option(
-            "How much can be written to it until it is worn out, as its maker rates it. 0: not"
-            " known, and 500 times its size is assumed.",
+            "Rated write endurance of the card (TBW). 0 means unknown: 500 times its size is"
+            " assumed.",
             "bytes",
             ge=0,
         ),
@@ -229,33 +316,19 @@ class Flash(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     bytes_per_day: Annotated[
         int,
         option(
-            "Beyond this, commits wait for each other, so that several share what one costs. 0:"
-            " never.",
+            "Daily write budget. Above it, commits are batched: several share one write. 0 disables"
+            " batching.",
             "bytes",
             ge=0,
         ),
     ] = 4 * 1024 * MIB
     commit_wait: Annotated[
         float,
-        option("How long a commit waits for others then, at most.", "seconds", ge=0, le=1),
+        option(
+            "Longest delay of a commit while commits are batched. Every acknowledgement is delayed"
+            " with it.",
+            "seconds",
+            ge=0,
+            le=1,
+        ),
     ] = 0.05
-
-
-class Web(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a browser or Prometheus may ask the gateway: its state, never a message."""
-
-    listen: Annotated[
-        str,
-        option(
-            "Address and port of /, /health and /metrics, over HTTP without a password: keep it on"
-            ' this machine or a management network, as "127.0.0.1:9105". Empty: none.'
-        ),
-    ] = ""
-    names: Annotated[
-        list[str],
-        option(
-            "Names that it is asked for by, beside IP addresses, `localhost` and the machine's own"
-            ' name, as "gw1.site.example"; by any other it is not answered.',
-            max_length=16,
-        ),
-    ] = field(default_factory=list)

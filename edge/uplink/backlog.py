@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from edge.config.limits import ASIDE_BYTES
+from edge.config.limits import REJECTED_SEGMENT_BYTES
 from edge.config.load import Config
 from edge.engine import events, meta
 from edge.engine.database import Transaction
@@ -244,7 +244,7 @@ def make_room(tx: Transaction, bound: BacklogQuota) -> None:
 
 def set_aside(tx: Transaction, digest: bytes, reason: str) -> None:
     """Keep a segment, never send it again, and log that."""
-    aside = segments.set_aside(tx, digest, reason, ASIDE_BYTES)
+    aside = segments.set_aside(tx, digest, reason, REJECTED_SEGMENT_BYTES)
     if aside is not None:
         text = f"segment {digest.hex()[:16]}: {reason}"
         _log(tx, "set_aside", "Error", text, tags=_tags(aside))

@@ -14,7 +14,7 @@ import pytest
 
 from edge import background_tasks
 from edge.config import annotated_file, load
-from edge.config.limits import ASIDE_BYTES, Limits
+from edge.config.limits import REJECTED_SEGMENT_BYTES, Limits
 from edge.config.load import Config
 from edge.config.options import Flash, Uplink
 from edge.engine import database, events, flash_meter
@@ -521,7 +521,7 @@ async def test_what_the_centre_refuses_for_good_is_kept_and_told(
         "reason": "other bytes are there",
     }
     assert event[10] == f"segment {waiting.digest.hex()[:16]}: other bytes are there"
-    assert len(waiting.data) < ASIDE_BYTES
+    assert len(waiting.data) < REJECTED_SEGMENT_BYTES
 
 
 async def test_waiting_for_an_empty_backlog_ends_when_all_is_settled(

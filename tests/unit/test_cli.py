@@ -74,7 +74,7 @@ def test_a_command_imports_no_other() -> None:
         "print(*(name for name in sys.modules if name.startswith('edge.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].split() == ["edge.cli.columns", "edge.cli.status"]
+    assert done.stdout.splitlines()[-1].split() == ["edge.cli.status"]
 
 
 def test_init_says_what_comes_next(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_who_may_not_read_the_folder_is_told_whose_it_is(
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     name = pwd.getpwuid(owner).pw_name
     result = CliRunner().invoke(main, ["events", "--dir", str(folder)])
-    whose = f"{folder} is the folder of {name}: run this as that user"
+    whose = f"{folder} belongs to {name}: run this as that user"
     assert (result.exit_code, result.output) == (1, f"{told}; {whose}\n")
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     result = CliRunner().invoke(main, ["events", "--dir", str(folder)])

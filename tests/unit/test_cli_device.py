@@ -254,9 +254,8 @@ def test_wrong_usage_is_status_2(folder: Path, wrong: tuple[str, ...]) -> None:
 
 
 def test_the_examples_of_the_operators_guide_work(folder: Path) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
-    section = guide.split("### Devices and certificates")[1].split("\n## ")[0]
-    examples = re.findall(r"^\$ fieldpost (.+)$", section, re.MULTILINE)
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "devices.md"
+    examples = re.findall(r"^\$ fieldpost (.+)$", guide.read_text("utf-8"), re.MULTILINE)
     assert len(examples) == 9
     for example in examples:
         result = call(folder, *example.split())

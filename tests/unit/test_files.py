@@ -69,11 +69,6 @@ def lines(folder: Path, *command: str) -> list[str]:
     return [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 
-def test_the_guide_has_the_line(tmp_path: Path) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
-    assert f"`{put(tmp_path / 'it', 'a FIFO')}`" in guide
-
-
 # The helper.
 
 

@@ -1,4 +1,4 @@
-"""`fieldpost config check`: every fault by its option, and what differs from the defaults."""
+"""`fieldpost config check`: all mistakes, and the options that differ from the defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from edge.__main__ import main
 from edge.ops import config_check, setup
-from edge.ops.config_check import Changed, Fault
+from edge.ops.config_check import ChangedOption, Fault
 
 DOMAIN = '[gateway]\ndomain = "gw.example"\n'
 
@@ -31,16 +31,16 @@ def write(folder: Path, text: str) -> None:
 
 
 def faults(text: str) -> list[tuple[str, str]]:
-    return [(fault.option, fault.text) for fault in config_check.checked(text.encode()).faults]
+    return [(fault.option, fault.text) for fault in config_check.check_text(text.encode()).faults]
 
 
-def test_what_init_writes_has_no_fault_and_differs_in_the_domain_alone(folder: Path) -> None:
+def test_new_configuration_differs_in_the_domain_only(folder: Path) -> None:
     result = check(folder)
     assert result.exit_code == 0
-    assert result.output.splitlines() == ['gateway.domain = "gw.example"', "nothing is wrong"]
+    assert result.output.splitlines() == ['gateway.domain = "gw.example"', "no mistakes found"]
 
 
-def test_every_fault_is_named_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     text = f"""{DOMAIN}domian = 1
 [xmpp]
 listen = 5
@@ -53,12 +53,12 @@ a = 1
 bandwidth = 1
 """
     assert faults(text) == [
-        ("gateway.domian", "there is no such option; there is gateway.domain"),
+        ("gateway.domian", "there is no such option; did you mean gateway.domain?"),
         ("xmpp.listen", "expected `str | array`, got `int`"),
         ("limits.sessions", "expected `int` >= 1"),
-        ("limits.dead_mesages", "there is no such option; there is limits.dead_messages"),
+        ("limits.dead_mesages", "there is no such option; did you mean limits.dead_messages?"),
         ("nosuch", "there is no such section"),
-        ("uplink.bandwidth", "0, or 2048 and more; below, the centre gives bodies up"),
+        ("uplink.bandwidth", "it must be 0 or at least 2048; slower uploads time out"),
     ]
 
 
@@ -70,16 +70,16 @@ bandwidth = 1
         ("x = 1\n" + DOMAIN, ("x", "there is no such section")),
         (
             DOMAIN + "[limits]\nretry_after = 500\nretry_most = 60",
-            ("", "limits.retry_after must not be above limits.retry_most"),
+            ("", "limits.retry_after must not exceed limits.retry_most"),
         ),
         ("[gateway", ("", "Expected ']' at the end of a table declaration (at end of document)")),
     ],
 )
-def test_faults_of_a_kind(text: str, found: tuple[str, str]) -> None:
+def test_mistake_is_reported(text: str, found: tuple[str, str]) -> None:
     assert faults(text) == [found]
 
 
-def test_what_differs_is_told_beside_its_default_and_secrets_are_not(folder: Path) -> None:
+def test_changed_options_are_shown_without_secrets(folder: Path) -> None:
     write(folder, DOMAIN + '[flash]\ncommit_wait = 0.02\n[xmpp]\ncomponent_secret = "hush"\n')
     result = check(folder)
     assert result.exit_code == 0
@@ -87,17 +87,17 @@ def test_what_differs_is_told_beside_its_default_and_secrets_are_not(folder: Pat
         'gateway.domain = "gw.example"',
         'xmpp.component_secret = "(not shown)" (default: "")',
         "flash.commit_wait = 0.02 (default: 0.05)",
-        "nothing is wrong",
+        "no mistakes found",
     ]
 
 
-def test_a_faulty_option_is_not_told_as_a_difference() -> None:
-    found = config_check.checked((DOMAIN + '[flash]\ncommit_wait = "x"').encode())
-    assert found.changed == [Changed("gateway.domain", "gw.example", None)]
+def test_invalid_option_is_not_listed_as_changed() -> None:
+    found = config_check.check_text((DOMAIN + '[flash]\ncommit_wait = "x"').encode())
+    assert found.changed == [ChangedOption("gateway.domain", "gw.example", None)]
     assert [fault.option for fault in found.faults] == ["flash.commit_wait"]
 
 
-def test_a_program_reads_the_same(folder: Path) -> None:
+def test_json_has_the_same_content(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
     result = check(folder, "--json")
     assert result.exit_code == 1
@@ -107,14 +107,14 @@ def test_a_program_reads_the_same(folder: Path) -> None:
     }
 
 
-def test_a_fault_is_a_line_and_status_1(folder: Path) -> None:
+def test_mistake_sets_the_exit_status(folder: Path) -> None:
     write(folder, DOMAIN + "[web]\nlisten = 9105")
     result = check(folder)
     assert result.exit_code == 1
     assert "wrong: web.listen: expected `str`, got `int`" in result.output
 
 
-def test_a_folder_without_a_file_is_told(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     result = check(tmp_path)
     assert result.exit_code == 1
-    assert "does not exist; `fieldpost init` makes it" in result.output
+    assert "does not exist; create the gateway with `fieldpost init`" in result.output
