@@ -59,8 +59,11 @@ class Context(NamedTuple):
 
         Its type must have an encoder (`Hooks.encode`). See `Transaction.send` for `receipt`.
         """
-        encoder = self.hooks.encoders[type(message)]
-        tx.send(generation, encoder(self, message), receipt)
+        tx.send(generation, self.encode(message), receipt)
+
+    def encode(self, message: object) -> bytes:
+        """Encode a message by the encoder of its type (`Hooks.encode`)."""
+        return self.hooks.encoders[type(message)](self, message)
 
 
 Work: TypeAlias = Callable[[Transaction, Sender], bytes]
@@ -81,6 +84,9 @@ Handler: TypeAlias = "Callable[[Context, Stanza], Work | OffloadedWork | bytes]"
 
 Raises `StanzaError` to refuse the stanza.
 """
+
+AnswerHandler: TypeAlias = "Callable[[Context, Stanza], Work | bytes]"
+"""A handler of iqs of type result or error."""
 
 SessionHook: TypeAlias = Callable[[Context, Transaction, Sender], None]
 """Runs when the state of a session changes, while its row exists."""
@@ -253,6 +259,7 @@ class Hooks:
         self.pubsub_requests: dict[tuple[str, str], Handler] = {}
         self.stanza_handlers: dict[str, Handler] = {}
         self.iq_answers: dict[str, Handler] = {}
+        self.other_answer: AnswerHandler = lambda _context, _stanza: b""
         self.event_payloads: dict[str, PayloadDecoder] = {}
         self.destinations: dict[AddressKind, Destination] = {}
         self.adhoc_commands: dict[str, AdHocCommand] = {}
@@ -312,9 +319,10 @@ class Hooks:
         """Handle answers to the gateway's own iqs of a kind (`iq_ids`)."""
         _add(self.iq_answers, kind, handler, "iq answer")
 
-    def other_iq_answer(self, handler: Handler) -> None:
+    def other_iq_answer(self, handler: AnswerHandler) -> None:
         """Handle iqs of type result or error that answer no iq of the gateway's own."""
         _add(self.stanza_handlers, "answer", handler, "handler")
+        self.other_answer = handler
 
     def message(self, handler: Handler) -> None:
         """Handle all messages."""

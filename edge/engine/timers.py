@@ -12,16 +12,12 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.custody.store import held as custody
 from edge.features.custody.store.held import Held
-from edge.features.messages import store
-from edge.features.messages.store import ExpiredMessage
 
 
 def ring(tx: Transaction, limits: Limits) -> None:
     """Do what is due, and ask for the alarm for what is due next."""
     for row in custody.expired(tx, limits.held_ttl):
         drop_held(tx, custody.remove(tx, row), "expired", "its sender never asked for delivery")
-    for expired in store.expire(tx, limits.offline_ttl):
-        _log_expired(tx, expired)
     refusal_log.close_windows(tx, limits.refusal_window)
     arm(tx, limits)
 
@@ -31,9 +27,6 @@ def arm(tx: Transaction, limits: Limits) -> None:
     since = custody.first_since(tx)
     if since is not None:
         tx.wake_at(since + limits.held_ttl)
-    stored = store.oldest_since(tx)
-    if stored is not None:
-        tx.wake_at(stored + limits.offline_ttl)
     due = refusal_log.first_due(tx)
     if due is not None:
         tx.wake_at(due)
@@ -44,18 +37,5 @@ def drop_held(tx: Transaction, held: Held, name: str, reason: str) -> None:
     tags = {"msgId": held.msg_id, "destination": held.destination}
     event = NewEvent(
         "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
-    )
-    events.append(tx, events.SYSTEM, event)
-
-
-def _log_expired(tx: Transaction, expired: ExpiredMessage) -> None:
-    event = NewEvent(
-        "message",
-        expired.sender,
-        name="expired",
-        level="Warning",
-        text="its recipient did not come",
-        qos=0,
-        tags={"account": expired.account},
     )
     events.append(tx, events.SYSTEM, event)

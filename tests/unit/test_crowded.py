@@ -12,8 +12,8 @@ from edge.config.options import Xmpp
 from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.features.messages import rules as routing
-from edge.features.messages.message_routing import Letter, post
 from edge.features.messages.rules import MessageType, Outcome, Route
+from edge.features.messages.service import AccountMessage, deliver
 from tests.helpers.people import (
     PUMP,
     VALVE,
@@ -77,12 +77,12 @@ def test_a_message_for_the_account_is_stored_and_sent_behind_what_is_there(
 
 def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
     turn_back(gateway, message("a"))
-    letter = Letter(message("b"), PUMP, "valve", MessageType.CHAT, lasting=True)
+    letter = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
 
     def send(tx: Transaction) -> None:
         route = routing.route(MessageType.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
         assert route.outcome is Outcome.BEST
-        assert post(gateway.router.context, tx, letter, route) is None
+        assert deliver(gateway.router.context, tx, letter, route) is None
 
     gateway.tx(send)
     assert bodies(received(gateway, VALVE)) == ["a"], "one page at a time"
@@ -188,6 +188,6 @@ def test_what_another_session_has_already_is_left_there(gateway: Gateway) -> Non
 
 def test_a_route_to_store_needs_nobody(gateway: Gateway) -> None:
     """`post` takes the route that is asked for, whoever is there."""
-    letter = Letter(message("a"), PUMP, "valve", MessageType.CHAT, lasting=True)
-    gateway.tx(lambda tx: post(gateway.router.context, tx, letter, Route(Outcome.STORE)))
+    letter = AccountMessage(message("a"), PUMP, "valve", MessageType.CHAT, storable=True)
+    gateway.tx(lambda tx: deliver(gateway.router.context, tx, letter, Route(Outcome.STORE)))
     assert gateway.count("SELECT count(*) FROM offline") == 1

@@ -13,7 +13,7 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.router import Router
 from edge.features.accounts.store import accounts
-from edge.features.messages import offline
+from edge.features.messages import service
 from edge.xmpp import serialize
 from tests.helpers.people import DELAY, PUMP, VALVE, VALVE_BARE, appear, bodies, provision, received
 from tests.helpers.store import DOMAIN, Gateway, Reply, new_database
@@ -60,7 +60,7 @@ def flush(gateway: Gateway, full: str) -> None:
     def unit(tx: Transaction) -> None:
         sender = sessions.sender(tx, generation)
         assert sender is not None
-        offline.flush(gateway.router.context, tx, sender)
+        service.flush(gateway.router.context, tx, sender)
 
     gateway.tx(unit)
 

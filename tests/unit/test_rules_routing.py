@@ -96,13 +96,13 @@ def test_messages_go_where_table_1_sends_them(
     assert route.outcome in ALLOWED[mark]
     everybody = [session.full for session in sessions]
     if mark == "D":
-        assert [session.full for session in route.to] == [FULL]
+        assert [session.full for session in route.sessions] == [FULL]
     elif mark == "A":
-        assert [session.full for session in route.to] == everybody
+        assert [session.full for session in route.sessions] == everybody
     elif mark == "M":
-        assert [session.full for session in route.to] == [FULL]
+        assert [session.full for session in route.sessions] == [FULL]
     else:
-        assert route.to == ()
+        assert route.sessions == ()
 
 
 MUST_BE_SILENT: Final = [
@@ -150,14 +150,14 @@ def test_an_account_that_may_not_be_reached_is_like_one_that_is_not_there(
 def test_a_session_without_presence_is_reached_by_its_full_jid_alone(kind: MessageType) -> None:
     silent = [Session(FULL, available=False)]
     assert rules.route(kind, silent, FULL, exists=True) == Route(Outcome.DELIVER, silent)
-    assert rules.route(kind, silent, None, exists=True).to == ()
+    assert rules.route(kind, silent, None, exists=True).sessions == ()
 
 
 def test_negative_priorities_get_nothing_that_is_for_the_bare_jid() -> None:
     sessions = [Session(FULL, priority=1), Session(OTHER, priority=-1), Session("x", False, 5)]
     for kind in (MessageType.NORMAL, MessageType.CHAT, MessageType.HEADLINE):
         route = rules.route(kind, sessions, None, exists=True)
-        assert [session.full for session in route.to] == [FULL]
+        assert [session.full for session in route.sessions] == [FULL]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.discovery import store
 from edge.features.discovery.store import CapsQuery
-from edge.features.messages import relay, rules
+from edge.features.messages import rules
 from edge.xmpp import capabilities as wire
 from edge.xmpp import serialize
 from edge.xmpp.capabilities import Caps, Info
@@ -137,7 +137,7 @@ def _take(context: Context, tx: Transaction, generation: int, full: str) -> None
 def answered(context: Context, stanza: Stanza) -> Work | bytes:
     """Take an answer of the session that was asked; any other is passed on as if nobody was."""
     question = iq_ids.parse(stanza.attrs.get("id", ""))
-    other = relay.answer(context, stanza)
+    other = context.hooks.other_answer(context, stanza)
     if question is None or not _is_here(context, stanza):
         return other
 

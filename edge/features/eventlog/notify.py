@@ -20,8 +20,8 @@ from edge.features.accounts.store import accounts
 from edge.features.eventlog.rules.levels import RANKS
 from edge.features.eventlog.store import notices
 from edge.features.messages import rules
-from edge.features.messages.message_routing import Letter, post
 from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage, deliver
 from edge.xmpp import jid, serialize
 from edge.xmpp.namespaces import EVENTLOG
 
@@ -95,8 +95,8 @@ def _post(context: Context, tx: Transaction, to: str, stanza: bytes) -> None:
     route = rules.route(
         MessageType.NORMAL, sessions.of(tx, to) if exists else (), None, exists=exists
     )
-    letter = Letter(stanza, context.domain, account, MessageType.NORMAL, lasting=True)
-    refusal = post(context, tx, letter, route)
+    message = AccountMessage(stanza, context.domain, account, MessageType.NORMAL, storable=True)
+    refusal = deliver(context, tx, message, route)
     if refusal is not None:
         refusals.log_source(context, tx, context.domain, refusal.rule, refusal.figure)
 

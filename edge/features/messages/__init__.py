@@ -1,1 +1,1 @@
-"""."""
+"""Plain messages to accounts: routing, the offline store, and iqs between sessions."""

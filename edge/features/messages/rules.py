@@ -29,28 +29,28 @@ class MessageType(Enum):
 class Address(Enum):
     """The kind of address within an account."""
 
-    BARE = "its bare JID"
-    MATCH = "the full JID of a session that is bound"
-    NO_MATCH = "a full JID that no session has"
+    BARE = "the bare JID"
+    MATCH = "the full JID of a bound session"
+    NO_MATCH = "the full JID of no bound session"
 
 
 class Availability(Enum):
     """The availability of an account."""
 
-    NO_ACCOUNT = "there is no such account for the sender"
-    NOBODY = "no session is available, or all have a negative priority"
-    SOMEBODY = "at least one is available, with a priority that is not negative"
+    NO_ACCOUNT = "the account does not exist, or the sender may not reach it"
+    NOBODY = "no session is available with a non-negative priority"
+    SOMEBODY = "at least one session is available with a non-negative priority"
 
 
 class Outcome(Enum):
     """What to do with a message."""
 
-    DELIVER = "sent to the session of the full JID"
-    BEST = "sent to the most available session"
-    ALL = "sent to all available sessions of priorities that are not negative"
-    STORE = "stored until somebody is there, or refused where nothing is stored"
-    REFUSE = "answered with service-unavailable"
-    IGNORE = "dropped without an answer"
+    DELIVER = "send to the session of the full JID"
+    BEST = "send to the most available session"
+    ALL = "send to all available sessions with a non-negative priority"
+    STORE = "store until a session is available; refuse if storing is disabled"
+    REFUSE = "answer with service-unavailable"
+    IGNORE = "drop without an answer"
 
 
 class BoundSession(Protocol):
@@ -84,7 +84,7 @@ class Route(NamedTuple):
     """What to do with a message, and the sessions that receive it."""
 
     outcome: Outcome
-    to: Sequence[BoundSession] = ()
+    sessions: Sequence[BoundSession] = ()
 
 
 _D, _B, _A = Outcome.DELIVER, Outcome.BEST, Outcome.ALL

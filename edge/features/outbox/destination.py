@@ -16,7 +16,7 @@ from edge.engine.database import Transaction
 from edge.engine.hooks import Contents, Context, Hooks, Message, Standing
 from edge.engine.quota import ExceededLimit, Stored, Usage
 from edge.features.accounts.store import relations
-from edge.features.messages.offline import DELAYED
+from edge.features.messages.xmpp.messages import DELAY_ELEMENT
 from edge.features.outbox import xmpp as sending
 from edge.features.outbox.store import outbox
 from edge.xmpp.errors import FragmentError, StanzaError
@@ -85,7 +85,8 @@ def _forges_delay(context: Context, body: bytes) -> bool:
     except FragmentError:
         return False
     return any(
-        child.tag == DELAYED and child.get("from", "").lower() == context.domain for child in tree
+        child.tag == DELAY_ELEMENT and child.get("from", "").lower() == context.domain
+        for child in tree
     )
 
 

@@ -13,7 +13,10 @@ from edge.engine import sessions
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Event
 from edge.engine.quota import Usage
-from edge.features.messages import offline, rules
+from edge.features.messages import rules
+from edge.features.messages import service as messages
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import AccountMessage
 from edge.features.outbox import qos_stanzas
 from edge.features.outbox.rules import Input, State
 from edge.features.outbox.store import dead_letters, outbox
@@ -75,16 +78,17 @@ def _report(
     to = row.sender if session is None else session.full
     stanza = serialize.message("error", destination, to, content)
     kept = False
-    if offline.stores_messages(context.xmpp) and (
+    if messages.is_store_enabled(context.xmpp) and (
         own is None or rules.best_session((own,)) is not None
     ):
         delayed = serialize.delay(context.domain, tx.now.wall)
         stored = serialize.message("error", destination, to, content + delayed)
         # of the limits for stored messages it takes from its own sender's
-        kept = offline.store(context, tx, account, stored, row.sender, delayed=True) is None
+        message = AccountMessage(stored, row.sender, account, MessageType.ERROR, True, delayed=True)
+        kept = messages.store(context, tx, message) is None
     if session is None:
         return
     if not kept:
         tx.send(session.generation, stanza)
     elif (sender := sessions.sender(tx, session.generation)) is not None:
-        offline.flush(context, tx, sender)
+        messages.flush(context, tx, sender)

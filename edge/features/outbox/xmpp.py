@@ -22,7 +22,6 @@ from edge.engine.quota import Usage
 from edge.engine.sessions import Session
 from edge.features.discovery import capabilities
 from edge.features.eventlog.store import epochs
-from edge.features.messages import relay
 from edge.features.outbox import delivery_targets, qos_stanzas, rules, undelivered
 from edge.features.outbox.rules import BOUND, TERMINAL, Action, Candidate, Input, Level, State
 from edge.features.outbox.store import outbox
@@ -173,7 +172,7 @@ def _unanswered(context: Context) -> StanzaError:
 def answered(context: Context, stanza: Stanza) -> Work | bytes:
     """Take the answer of a session to what it was handed; any other is passed on."""
     asked = iq_ids.parse(stanza.attrs.get("id", ""))
-    other = relay.answer(context, stanza)
+    other = context.hooks.other_answer(context, stanza)
     of_service = stanza.attrs.get("to", "").lower() == pubsub_service(context.domain)
     if asked is None or (isinstance(other, bytes) and not of_service):
         return b""

@@ -20,7 +20,7 @@ from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.sessions import Session
 from edge.features.accounts.store import relations
 from edge.features.discovery import capabilities
-from edge.features.messages import relay
+from edge.features.messages import service as messages
 from edge.features.presence import presence_broadcast, presence_probe, subscriptions
 from edge.features.presence.rules import presence as rules
 from edge.features.presence.rules.roster import SubscriptionType
@@ -272,7 +272,7 @@ def _relay_error(
     context: Context, tx: Transaction, sender: Sender, raw: bytes, target: Jid
 ) -> None:
     """Give an error to the session that it is for, if that one may hear from the sender."""
-    session = relay.answerable(context, tx, sender, target.full)
+    session = messages.find_answerable_session(context, tx, sender, target.full)
     if session is not None:
         tx.send(session.generation, stamped(raw, sender.full, target.full))
 

@@ -18,7 +18,7 @@ from edge.engine.refusals import log_source
 from edge.features.accounts.store import accounts
 from edge.features.custody.store import held
 from edge.features.messages import rules
-from edge.features.messages.message_routing import NOBODY_THERE, Letter, post
+from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import xmpp as handing
 from edge.features.outbox.rules import BOUND, State
 from edge.features.outbox.store import outbox
@@ -79,8 +79,8 @@ def _tell(
     there, type_ = sessions.of(tx, to), rules.parse_type(kind)
     exists = bool(there) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, there, None, exists=exists)
-    letter = Letter(stanza, source, subscription.account, type_, lasting=True)
-    refusal = post(context, tx, letter, route)
+    message = AccountMessage(stanza, source, subscription.account, type_, storable=True)
+    refusal = deliver(context, tx, message, route)
     if refusal is not None:
         log_source(context, tx, to, refusal.rule, refusal.figure)
 

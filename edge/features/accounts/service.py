@@ -1,0 +1,54 @@
+"""Operations on accounts for other features, and the change of a password by its device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from edge.credentials import Credentials
+from edge.engine import access, refusals
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.refusal_log import CHANGED
+from edge.errors import FieldpostError
+from edge.features.accounts.store import accounts
+from edge.features.accounts.store.accounts import is_active
+from edge.features.accounts.store.relations import find_relation
+
+__all__ = ["AccountError", "AccountErrorReason", "change_password", "find_relation", "is_active"]
+
+
+class AccountErrorReason(Enum):
+    """Why an operation on an account is refused."""
+
+    NOT_ALLOWED = auto()
+
+
+class AccountError(FieldpostError):
+    """An operation on an account is refused."""
+
+    def __init__(self, reason: AccountErrorReason) -> None:
+        super().__init__(reason.name)
+        self.reason = reason
+
+
+def change_password(
+    context: Context, tx: Transaction, sender: Sender, name: str, keys: Iterable[Credentials]
+) -> None:
+    """Replace the password of the account `name` by one with these keys, and log it.
+
+    Only a device that has a password may change it: a device that logs in by certificate alone was
+    provisioned without one on purpose.
+
+    Raises:
+        AccountError: it is not the sender's own account, or has no password.
+    """
+    relation = find_relation(tx, sender, name)
+    account = accounts.find(tx, sender.account)
+    has_password = account is not None and account.password
+    if not access.may_change_password(sender, relation, password=has_password):
+        refusals.log(context, tx, sender, "password")
+        raise AccountError(AccountErrorReason.NOT_ALLOWED)
+    accounts.set_credentials(tx, name, keys)
+    refusals.log(context, tx, sender, CHANGED)

@@ -1,0 +1,277 @@
+"""Deliver plain messages to accounts: to sessions, or to the offline store until one is available.
+
+Stored messages are sent in pages, to one session of an account at a time, in the order in which
+they came. A row is deleted when the session has acknowledged its stanza, so after a crash, or if a
+session ends before that, it is sent again. New messages wait behind stored ones (RFC 6120, section
+10.1). Source: RFC 6121, section 8.5; XEP-0160.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from edge.config.options import Xmpp
+from edge.engine import access, events, in_flight, quota, sessions, space
+from edge.engine.access import Sender
+from edge.engine.database import Receipt, Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit, Usage
+from edge.engine.sessions import Session
+from edge.features.accounts import service as accounts
+from edge.features.messages import rules
+from edge.features.messages import store as offline
+from edge.features.messages.rules import MessageType, Outcome, Route
+
+NOBODY_THERE: Final = "nobody_there"
+"""The rule that is logged when a message is dropped because no session is available."""
+
+PAGE_SIZE: Final = 32
+"""Stored messages that a session receives at once: enough for a round trip over a slow radio."""
+
+PAGE_DIVISOR: Final = 2
+"""A page uses at most one part in this many of a session's limit of unacknowledged stanzas."""
+
+RETURNED_QUOTA_FACTOR: Final = 2
+"""How much more may be stored for an account when a session ended without acknowledging.
+
+The senders of these messages may have disconnected and could not be informed.
+"""
+
+
+class AccountMessage(NamedTuple):
+    """A message to an account, addressed and stamped with its sender.
+
+    Args:
+        stanza: the message.
+        sender: the full JID of the sender.
+        account: the name of the account.
+        kind: the type of the message.
+        storable: it is worth storing.
+        delayed: it already carries the time at which it was stored.
+        returned: a session received it and ended without acknowledging it.
+    """
+
+    stanza: bytes
+    sender: str
+    account: str
+    kind: MessageType
+    storable: bool
+    delayed: bool = False
+    returned: bool = False
+
+
+class DelayedMessage(NamedTuple):
+    """A message to store with the time at which it was received, in ms since 1970 UTC."""
+
+    stanza: bytes
+    sender: str
+    received: int
+
+
+class RefusalReason(Enum):
+    """Why a message is refused."""
+
+    NOBODY_AVAILABLE = auto()
+    OFFLINE_STORE_FULL = auto()
+    DISK_FULL = auto()
+
+
+class Refusal(NamedTuple):
+    """A refused message: the rule to log, the reason, and the limit.
+
+    Without a reason, the refusal is logged but the sender is not informed.
+    """
+
+    rule: str
+    reason: RefusalReason | None
+    figure: int | None = None
+
+
+def is_store_enabled(xmpp: Xmpp) -> bool:
+    """Return whether messages are stored for accounts without an available session."""
+    return xmpp.offline == "store"
+
+
+def deliver(
+    context: Context, tx: Transaction, message: AccountMessage, route: Route
+) -> Refusal | None:
+    """Send or store a message as its route requires; return the refusal if it is refused."""
+    if route.outcome is Outcome.BEST and _must_wait(context, tx, message):
+        refusal = _store_or_refuse(context, tx, message)
+        flush_to_best(context, tx, message.account)
+        return refusal
+    if route.outcome is Outcome.STORE:
+        return _store_or_refuse(context, tx, message)
+    if route.outcome is Outcome.REFUSE:
+        return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
+    if route.outcome is Outcome.IGNORE:
+        return None if message.kind is MessageType.ERROR else Refusal(NOBODY_THERE, None)
+    for session in route.sessions:
+        tx.send(session.generation, message.stanza)
+    return None
+
+
+def _must_wait(context: Context, tx: Transaction, message: AccountMessage) -> bool:
+    """Return whether stored messages must be sent first (RFC 6120, section 10.1)."""
+    return (
+        message.storable
+        and is_store_enabled(context.xmpp)
+        and offline.has_messages(tx, message.account)
+    )
+
+
+def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage) -> Refusal | None:
+    if not message.storable:
+        return None
+    if not is_store_enabled(context.xmpp):
+        return Refusal(NOBODY_THERE, RefusalReason.NOBODY_AVAILABLE)
+    exceeded = store(context, tx, message)
+    if exceeded is None:
+        return None
+    is_quota = exceeded.rule.startswith("offline")
+    reason = RefusalReason.OFFLINE_STORE_FULL if is_quota else RefusalReason.DISK_FULL
+    return Refusal(exceeded.rule, reason, exceeded.figure)
+
+
+def store(context: Context, tx: Transaction, message: AccountMessage) -> ExceededLimit | None:
+    """Store a message for an existing account; return the limit that it exceeds, if any.
+
+    A returned message may use the disk reserve because it was admitted before.
+    """
+    account, sender = message.account, message.sender
+    stanza = message.stanza
+    if not message.delayed:
+        stanza = context.encode(DelayedMessage(stanza, sender, tx.now.wall))
+    size = offline.stored_size(stanza, sender)
+    from_sender, usage = offline.usage(tx, account, sender)
+    limits = _quota(context, message.returned)
+    exceeded = quota.over_waiting(quota.OFFLINE, size, from_sender, usage, limits)
+    if not message.returned:
+        exceeded = exceeded or space.refuses(tx, size, context.limits)
+    if exceeded is None:
+        offline.add(tx, account, stanza, sender)
+        tx.wake_at(tx.now.service + context.limits.offline_ttl)
+    return exceeded
+
+
+def _quota(context: Context, returned: bool) -> quota.Stored:
+    limits = context.limits
+    factor = RETURNED_QUOTA_FACTOR if returned else 1
+    return quota.Stored(
+        Usage(limits.offline_messages * factor, limits.offline_bytes * factor),
+        Usage(limits.offline_messages_per_source, limits.offline_bytes_per_source),
+        Usage(limits.offline_total_messages, limits.offline_total_bytes),
+    )
+
+
+def flush(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session the next page of its account's stored messages.
+
+    Does nothing unless the session is available with a non-negative priority and no session has a
+    page of this account.
+    """
+    if not offline.has_messages(tx, sender.account) or offline.is_delivering(tx, sender.account):
+        return
+    session = sessions.at(tx, sender.full)
+    if session is None or rules.best_session((session,)) is None:
+        return
+    limits = context.limits
+    count = min(PAGE_SIZE, limits.unacknowledged_stanzas // PAGE_DIVISOR)
+    max_bytes = limits.unacknowledged_bytes // PAGE_DIVISOR
+    for row, stanza in offline.read_page(tx, sender.account, count, max_bytes):
+        receipt = Receipt(offline.RECEIPT, row)
+        in_flight.begin(tx, receipt, session.generation)
+        tx.send(session.generation, stanza, receipt)
+
+
+def flush_to_best(context: Context, tx: Transaction, account: str) -> None:
+    """Send stored messages of an account to its most available session, if there is one."""
+    best = rules.best_session(sessions.of(tx, f"{account}@{context.domain}"))
+    if best is None:
+        return
+    sender = sessions.sender(tx, best.generation)
+    if sender is not None:
+        flush(context, tx, sender)
+
+
+def acknowledge(
+    context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Delete stored messages that a session has acknowledged, and send the next page."""
+    offline.remove(tx, rows)
+    if sender is not None:
+        flush(context, tx, sender)
+        flush_to_best(context, tx, sender.account)
+
+
+def return_unacknowledged(
+    context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Send stored messages that a session ended without to another session, if there is one."""
+    tx.wake_at(tx.now.service)  # some may have expired while the session had them
+    for account in offline.find_accounts(tx, rows):
+        flush_to_best(context, tx, account)
+
+
+def expire(context: Context, tx: Transaction) -> None:
+    """Delete and log stored messages older than `limits.offline_ttl`."""
+    for expired in offline.expire(tx, context.limits.offline_ttl):
+        event = NewEvent(
+            "message",
+            expired.sender,
+            name="expired",
+            level="Warning",
+            text="no session of the recipient became available in time",
+            qos=0,
+            tags={"account": expired.account},
+        )
+        events.append(tx, events.SYSTEM, event)
+    since = offline.oldest_since(tx)
+    if since is not None:
+        tx.wake_at(since + context.limits.offline_ttl)
+
+
+def find_answerable_session(
+    context: Context, tx: Transaction, sender: Sender, full: str
+) -> Session | None:
+    """Return the session of a full JID if the sender may send it a result or an error."""
+    session = sessions.at(tx, full)
+    requester = None if session is None else sessions.sender(tx, session.generation)
+    if requester is None:
+        return None
+    relation = accounts.find_relation(tx, requester, sender.account)
+    allowed = access.may_answer(sender, requester, relation, context.xmpp.trust)
+    return session if allowed else None
+
+
+class ReturnedMessages:
+    """Re-route the messages, in order, that one session received and did not acknowledge.
+
+    Messages stored for their accounts were sent later than these, so they are moved behind them,
+    except those that another session already has.
+    """
+
+    def __init__(self, context: Context, tx: Transaction) -> None:
+        self._context = context
+        self._tx = tx
+        self._stored_before: dict[str, int] = {}
+
+    def deliver(self, message: AccountMessage, route: Route) -> Refusal | None:
+        """Deliver a message as its route requires; return the refusal if it is refused."""
+        account = message.account
+        if account not in self._stored_before:
+            self._stored_before[account] = offline.last_row(self._tx, account)
+        has_stored = self._stored_before[account] and message.storable
+        if route.outcome is Outcome.BEST and has_stored and is_store_enabled(self._context.xmpp):
+            route = Route(Outcome.STORE)  # until all of them are in order
+        return deliver(self._context, self._tx, message, route)
+
+    def finish(self) -> None:
+        """Restore the order of stored messages and send them."""
+        for account, last in self._stored_before.items():
+            if 0 < last < offline.last_row(self._tx, account):
+                offline.move_to_end(self._tx, account, last)
+            flush_to_best(self._context, self._tx, account)

@@ -1,0 +1,1 @@
+"""Plain messages and relayed iqs as stanzas."""

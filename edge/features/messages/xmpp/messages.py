@@ -1,0 +1,172 @@
+"""Handle messages to the gateway's services and to accounts.
+
+To a service this is QoS level 0, at most once. Source: XEP QoS, "Unacknowledged service"; RFC 6121,
+sections 5 and 8.5; RFC 6120, section 10.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from edge.engine import access, addresses, destinations, refusals, sessions
+from edge.engine.access import Relation, Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks, Message, Work
+from edge.features.accounts import service as accounts
+from edge.features.messages import rules, service
+from edge.features.messages.rules import MessageType
+from edge.features.messages.service import (
+    AccountMessage,
+    DelayedMessage,
+    Refusal,
+    RefusalReason,
+)
+from edge.xmpp import jid, replies, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.jid import Jid
+from edge.xmpp.namespaces import CHAT_STATES, CLIENT, DELAY, clark
+from edge.xmpp.stanza import Stanza, stamped, stamped_with
+
+DELAY_ELEMENT: Final = clark(DELAY, "delay")
+
+_CHAT_STATE: Final = f"{{{CHAT_STATES}}}"
+_THREAD: Final = clark(CLIENT, "thread")
+
+_STANZA_ERRORS: Final = {
+    RefusalReason.NOBODY_AVAILABLE: ("service-unavailable", None),
+    RefusalReason.OFFLINE_STORE_FULL: ("service-unavailable", "wait"),
+    RefusalReason.DISK_FULL: ("resource-constraint", "wait"),
+}
+
+
+def stanza_error(refusal: Refusal) -> StanzaError | None:
+    """Return the stanza error for a refusal, or `None` if its sender is not informed."""
+    if refusal.reason is None:
+        return None
+    condition, type_ = _STANZA_ERRORS[refusal.reason]
+    text = "" if type_ is None else f"the limit {refusal.rule} is {refusal.figure}"
+    return StanzaError(condition, text, type=type_)
+
+
+def is_storable(names: Sequence[str]) -> bool:
+    """Return whether a message with children of these names is stored (XEP-0160, section 3).
+
+    A message that holds only a chat state (XEP-0085) is not stored, because the state is outdated
+    by the time the message is delivered.
+    """
+    states = [name for name in names if name.startswith(_CHAT_STATE)]
+    return not states or any(name != _THREAD for name in names if name not in states)
+
+
+def handle(context: Context, stanza: Stanza) -> Work | bytes:
+    """Handle a message; answer a refused one with a message of type `error`.
+
+    A message of type `error` is never answered, and services ignore it.
+    """
+    kind, to = rules.parse_type(stanza.attrs.get("type")), stanza.attrs.get("to")
+    is_error = kind is MessageType.ERROR
+    try:
+        if addresses.classify(context.domain, to, "") in addresses.SERVICES:
+            return b"" if is_error else _to_service(context, stanza)
+        if not context.has_accounts:
+            raise addresses.nobody()
+    except StanzaError as error:
+        return b"" if is_error else _refused(context, stanza, "no_destination", error)
+    if _has_forged_delay(context, stanza):
+        forged = StanzaError("not-acceptable", "a delay in the gateway's name is not allowed")
+        return b"" if is_error else _refused(context, stanza, "malformed", forged)
+    return _to_account(context, stanza, kind, None if to is None else jid.parse(to))
+
+
+def _refused(context: Context, stanza: Stanza, rule: str, error: StanzaError) -> Work:
+    return lambda tx, sender: _refuse(context, tx, stanza, sender, rule, error)
+
+
+def _to_service(context: Context, stanza: Stanza) -> Work:
+    """Deliver a message to the destination at its address."""
+    destination, to = destinations.find(context, stanza.attrs["to"])
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        message = Message(sender, to, stanza.raw, stanza.size, qos=0)
+        contents = destination.read(context, message.body, to)
+        standing = destination.standing(context, tx, sender, to)
+        rule, error, figure = "", None, None
+        if not standing.allowed:
+            rule, error = "untrusted", StanzaError("not-allowed")
+        elif standing.error is not None:
+            rule, error = "no_destination", standing.error
+        elif contents.unreadable:
+            rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
+        elif over := destination.room_now(context, tx, message, contents):
+            rule, error, figure = over.rule, StanzaError("resource-constraint"), over.figure
+        else:
+            destination.deliver(context, tx, message, contents)
+            return b""
+        return _refuse(context, tx, stanza, sender, rule, error, figure)
+
+    return work
+
+
+def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Jid | None) -> Work:
+    storable = is_storable([child.name for child in stanza.children])
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        to = jid.parse(sender.bare) if address is None else address
+        relation = accounts.find_relation(tx, sender, to.local)
+        if kind is MessageType.ERROR:
+            session = service.find_answerable_session(context, tx, sender, to.full)
+            exists = session is not None
+        else:
+            exists = access.may_reach(sender, relation, context.xmpp.trust)
+        bound = sessions.of(tx, to.bare) if exists else []
+        route = rules.route(kind, bound, to.full if to.resource else None, exists=exists)
+        raw = stamped(stanza, sender.full, to.full)
+        message = AccountMessage(raw, sender.full, to.local, kind, storable)
+        refusal = service.deliver(context, tx, message, route)
+        if refusal is None:
+            return b""
+        rule = refusal.rule
+        if not exists:
+            rule = "no_destination" if relation is Relation.NOBODY else "untrusted"
+        error = stanza_error(refusal)
+        return _refuse(context, tx, stanza, sender, rule, error, refusal.figure)
+
+    return work
+
+
+def _refuse(
+    context: Context,
+    tx: Transaction,
+    stanza: Stanza,
+    sender: Sender,
+    rule: str,
+    error: StanzaError | None,
+    figure: int | None = None,
+) -> bytes:
+    refusals.log(context, tx, sender, rule, figure)
+    if error is None:
+        return b""
+    return replies.message_error(stanza, error, to=sender.full, from_=stanza.attrs.get("to"))
+
+
+def _has_forged_delay(context: Context, stanza: Stanza) -> bool:
+    """Return whether a message carries a delay in the gateway's name (XEP-0203, section 5).
+
+    A recipient would take it for the time at which the gateway stored the message.
+    """
+    return any(
+        child.name == DELAY_ELEMENT and child.attrs.get("from", "").lower() == context.domain
+        for child in stanza.children
+    )
+
+
+def _encode_delayed(context: Context, message: DelayedMessage) -> bytes:
+    delay = serialize.delay(context.domain, message.received)
+    return stamped_with(message.stanza, message.sender, delay)
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.message(handle)
+    hooks.encode(DelayedMessage, _encode_delayed)

@@ -1,0 +1,21 @@
+"""Register the offline store: advertise it, and send what it holds (XEP-0160)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine.hooks import Hooks
+from edge.features.messages import service, store
+from edge.xmpp.namespaces import OFFLINE
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    if service.is_store_enabled(hooks.xmpp):
+        hooks.advertise(OFFLINE)
+    hooks.on_acknowledged(store.RECEIPT, service.acknowledge)
+    hooks.on_unacknowledged(store.RECEIPT, service.return_unacknowledged)
+    hooks.on_available(service.flush)
+    hooks.on_timer(service.expire)

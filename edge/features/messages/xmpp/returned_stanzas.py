@@ -1,0 +1,178 @@
+"""Re-route stanzas that a session did not receive and that no table stores.
+
+This happens when a session ends without acknowledging them (XEP-0198, section 5), and when a
+session that stays bound has no room for them. Messages are routed again, or stored; requests get an
+error; results, errors and presence are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from edge.engine import sessions
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks
+from edge.engine.refusals import log_source
+from edge.features.accounts import service as accounts
+from edge.features.messages import rules, service
+from edge.features.messages.rules import MessageType, Outcome, Route
+from edge.features.messages.service import AccountMessage, ReturnedMessages
+from edge.features.messages.xmpp.messages import DELAY_ELEMENT, is_storable, stanza_error
+from edge.xmpp import jid, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import CLIENT, clark
+from edge.xmpp.stanza import parse_fragment
+
+OVERFLOW_RULE: Final = "crowded"
+"""The rule that is logged when a session has no room for a stanza that is not stored."""
+
+_MESSAGE: Final = clark(CLIENT, "message")
+_IQ: Final = clark(CLIENT, "iq")
+_STORED_TYPES: Final = (MessageType.NORMAL, MessageType.CHAT)
+
+
+def _is_request(tree: Element) -> bool:
+    return tree.tag == _IQ and tree.get("type") in ("get", "set")
+
+
+def _is_message(tree: Element) -> bool:
+    kind = rules.parse_type(tree.get("type"))
+    return tree.tag == _MESSAGE and kind is not MessageType.ERROR
+
+
+# After a session ended
+
+
+def reroute_unacknowledged(context: Context, tx: Transaction, stanzas: Iterable[bytes]) -> None:
+    """Re-route the stanzas (raw, stamped) of one ended session, in order."""
+    returned = ReturnedMessages(context, tx)
+    for stanza in stanzas:
+        tree = parse_fragment(stanza)
+        if tree.get("from") is None or tree.get("to") is None:
+            continue
+        if _is_request(tree):
+            _send_error(tx, tree, StanzaError("recipient-unavailable"))
+        elif _is_message(tree):
+            _reroute(context, tx, tree, stanza, returned)
+    returned.finish()
+
+
+def _reroute(
+    context: Context, tx: Transaction, tree: Element, stanza: bytes, returned: ReturnedMessages
+) -> None:
+    address = jid.parse(tree.attrib["to"])
+    message = _account_message(context, tree, stanza, returned=True)
+    exists = accounts.is_active(tx, address.local)
+    route = rules.reroute(message.kind, sessions.of(tx, address.bare), exists=exists)
+    refusal = returned.deliver(message, route)
+    if refusal is not None:
+        _refuse(context, tx, tree, refusal.rule, refusal.figure, stanza_error(refusal))
+
+
+def _account_message(
+    context: Context, tree: Element, stanza: bytes, *, returned: bool = False
+) -> AccountMessage:
+    delayed = returned and any(
+        child.tag == DELAY_ELEMENT and child.get("from") == context.domain for child in tree
+    )
+    return AccountMessage(
+        stanza,
+        tree.get("from", ""),
+        jid.parse(tree.get("to", "")).local,
+        rules.parse_type(tree.get("type")),
+        is_storable([child.tag for child in tree]),
+        delayed,
+        returned,
+    )
+
+
+def reject(tx: Transaction, stanza: bytes) -> None:
+    """Return an error for a stanza (raw, stamped) that cannot be stored for lack of room."""
+    tree = parse_fragment(stanza)
+    if _is_request(tree):
+        _send_error(tx, tree, StanzaError("recipient-unavailable"))
+    elif _is_message(tree):
+        _send_error(tx, tree, StanzaError("resource-constraint", "the gateway's disk is full"))
+
+
+def _refuse(
+    context: Context,
+    tx: Transaction,
+    tree: Element,
+    rule: str,
+    figure: int | None,
+    error: StanzaError | None,
+) -> None:
+    log_source(context, tx, jid.parse(tree.get("from", "")).bare, rule, figure)
+    if error is not None:
+        _send_error(tx, tree, error)
+
+
+def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
+    """Send an error to the sender of a stanza if its session is still bound."""
+    sender = sessions.at(tx, tree.get("from", ""))
+    if sender is None:
+        return
+    name = "iq" if tree.tag == _IQ else "message"
+    attrs = {"type": "error", "id": tree.get("id"), "to": sender.full, "from": tree.get("to")}
+    tx.send(sender.generation, serialize.tag(name, attrs, serialize.stanza_error(error)))
+
+
+# When a session has no room
+
+
+def reroute_overflow(
+    context: Context, tx: Transaction, generation: int, stanzas: Iterable[bytes]
+) -> None:
+    """Re-route stanzas (raw, stamped) for which a bound session has no room, in order.
+
+    A message to the account is stored, and sent when the session has acknowledged what is before
+    it. The sender of another message or of a request gets an error. Messages to the account that
+    are sent in this transaction come later, so they are stored too.
+    """
+    recipient = sessions.sender(tx, generation)
+    if recipient is None:
+        reroute_unacknowledged(context, tx, stanzas)
+        return
+    for stanza in (*stanzas, *_withdraw_account_messages(tx, generation)):
+        _reroute_overflow(context, tx, stanza)
+    service.flush_to_best(context, tx, recipient.account)
+
+
+def _withdraw_account_messages(tx: Transaction, generation: int) -> Iterator[bytes]:
+    for send in tx.withdraw(generation):
+        if send.receipt is None and _is_to_account(send.stanza):
+            yield send.stanza
+        else:
+            tx.send(*send)
+
+
+def _is_to_account(stanza: bytes) -> bool:
+    if not stanza.startswith(b"<message"):
+        return False
+    tree = parse_fragment(stanza)
+    kind = rules.parse_type(tree.get("type"))
+    return kind in _STORED_TYPES and not jid.parse(tree.get("to", "")).resource
+
+
+def _reroute_overflow(context: Context, tx: Transaction, stanza: bytes) -> None:
+    tree = parse_fragment(stanza)
+    if _is_to_account(stanza) and service.is_store_enabled(context.xmpp):
+        message = _account_message(context, tree, stanza)
+        refusal = service.deliver(context, tx, message, Route(Outcome.STORE))
+        if refusal is not None:
+            _refuse(context, tx, tree, refusal.rule, refusal.figure, stanza_error(refusal))
+        return
+    error = None
+    if _is_request(tree) or _is_message(tree):
+        error = StanzaError("resource-constraint", "the session cannot accept more stanzas now")
+    _refuse(context, tx, tree, OVERFLOW_RULE, context.limits.unacknowledged_bytes, error)
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    hooks.on_unacknowledged_stanzas(reroute_unacknowledged)
+    hooks.on_overflow(reroute_overflow)
+    hooks.on_rejected_stanza(reject)
