@@ -30,7 +30,7 @@ from edge.engine.database import Transaction
 from edge.engine.group_commit import Bounds, Store
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
-from edge.engine.timer import Alarm
+from edge.engine.timers import Timer
 from edge.errors import ConfigError, SetupError, StoreBroken, StoreError
 from edge.features.eventlog import notify
 from edge.features.eventlog.rules import levels
@@ -64,8 +64,8 @@ SPARE_DESCRIPTORS: Final = 64
 """Files and sockets beside the sessions': database, uplink, listener, and what waits to be refused;
 a gateway without sessions has some twenty."""
 
-DUE_AGAIN: Final = 60.0
-"""Seconds after which what fell due is tried again, when the store could not do it."""
+TIMER_RETRY: Final = 60.0
+"""Seconds until the timer hooks are tried again after the store failed."""
 
 
 def run(folder: Path, ready: Callable[[str], None], warn: Callable[[str], None]) -> None:
@@ -158,8 +158,8 @@ class App:
         await epoch_check.settle(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
         sealer = await self._start_uplink(stack, backlog, clock)
-        alarm = _due_alarm(store, clock, router)
-        stack.callback(alarm.cancel)
+        timer = _start_timer(store, clock, router)
+        stack.callback(timer.cancel)
         await store.run(lambda tx: _begin(tx, settings, start, clock.run, router))
         tally = Tally()
         front = self._front(store, router, tally)
@@ -332,22 +332,20 @@ def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Ro
     status_events.tell_migrated(tx)
     clock_store.save(tx, start.saved)
     clock_store.keep(tx, run)
-    timers.arm(tx, settings.limits)
-    router.run_timers(tx)
+    timers.run(router.context, tx)
 
 
-def _due_alarm(store: Store, clock: Clock, router: Router) -> Alarm:
+def _start_timer(store: Store, clock: Clock, router: Router) -> Timer:
     def unit(tx: Transaction) -> None:
-        timers.ring(tx, router.context.limits)
-        router.run_timers(tx)
+        timers.run(router.context, tx)
 
-    def ring() -> None:
-        store.submit(unit, rung)
+    def fire() -> None:
+        store.submit(unit, fired)
 
-    def rung(outcome: object) -> None:
-        if isinstance(outcome, StoreError):  # a full disk, say: nothing was done, all is due still
-            alarm.set(clock().service + DUE_AGAIN)
+    def fired(outcome: object) -> None:
+        if isinstance(outcome, StoreError):  # such as a full disk: nothing was done
+            timer.set(clock().service + TIMER_RETRY)
 
-    alarm = Alarm(clock, ring)
-    store.on_due = alarm.set
-    return alarm
+    timer = Timer(clock, fire)
+    store.on_due = timer.set
+    return timer

@@ -1,15 +1,16 @@
-"""What can go wrong, and whose fault it is.
+"""The errors that the gateway raises on purpose.
 
-`FieldpostError` is the root of all that the gateway raises on purpose. Faults of a peer on the
-wire are not here: they are `StreamError` and `StanzaError` in `edge.xmpp.errors`, and are answered
-to the peer.
+`FieldpostError` is for faults of the installation and of the gateway, `ServiceError` for requests
+that a service refuses. Malformed XML and unusable stanzas are `edge.xmpp.errors`.
 """
 
 from __future__ import annotations
 
+from enum import Enum
+
 
 class FieldpostError(Exception):
-    """Something that the operator or the installation has to mend; its text is one line."""
+    """A fault that the operator has to mend; its text is one line."""
 
 
 class ConfigError(FieldpostError):
@@ -21,11 +22,11 @@ class SetupError(FieldpostError):
 
 
 class StoreError(FieldpostError):
-    """The database did not do what it was asked to; nothing of the unit of work took effect."""
+    """The database failed; nothing of the unit of work took effect."""
 
 
 class StoreFull(StoreError):
-    """The disk or the configured size of the database is exhausted: `rule` names which."""
+    """The disk is full, or the database has its configured size; `rule` names which."""
 
     def __init__(self, text: str, rule: str = "disk") -> None:
         super().__init__(text)
@@ -37,8 +38,25 @@ class StoreBusy(StoreError):
 
 
 class UnitFault(StoreError):
-    """A unit of work raised what it should not have: a fault of the gateway's own."""
+    """A unit of work raised an unexpected exception: a bug of the gateway."""
 
 
 class StoreBroken(StoreError):
-    """The database or the disk under it can no longer be trusted: the process must end."""
+    """The database or its disk can no longer be trusted: the process must end."""
+
+
+class ServiceError(Exception):
+    """A service refuses a request.
+
+    Each feature has a subclass with its own reasons, and its `xmpp` registers how these are
+    answered (`Hooks.error_mapping`).
+
+    Attributes:
+        reason: why, as a member of the feature's enum.
+        text: details for people, perhaps empty.
+    """
+
+    def __init__(self, reason: Enum, text: str = "") -> None:
+        super().__init__(text or str(reason.value))
+        self.reason: Enum = reason
+        self.text = text

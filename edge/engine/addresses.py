@@ -6,9 +6,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
+from edge.errors import ServiceError
 from edge.xmpp import jid
-from edge.xmpp.errors import StanzaError
-from edge.xmpp.jid import Jid
+from edge.xmpp.jid import Jid, JidError
 
 PUBSUB: Final = "pubsub"
 """The label before the gateway's domain in the address of the publish-subscribe service."""
@@ -35,36 +35,57 @@ SERVICES: Final = (AddressKind.GATEWAY, AddressKind.SERVICE, AddressKind.NODE)
 """The kinds that belong to no account."""
 
 
+class AddressReason(Enum):
+    """Why nothing can be delivered to an address."""
+
+    MALFORMED = "the address is malformed"
+    REMOTE_DOMAIN = "this gateway serves only its own domain"
+    NOBODY = "nobody is reached at this address"
+    NO_NODE = "there is no such node"
+    NO_MESSAGES = "nothing at this address takes messages"
+
+
+class AddressError(ServiceError):
+    """Nothing can be delivered to an address."""
+
+    def __init__(self, reason: AddressReason, text: str = "") -> None:
+        super().__init__(reason, text or reason.value)
+        self.reason: AddressReason = reason
+
+
 def classify(domain: str, to: str | None, own: str) -> AddressKind:
     """Return the kind of address `to` is for a stanza from the bare JID `own`.
 
     No address is the sender's own account.
 
     Raises:
-        StanzaError: the address is malformed or nobody has it (RFC 6120, section 10.5).
+        AddressError: the address is malformed or nobody has it (RFC 6120, section 10.5).
     """
     if to is None:
         return AddressKind.OWN
     if to == domain:
         return AddressKind.GATEWAY
-    address = jid.parse(to)
+    address = parse(to)
     found = kind_of(domain, address)
     return AddressKind.OWN if found is AddressKind.ACCOUNT and address.bare == own else found
 
 
+def parse(text: str) -> Jid:
+    """Parse and normalise an address; raises `AddressError` if it is malformed."""
+    try:
+        return jid.parse(text)
+    except JidError as error:
+        raise AddressError(AddressReason.MALFORMED, error.text) from None
+
+
 def kind_of(domain: str, address: Jid) -> AddressKind:
-    """Return the kind of a parsed address; raises `StanzaError` if nobody has it."""
+    """Return the kind of a parsed address; raises `AddressError` if nobody has it."""
     if address.domain == pubsub_service(domain) and not address.local:
         return AddressKind.NODE if address.resource else AddressKind.SERVICE
     if address.domain != domain:
-        raise StanzaError("remote-server-not-found", "this gateway serves only its own domain")
+        raise AddressError(AddressReason.REMOTE_DOMAIN)
     if not address.local:
         if address.resource:
-            raise nobody()
+            raise AddressError(AddressReason.NOBODY)
         return AddressKind.GATEWAY
     return AddressKind.SESSION if address.resource else AddressKind.ACCOUNT
-
-
-def nobody() -> StanzaError:
-    """Return the error for an address that nobody has."""
-    return StanzaError("service-unavailable", "nobody is reached at this address")

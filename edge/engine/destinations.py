@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from edge.engine import access, addresses
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
+from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Contents, Context, Destination, Message, Standing
 from edge.engine.quota import ExceededLimit
 from edge.xmpp import jid
-from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 
 
 class NoDestination:
     """The destination of an address that takes no messages: it refuses all with one error."""
 
-    def __init__(self, error: StanzaError) -> None:
+    def __init__(self, error: AddressError) -> None:
         self._error = error
 
     def standing(self, context: Context, _tx: Transaction, sender: Sender, _to: Jid) -> Standing:
@@ -58,13 +57,12 @@ def find(context: Context, to: str | None) -> tuple[Destination, Jid]:
     if to is None or to == context.domain:
         return context.hooks.destinations[AddressKind.GATEWAY], gateway
     try:
-        address = jid.parse(to)
+        address = addresses.parse(to)
         kind = addresses.kind_of(context.domain, address)
-    except StanzaError as error:
+    except AddressError as error:
         return NoDestination(error.with_traceback(None)), gateway  # a traceback keeps its frames
     found = context.hooks.destinations.get(kind)
     if found is not None:
         return found, address
-    if kind is AddressKind.NODE:
-        return NoDestination(StanzaError("item-not-found", "there is no such node")), address
-    return NoDestination(addresses.nobody()), address
+    reason = AddressReason.NO_NODE if kind is AddressKind.NODE else AddressReason.NOBODY
+    return NoDestination(AddressError(reason)), address

@@ -21,7 +21,7 @@ from edge.engine.addresses import AddressKind
 from edge.engine.database import Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import ExceededLimit
-from edge.errors import FieldpostError
+from edge.errors import FieldpostError, ServiceError
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.jid import Jid
 from edge.xmpp.stanza import Stanza
@@ -29,6 +29,7 @@ from edge.xmpp.stanza import Stanza
 P = ParamSpec("P")
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E", bound=ServiceError)
 
 
 class Context(NamedTuple):
@@ -183,11 +184,15 @@ class Message(NamedTuple):
     since: float | None = None
 
 
+Refusal: TypeAlias = ServiceError | StanzaError
+"""An error that answers a request; a service's own, or ready for the wire."""
+
+
 class Standing(NamedTuple):
     """Whether a sender may hand messages over, and the destination's error if it takes none."""
 
     allowed: bool
-    error: StanzaError | None = None
+    error: Refusal | None = None
 
 
 ALLOWED = Standing(allowed=True)
@@ -263,7 +268,8 @@ class Hooks:
         self.event_payloads: dict[str, PayloadDecoder] = {}
         self.destinations: dict[AddressKind, Destination] = {}
         self.adhoc_commands: dict[str, AdHocCommand] = {}
-        self.encoders: dict[type, Encoder] = {}
+        self.encoders: dict[type[Any], Encoder] = {}
+        self.error_mappings: dict[type[Any], Callable[[Any], StanzaError]] = {}
         self.advertised: tuple[str, ...] = ()
         self.pubsub_advertised: tuple[str, ...] = ()
         self.stream_features: list[StreamFeature] = []
@@ -347,6 +353,10 @@ class Hooks:
     def encode(self, message_type: type[V], encoder: Callable[[Context, V], bytes]) -> None:
         """Encode messages of a type that services send to sessions (`Context.send`)."""
         _add(self.encoders, message_type, encoder, "encoder")
+
+    def error_mapping(self, error_type: type[E], mapping: Callable[[E], StanzaError]) -> None:
+        """Answer a service's errors of a type with stanza errors."""
+        _add(self.error_mappings, error_type, mapping, "error mapping")
 
     # What a feature advertises
 

@@ -17,6 +17,15 @@ RESERVED_SHARE: Final = 8
 FEW: Final = 4
 
 
+ROW_OVERHEAD: Final = 64
+"""Bytes that a stored message is charged with beside its body and its key."""
+
+
+def charge(msg_id: str, body: bytes) -> int:
+    """Return the bytes that storing a message is charged with."""
+    return len(body) + len(msg_id.encode()) + ROW_OVERHEAD
+
+
 class Usage(NamedTuple):
     """How many messages are held and how many bytes they are charged with."""
 

@@ -68,7 +68,7 @@ def refuse(
     _tell(tx, source, rule, times, figure)
 
 
-def close_windows(tx: Transaction, window: float) -> None:
+def close_due_windows(tx: Transaction, window: float) -> None:
     """Close the windows that are over, and tell what was counted in them since they were opened."""
     for source, rule, times, figure in tx.rows(_OVER, (tx.now.service, BATCH)):
         if times:
@@ -76,6 +76,9 @@ def close_windows(tx: Transaction, window: float) -> None:
             tx.run(_AGAIN, (tx.now.service + window, source, rule))
         else:
             tx.run(_CLOSE, (source, rule))
+    (due,) = tx.row(_FIRST)
+    if due is not None:
+        tx.wake_at(due)
 
 
 def close_all(tx: Transaction) -> None:
@@ -94,9 +97,3 @@ def _tell(tx: Transaction, source: str, rule: str, times: int, figure: int | Non
     tags = {} if figure is None else {"limit": str(figure)}
     event = NewEvent("limit", source, name=rule, value=float(times), level="Warning", tags=tags)
     events.append(tx, events.SYSTEM, event)
-
-
-def first_due(tx: Transaction) -> float | None:
-    """Return when the next window is over, in service seconds."""
-    row = tx.row(_FIRST)
-    return None if row is None else row[0]

@@ -7,8 +7,8 @@ from typing import Final
 
 from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
-from edge.engine import addresses, iq_ids, sessions
-from edge.engine.addresses import AddressKind
+from edge.engine import addresses, answers, iq_ids, sessions
+from edge.engine.addresses import AddressError, AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import (
     Context,
@@ -19,6 +19,7 @@ from edge.engine.hooks import (
     feature_modules,
     register_features,
 )
+from edge.errors import ServiceError
 from edge.xmpp import replies
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.stanza import Stanza
@@ -67,8 +68,8 @@ class Router:
         self.stanzas += 1
         try:
             return self._find(stanza, full)(self.context, stanza)
-        except StanzaError as error:
-            return refusal(stanza, error, full)
+        except (StanzaError, ServiceError) as error:
+            return refusal(stanza, answers.stanza_error(self.context, error), full)
 
     def _find(self, stanza: Stanza, full: str) -> Handler:
         kind = _KINDS[stanza.name]
@@ -88,7 +89,7 @@ class Router:
             return handler
         try:
             address = addresses.classify(domain, to, full.partition("/")[0])
-        except StanzaError:
+        except AddressError:
             if handler is None:
                 raise
             return handler
@@ -114,11 +115,6 @@ class Router:
             own = hooks.own_account_iqs.get(key)
             return own or (hooks.server_iqs.get(key) if to is None else None)
         return hooks.account_iqs.get(key)
-
-    def run_timers(self, tx: Transaction) -> None:
-        """Run the features' timer hooks."""
-        for hook in self.context.hooks.timers:
-            hook(self.context, tx)
 
     def run_external_change(self, tx: Transaction) -> None:
         """Run the features' hooks for a change by another process."""

@@ -1,41 +1,62 @@
-"""What falls due, and when: the units of work that time brings.
-
-The process holds one alarm, for the earliest; what is not done in one ring, because there is much
-of it, is due again at once.
-"""
+"""The process's one timer, set to the earliest service second at which something is due."""
 
 from __future__ import annotations
 
-from edge.config.limits import Limits
-from edge.engine import events, refusal_log
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from edge.engine import refusal_log
 from edge.engine.database import Transaction
-from edge.engine.events import NewEvent
-from edge.features.custody.store import held as custody
-from edge.features.custody.store.held import Held
+from edge.engine.hooks import Context
+from edge.engine.service_time import Now
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds of one wait: the event loop's timers stop while the machine is suspended, and service
+seconds do not."""
 
 
-def ring(tx: Transaction, limits: Limits) -> None:
-    """Do what is due, and ask for the alarm for what is due next."""
-    for row in custody.expired(tx, limits.held_ttl):
-        drop_held(tx, custody.remove(tx, row), "expired", "its sender never asked for delivery")
-    refusal_log.close_windows(tx, limits.refusal_window)
-    arm(tx, limits)
+def run(context: Context, tx: Transaction) -> None:
+    """Do what is due in the engine and the features, and ask for the timer for what is due next.
+
+    What is left of a large batch is due again at once.
+    """
+    refusal_log.close_due_windows(tx, context.limits.refusal_window)
+    for hook in context.hooks.timers:
+        hook(context, tx)
 
 
-def arm(tx: Transaction, limits: Limits) -> None:
-    """Ask for the alarm for what is due next, if anything is."""
-    since = custody.first_since(tx)
-    if since is not None:
-        tx.wake_at(since + limits.held_ttl)
-    due = refusal_log.first_due(tx)
-    if due is not None:
-        tx.wake_at(due)
+class Timer:
+    """Calls `fire` when the earliest service second that it was set to has come."""
 
+    def __init__(self, clock: Callable[[], Now], fire: Callable[[], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._due: float | None = None
+        self._handle: asyncio.TimerHandle | None = None
 
-def drop_held(tx: Transaction, held: Held, name: str, reason: str) -> None:
-    """Log that a message left custody without being delivered."""
-    tags = {"msgId": held.msg_id, "destination": held.destination}
-    event = NewEvent(
-        "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
-    )
-    events.append(tx, events.SYSTEM, event)
+    def set(self, service: float) -> None:
+        """Fire at this service second, unless an earlier one is set."""
+        if self._due is None or service < self._due:
+            self._due = service
+            self._start()
+
+    def cancel(self) -> None:
+        """Stop the timer."""
+        self._due = None
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _start(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._due is not None:
+            wait = min(max(self._due - self._clock().service, 0.0), LONGEST_WAIT)
+            self._handle = asyncio.get_running_loop().call_later(wait, self._wake)
+
+    def _wake(self) -> None:
+        if self._due is not None and self._clock().service < self._due:
+            self._start()
+            return
+        self._due = None
+        self._fire()

@@ -22,7 +22,7 @@ import pytest
 from edge.engine import database
 from edge.engine.database import Transaction
 from edge.errors import StoreError
-from edge.features.custody.store import dedup_keys as released
+from edge.features.custody.store import was_released
 from edge.ops import events
 from sync.segment import SegmentError, decode
 from tests.helpers import power_cut
@@ -269,7 +269,7 @@ def _missing(tx: Transaction, found: Found, told: Told, taken: set[Key]) -> Iter
     elif not places[told.what][key] and key not in taken:
         yield f"{told.what} {key} is missing"
     bare = told.sender.partition("/")[0]
-    if told.what in (LOGGED, HANDED) and not released.has(tx, bare, *key):
+    if told.what in (LOGGED, HANDED) and not was_released(tx, bare, *key):
         yield f"a repeated deliver of {key} would be told that it is unknown"
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from edge.features.custody.rules import ACKNOWLEDGED, OFFERED, RELEASED, Answer
+from edge.features.custody.xmpp import CONDITIONS
 from edge.features.outbox import rules
 from edge.features.queues.rules import transitions
+from edge.xmpp.errors import STANZA_CONDITIONS
 from edge.xmpp.stream.states import diagram
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +24,10 @@ def receiver_table() -> str:
     tables = {"assured": OFFERED, "deliver": RELEASED, "acknowledged": ACKNOWLEDGED}
     for request, table in tables.items():
         for situation, (answer, effect, rule) in table.items():
-            reply = answer.value if isinstance(answer, Answer) else f"`{answer.type}/{answer.name}`"
+            if isinstance(answer, Answer):
+                reply = answer.value
+            else:
+                reply = f"`{STANZA_CONDITIONS[CONDITIONS[answer]]}/{CONDITIONS[answer]}`"
             told = f"`{rule}`" if rule else ""
             lines.append(
                 f"| {request} | {situation.value} | {reply} | {effect.value} | {told} |".replace(

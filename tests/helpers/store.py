@@ -283,12 +283,7 @@ class Gateway:
 
     def ring(self) -> None:
         """Do what is due."""
-
-        def unit(tx: Transaction) -> None:
-            timers.ring(tx, self.limits)
-            self.router.run_timers(tx)
-
-        self.tx(unit)
+        self.tx(lambda tx: timers.run(self.router.context, tx))
 
     def events(self, lane: str | None = None, name: str | None = None) -> list[Row]:
         """Read the events that are not sealed: of one lane or of all, of one name or of any."""

@@ -20,7 +20,7 @@ from edge.engine import clock_store, meta
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.service_time import begin
-from edge.features.custody.store import held
+from edge.features.custody import store as custody_store
 from tests.helpers.machine import World
 from tests.helpers.store import digest_of, in_memory
 
@@ -113,7 +113,7 @@ class Time(RuleBasedStateMachine):
     @rule()
     def store(self) -> None:
         tx, name = self.tx, str(len(self.messages))
-        held.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
+        custody_store.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
         (row,) = tx.row("SELECT max(id) FROM held")
         saved = clock_store.saved(tx)
         sure = saved.trusted is not None and saved.before is None

@@ -17,7 +17,7 @@ from edge.engine.events import NewEvent
 from edge.errors import SetupError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store.accounts import Account
-from edge.features.custody.store import held as custody
+from edge.features.custody import store as custody
 from edge.features.presence.store import roster
 from tests.helpers import waiting
 from tests.helpers.store import EPOCH, Gateway, digest_of, new_database

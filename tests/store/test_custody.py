@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.engine import quota
 from edge.engine.database import Transaction
 from edge.engine.quota import Oldest, Usage
 from edge.engine.service_time import Now
-from edge.features.custody.store import dedup_keys
-from edge.features.custody.store import held as custody
-from edge.features.custody.store.held import Held
+from edge.features.custody import store as custody
+from edge.features.custody.store import (
+    PAGE_KEYS,
+    HeldMessage,
+    forget_released,
+    remember_released,
+    was_released,
+)
 from edge.features.outbox.store import dead_letters
 from edge.features.outbox.store.dead_letters import DeadLetter
 from tests.helpers.store import digest_of, in_memory
@@ -32,7 +38,7 @@ def at(db: sqlite3.Connection, service: float = 0.0) -> Transaction:
     return Transaction(db, Now(service, 0, True))
 
 
-def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> Held:
+def hold(tx: Transaction, source: str, msg_id: str, body: bytes = b"body") -> HeldMessage:
     custody.hold(tx, source, f"{source}/r", msg_id, "gw.example", body, digest_of(msg_id))
     found = custody.find(tx, source, f"{source}/r", msg_id)
     assert found is not None
@@ -46,10 +52,10 @@ def test_what_is_held_is_found_by_its_key(db: sqlite3.Connection) -> None:
         *(A, f"{A}/r", "m1", "gw.example"),
         *(b"\x00\xff", digest_of("m1"), 5.0),
     )
-    assert custody.digest(tx, A, f"{A}/r", "m1") == digest_of("m1")
+    assert custody.held_digest(tx, A, f"{A}/r", "m1") == digest_of("m1")
     for key in ((A, f"{A}/other", "m1"), (A, f"{A}/r", "m2"), (B, f"{B}/r", "m1")):
         assert custody.find(tx, *key) is None
-        assert custody.digest(tx, *key) is None
+        assert custody.held_digest(tx, *key) is None
 
 
 def test_a_key_is_held_once(db: sqlite3.Connection) -> None:
@@ -60,8 +66,8 @@ def test_a_key_is_held_once(db: sqlite3.Connection) -> None:
 
 
 def test_a_message_is_charged_with_its_body_and_the_bytes_of_its_key() -> None:
-    assert custody.charge("", b"") == custody.OVERHEAD
-    assert custody.charge("é", b"xyz") == custody.OVERHEAD + 5
+    assert quota.charge("", b"") == quota.ROW_OVERHEAD
+    assert quota.charge("é", b"xyz") == quota.ROW_OVERHEAD + 5
 
 
 def test_usage_is_of_the_source_and_of_all(db: sqlite3.Connection) -> None:
@@ -69,7 +75,7 @@ def test_usage_is_of_the_source_and_of_all(db: sqlite3.Connection) -> None:
     assert custody.usage(tx, A) == (Usage(0, 0), Usage(0, 0))
     hold(tx, A, "m1", b"x" * 10)
     held = hold(tx, B, "m2", b"x" * 20)
-    size = custody.charge("m1", b"")
+    size = quota.charge("m1", b"")
     assert custody.usage(tx, A) == (Usage(1, size + 10), Usage(2, 2 * size + 30))
     custody.release(tx, held, 256)
     assert custody.usage(tx, B) == (Usage(0, 0), Usage(1, size + 10))
@@ -79,12 +85,12 @@ def test_what_is_released_is_remembered_and_what_is_removed_is_not(db: sqlite3.C
     tx = at(db)
     custody.release(tx, hold(tx, A, "m1"), 256)
     assert custody.find(tx, A, f"{A}/r", "m1") is None
-    assert dedup_keys.has(tx, A, f"{A}/r", "m1")
-    assert not dedup_keys.has(tx, A, f"{A}/other", "m1")
-    assert not dedup_keys.has(tx, B, f"{A}/r", "m1")
+    assert was_released(tx, A, f"{A}/r", "m1")
+    assert not was_released(tx, A, f"{A}/other", "m1")
+    assert not was_released(tx, B, f"{A}/r", "m1")
     held = hold(tx, A, "m2")
     assert custody.remove(tx, held.row) == held
-    assert not dedup_keys.has(tx, A, f"{A}/r", "m2")
+    assert not was_released(tx, A, f"{A}/r", "m2")
 
 
 def test_removing_a_message_forgets_that_its_key_was_released_before(
@@ -95,34 +101,34 @@ def test_removing_a_message_forgets_that_its_key_was_released_before(
         custody.release(tx, hold(tx, A, "m1"), 256)
     custody.release(tx, hold(tx, A, "m2"), 256)
     custody.remove(tx, hold(tx, A, "m1").row)
-    assert not dedup_keys.has(tx, A, f"{A}/r", "m1")
-    assert dedup_keys.has(tx, A, f"{A}/r", "m2")
+    assert not was_released(tx, A, f"{A}/r", "m1")
+    assert was_released(tx, A, f"{A}/r", "m2")
 
 
 @pytest.mark.parametrize("keys", [1, 32, 33, 256])
 def test_at_least_the_last_released_keys_are_remembered_and_not_many_more(
     db: sqlite3.Connection, keys: int
 ) -> None:
-    tx, most = at(db), keys + 2 * dedup_keys.PAGE_KEYS
+    tx, most = at(db), keys + 2 * PAGE_KEYS
     for number in range(most + 100):
         custody.release(tx, hold(tx, A, f"m{number}"), keys)
         if number in (0, keys, keys + 5, most, most + 99):
-            known = [n for n in range(number + 1) if dedup_keys.has(tx, A, f"{A}/r", f"m{n}")]
+            known = [n for n in range(number + 1) if was_released(tx, A, f"{A}/r", f"m{n}")]
             assert known == list(range(number + 1 - len(known), number + 1)), "the last, no gap"
             assert min(keys, number + 1) <= len(known) <= most
-    assert not dedup_keys.has(tx, B, f"{A}/r", f"m{most}")
+    assert not was_released(tx, B, f"{A}/r", f"m{most}")
 
 
 def test_a_key_is_forgotten_wherever_it_is_remembered(db: sqlite3.Connection) -> None:
     tx = at(db)
     names = [f"m{number}" for number in range(100)]
     for name in names:
-        dedup_keys.add(tx, A, f"{A}/r", name, 256)
+        remember_released(tx, A, f"{A}/r", name, 256)
     for gone in ("m0", "m40", "m99"):
-        dedup_keys.forget(tx, A, f"{A}/r", gone)
-        dedup_keys.forget(tx, B, f"{A}/r", gone)
+        forget_released(tx, A, f"{A}/r", gone)
+        forget_released(tx, B, f"{A}/r", gone)
         names.remove(gone)
-    found = [f"m{n}" for n in range(100) if dedup_keys.has(tx, A, f"{A}/r", f"m{n}")]
+    found = [f"m{n}" for n in range(100) if was_released(tx, A, f"{A}/r", f"m{n}")]
     assert found == names
 
 
@@ -131,7 +137,7 @@ def test_the_oldest_come_first_with_their_age_and_charge(db: sqlite3.Connection)
     for number in range(3):
         rows.append(hold(at(db, float(number)), A, f"m{number}", b"x" * number).row)
         hold(at(db, float(number)), B, f"m{number}")
-    size = custody.charge("m0", b"")
+    size = quota.charge("m0", b"")
     assert list(custody.oldest(at(db, 10.0), A)) == [
         Oldest(row, size + number, 10.0 - number) for number, row in enumerate(rows)
     ]
@@ -145,13 +151,13 @@ def test_expiry_is_by_service_time_and_in_batches(
     assert custody.expired(at(db, 10.0), ttl=10.0) == rows[:1]
     assert custody.expired(at(db, 12.5), ttl=10.0) == rows[:3]
     assert custody.expired(at(db, 1000.0), ttl=10.0) == rows[:3], "the rest comes next"
-    assert custody.first_since(at(db)) == 0.0
+    assert custody.oldest_since(at(db)) == 0.0
     for row in rows[:3]:
         custody.remove(at(db), row)
-    assert custody.first_since(at(db)) == 3.0
+    assert custody.oldest_since(at(db)) == 3.0
     for row in rows[3:]:
         custody.remove(at(db), row)
-    assert custody.first_since(at(db)) is None
+    assert custody.oldest_since(at(db)) is None
 
 
 # The dead.

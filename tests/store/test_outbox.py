@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from edge.engine import quota
 from edge.engine.quota import Usage
 from edge.errors import SetupError
-from edge.features.custody.store import held as custody
+from edge.features.custody import store as custody
 from edge.features.outbox.store import dead_letters, outbox
 from edge.features.outbox.store.dead_letters import DeadLetter
 from edge.features.outbox.store.outbox import OutboxRow
@@ -126,7 +127,7 @@ def test_what_is_held_for_an_account_counts(gateway: Gateway) -> None:
 
     hold("valve", "h1")
     hold(None, "h2")
-    size = custody.charge("h1", BODY)
+    size = quota.charge("h1", BODY)
     mine, waiting = gateway.tx(lambda tx: outbox.usage(tx, "valve", PUMP_BARE))
     assert mine == 2
     assert waiting.account == Usage(3, 1100 + size)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine import refusal_log, timers
+from edge.engine import refusal_log
 from edge.engine.database import Transaction
-from edge.features.custody.store import held
+from edge.features.custody import store
 from tests.helpers.store import Gateway, digest_of, new_database
 
 A, B = "a@gw.example", "b@gw.example"
@@ -109,7 +109,7 @@ def test_nothing_is_lost_between_the_windows(gateway: Gateway) -> None:
 
 def hold(gateway: Gateway, msg_id: str) -> None:
     def unit(tx: Transaction) -> None:
-        held.hold(tx, A, f"{A}/r", msg_id, "gw.example", b"x", digest_of(msg_id))
+        store.hold(tx, A, f"{A}/r", msg_id, "gw.example", b"x", digest_of(msg_id))
 
     gateway.tx(unit)
 
@@ -124,17 +124,17 @@ def test_the_alarm_is_armed_for_the_earliest(gateway: Gateway) -> None:
     hold(gateway, "m1")
     gateway.clock.service += 10
     hold(gateway, "m2")
-    gateway.tx(lambda tx: timers.arm(tx, LIMITS))
+    gateway.ring()
     assert gateway.due == start + LIMITS.held_ttl
     refuse(gateway, A)
-    gateway.tx(lambda tx: timers.arm(tx, LIMITS))
+    gateway.ring()
     assert gateway.due == start + 10 + WINDOW
 
 
 def test_much_that_is_due_is_done_in_batches(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "EXPIRY_BATCH", 2)
+    monkeypatch.setattr(store, "EXPIRY_BATCH", 2)
     monkeypatch.setattr(refusal_log, "BATCH", 2)
     for number in range(3):
         hold(gateway, f"m{number}")

@@ -10,7 +10,7 @@ import pytest
 from edge.engine import clock_store, events, meta
 from edge.engine.database import Transaction
 from edge.engine.service_time import Now, Run, Saved, Trusted
-from edge.features.custody.store import held
+from edge.features.custody import store as custody_store
 from tests.helpers.store import WALL, digest_of, in_memory
 
 DAY = 86_400.0
@@ -32,7 +32,7 @@ def at(db: sqlite3.Connection, seconds: float, wall: float = 0.0, *, trusted: bo
 def store(db: sqlite3.Connection, seconds: float) -> None:
     """Store one message of each kind, and an event."""
     tx = at(db, seconds, trusted=False)
-    held.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
+    custody_store.hold(tx, "a", "a/r", str(seconds), "gw", b"x", digest_of("x"))
     tx.run(
         "INSERT INTO outbox (recipient, source, sender, qos, bytes, since)"
         " VALUES ('a', 'a', 'a/r', 1, 1, ?)",

@@ -19,7 +19,7 @@ from edge.engine import database, events, meta, refusal_log
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.accounts.store import accounts
-from edge.features.custody.store import dedup_keys
+from edge.features.custody import store
 from edge.features.presence.store import roster
 from edge.features.presence.store.roster import RosterItem
 from edge.ops import current_time
@@ -94,9 +94,9 @@ def fill(tx: Transaction) -> None:
     waiting.store(tx, VALVE, "pump1", 500)
     waiting.bury(tx, body=b"x" * 30)
     waiting.bury(tx, state="in doubt", body=b"x" * 12)
-    for number in range(dedup_keys.PAGE_KEYS + 3):
-        dedup_keys.add(tx, PUMP, f"{PUMP}/fw", str(number), 64)
-    dedup_keys.add(tx, VALVE, f"{VALVE}/fw", "1", 64)
+    for number in range(store.PAGE_KEYS + 3):
+        store.remember_released(tx, PUMP, f"{PUMP}/fw", str(number), 64)
+    store.remember_released(tx, VALVE, f"{VALVE}/fw", "1", 64)
     owner = roster.account_id(tx, "pump1")
     assert owner is not None
     for jid in (VALVE, "panel@gw.example"):

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edge.engine import timer
+from edge.engine import timers
 from edge.engine.service_time import Now
-from edge.engine.timer import Alarm
+from edge.engine.timers import Timer
 from tests.helpers.store import Clock
 
 WAIT_S = 10.0
@@ -34,7 +34,7 @@ class Bell:
     def __init__(self) -> None:
         self.clock = Watched(1000.0)
         self.rang = asyncio.Event()
-        self.alarm = Alarm(self.clock, self.rang.set)
+        self.alarm = Timer(self.clock, self.rang.set)
 
     async def rings(self) -> None:
         async with asyncio.timeout(WAIT_S):
@@ -79,7 +79,7 @@ async def test_time_in_which_the_loop_stood_still_is_seen(
     bell: Bell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine that was suspended for days does not wait for those days again."""
-    monkeypatch.setattr(timer, "LONGEST", 0.01)
+    monkeypatch.setattr(timers, "LONGEST_WAIT", 0.01)
     bell.alarm.set(1000.0 + 7 * 86_400)
     bell.clock.service += 7 * 86_400
     await bell.rings()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
+from edge.engine import quota
 from edge.features.accounts.store import accounts
-from edge.features.custody.store import held as custody
+from edge.features.custody import store as custody
 from edge.xmpp.namespaces import QOS_ALL
 from tests.helpers.store import (
     DOMAIN,
@@ -135,7 +136,7 @@ def test_a_repeated_offer_is_answered_and_neither_held_nor_charged_twice(gateway
     mine, total = gateway.tx(lambda tx: custody.usage(tx, "pump1@gw.example"))
     assert mine == total
     assert mine.messages == held(gateway) == 1
-    assert mine.bytes == custody.charge("m1", log("hello").encode())
+    assert mine.bytes == quota.charge("m1", log("hello").encode())
     assert empty(gateway.send(PUMP, deliver("m1")))
     assert logged(gateway) == ["hello"]
 
@@ -374,7 +375,7 @@ def test_a_source_may_hold_so_many_messages(build: Build) -> None:
 
 def test_a_source_may_hold_so_many_bytes_keys_included(build: Build) -> None:
     body = log("x" * 200)
-    charge = custody.charge("m0", body.encode())
+    charge = quota.charge("m0", body.encode())
     gateway = build(Limits(held_bytes_per_source=4 * charge))
     for number in range(4):
         assert received(gateway.send(PUMP, assured(f"m{number}", body)), f"m{number}")
@@ -392,7 +393,7 @@ def test_all_sources_share_a_total_and_an_eighth_of_it_is_for_those_who_hold_few
     build: Build, what: str
 ) -> None:
     body = log("x" * 3900)
-    charge = custody.charge("m0", body.encode())
+    charge = quota.charge("m0", body.encode())
     limits = (
         Limits(held_messages=16, held_messages_per_source=100)
         if what == "messages"

@@ -10,7 +10,9 @@ import pytest
 from edge.engine import access
 from edge.engine.access import Sender
 from edge.features.custody import rules
-from edge.features.custody.rules import Answer, Condition, Decision, Effect, Situation
+from edge.features.custody.rules import Answer, Decision, Effect, Reason, Situation
+from edge.features.custody.xmpp import CONDITIONS
+from edge.xmpp.errors import STANZA_CONDITIONS
 
 # Request, state, reply, effect, is an event logged: docs/explanation/architecture.md, "Custody".
 TABLE = [
@@ -22,8 +24,8 @@ TABLE = [
     ("assured", "over a limit", "wait/resource-constraint", "none", True),
     ("deliver", "held", "empty", "deliver", False),
     ("deliver", "held, no room there just now", "wait/resource-constraint", "none", True),
-    ("deliver", "held, destination gone or forbidden since", "its error", "bury", True),
-    ("deliver", "content that the destination cannot read", "empty", "bury", True),
+    ("deliver", "held, destination gone or forbidden since", "its error", "dead letter", True),
+    ("deliver", "content that the destination cannot read", "empty", "dead letter", True),
     ("deliver", "released before", "empty", "none", True),
     ("deliver", "unknown or expired", "cancel/item-not-found", "none", True),
     # "Receiving, acknowledged": the same limits and trust, delivered before the answer.
@@ -31,7 +33,7 @@ TABLE = [
     ("acknowledged", "not trusted", "cancel/not-allowed", "none", True),
     ("acknowledged", "destination does not exist or is forbidden", "its error", "none", True),
     ("acknowledged", "over a limit", "wait/resource-constraint", "none", True),
-    ("acknowledged", "content that the destination cannot read", "empty", "bury", True),
+    ("acknowledged", "content that the destination cannot read", "empty", "dead letter", True),
 ]
 
 TABLES: dict[str, Mapping[Situation, Decision]] = {
@@ -40,18 +42,27 @@ TABLES: dict[str, Mapping[Situation, Decision]] = {
     "acknowledged": rules.ACKNOWLEDGED,
 }
 
-REPLIES = {Answer.RECEIVED: "received", Answer.EMPTY: "empty", Answer.ITS_ERROR: "its error"}
+REPLIES = {
+    Answer.RECEIVED: "received",
+    Answer.EMPTY: "empty",
+    Answer.DESTINATION_ERROR: "its error",
+}
 EFFECTS = {
     Effect.NONE: "none",
     Effect.HOLD: "hold",
     Effect.DELIVER: "deliver",
-    Effect.BURY: "bury",
+    Effect.DEAD_LETTER: "dead letter",
 }
+
+
+def stanza_error(reason: Reason) -> str:
+    condition = CONDITIONS[reason]
+    return f"{STANZA_CONDITIONS[condition]}/{condition}"
 
 
 def written(request: str, situation: Situation, decision: Decision) -> tuple[object, ...]:
     answer = decision.answer
-    reply = f"{answer.type}/{answer.name}" if isinstance(answer, Condition) else REPLIES[answer]
+    reply = stanza_error(answer) if isinstance(answer, Reason) else REPLIES[answer]
     return request, situation.value, reply, EFFECTS[decision.effect], decision.rule is not None
 
 

@@ -1,8 +1,7 @@
-"""The receiver's side of quality of service: what to answer and what to do.
+"""The receiver's side of quality of service: which answer and effect each request has.
 
-Each offer, deliver and acknowledged message is classified into one situation, and each situation
-has one row in one table. Source: XEP QoS, "Use Cases" and "Security Considerations", as the
-project's protocol decisions complete it. Holding, delivering and answering are done elsewhere.
+A request is classified into a situation, and the table of its kind has one row for each situation.
+Source: XEP QoS, "Use Cases" and "Security Considerations", with the project's protocol decisions.
 """
 
 from __future__ import annotations
@@ -12,24 +11,21 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 
-class Condition(NamedTuple):
-    """A stanza error: its type and its condition (RFC 6120 8.3)."""
+class Reason(Enum):
+    """Why custody refuses a request."""
 
-    type: str
-    name: str
+    CONFLICT = "another body is held under this msgId"
+    NOT_ALLOWED = "the sender may not send to this destination"
+    NO_ROOM = "a limit would be exceeded"
+    NOT_HELD = "no message is held under this msgId"
 
-
-CONFLICT: Final = Condition("cancel", "conflict")
-NOT_ALLOWED: Final = Condition("cancel", "not-allowed")
-NO_ROOM: Final = Condition("wait", "resource-constraint")
-NOT_FOUND: Final = Condition("cancel", "item-not-found")
 
 REPEATED: Final = "repeated"
-"""What stands for a rule where nothing is wrong: a request that was answered before."""
+"""The rule under which a request is logged that was answered before."""
 
 
 class Situation(Enum):
-    """Where an incoming request finds the receiver."""
+    """The state in which a request finds the receiver."""
 
     NEW = "not held, trusted, allowed, within limits"
     HELD_SAME = "held, same body"
@@ -51,21 +47,21 @@ class Effect(Enum):
     NONE = "nothing"
     HOLD = "held on disk, unparsed"
     DELIVER = "removed and delivered where it goes"
-    BURY = "kept as dead, for the operator"
+    DEAD_LETTER = "kept as dead, for the operator"
 
 
 class Answer(Enum):
-    """What the sender is told; a `Condition` instead is an error."""
+    """How a request is answered that custody itself does not refuse."""
 
     RECEIVED = "result with <received/>"
     EMPTY = "empty result"
-    ITS_ERROR = "the destination's error"
+    DESTINATION_ERROR = "the destination's error"
 
 
 class Decision(NamedTuple):
     """One row: the answer, the effect, and the rule under which an event is logged, if any."""
 
-    answer: Answer | Condition
+    answer: Answer | Reason
     effect: Effect
     rule: str | None = None
 
@@ -73,31 +69,31 @@ class Decision(NamedTuple):
 OFFERED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.RECEIVED, Effect.HOLD),
     Situation.HELD_SAME: Decision(Answer.RECEIVED, Effect.NONE, REPEATED),
-    Situation.HELD_OTHER: Decision(CONFLICT, Effect.NONE, "msgid_conflict"),
-    Situation.UNTRUSTED: Decision(NOT_ALLOWED, Effect.NONE, "untrusted"),
-    Situation.NO_DESTINATION: Decision(Answer.ITS_ERROR, Effect.NONE, "no_destination"),
-    Situation.OVER_LIMIT: Decision(NO_ROOM, Effect.NONE, "over_limit"),
+    Situation.HELD_OTHER: Decision(Reason.CONFLICT, Effect.NONE, "msgid_conflict"),
+    Situation.UNTRUSTED: Decision(Reason.NOT_ALLOWED, Effect.NONE, "untrusted"),
+    Situation.NO_DESTINATION: Decision(Answer.DESTINATION_ERROR, Effect.NONE, "no_destination"),
+    Situation.OVER_LIMIT: Decision(Reason.NO_ROOM, Effect.NONE, "over_limit"),
 }
-"""What an `assured` gets."""
+"""The decisions on `assured`."""
 
 RELEASED: Final[Mapping[Situation, Decision]] = {
     Situation.HELD: Decision(Answer.EMPTY, Effect.DELIVER),
-    Situation.HELD_NO_ROOM: Decision(NO_ROOM, Effect.NONE, "no_room"),
-    Situation.HELD_GONE: Decision(Answer.ITS_ERROR, Effect.BURY, "destination_gone"),
-    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.BURY, "unreadable"),
+    Situation.HELD_NO_ROOM: Decision(Reason.NO_ROOM, Effect.NONE, "no_room"),
+    Situation.HELD_GONE: Decision(Answer.DESTINATION_ERROR, Effect.DEAD_LETTER, "destination_gone"),
+    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.DEAD_LETTER, "unreadable"),
     Situation.RELEASED: Decision(Answer.EMPTY, Effect.NONE, REPEATED),
-    Situation.UNKNOWN: Decision(NOT_FOUND, Effect.NONE, "unknown_msgid"),
+    Situation.UNKNOWN: Decision(Reason.NOT_HELD, Effect.NONE, "unknown_msgid"),
 }
-"""What a `deliver` gets."""
+"""The decisions on `deliver`."""
 
 ACKNOWLEDGED: Final[Mapping[Situation, Decision]] = {
     Situation.NEW: Decision(Answer.EMPTY, Effect.DELIVER),
-    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.BURY, "unreadable"),
-    Situation.UNTRUSTED: Decision(NOT_ALLOWED, Effect.NONE, "untrusted"),
-    Situation.NO_DESTINATION: Decision(Answer.ITS_ERROR, Effect.NONE, "no_destination"),
-    Situation.OVER_LIMIT: Decision(NO_ROOM, Effect.NONE, "over_limit"),
+    Situation.UNREADABLE: Decision(Answer.EMPTY, Effect.DEAD_LETTER, "unreadable"),
+    Situation.UNTRUSTED: Decision(Reason.NOT_ALLOWED, Effect.NONE, "untrusted"),
+    Situation.NO_DESTINATION: Decision(Answer.DESTINATION_ERROR, Effect.NONE, "no_destination"),
+    Situation.OVER_LIMIT: Decision(Reason.NO_ROOM, Effect.NONE, "over_limit"),
 }
-"""What an `acknowledged` gets."""
+"""The decisions on `acknowledged`."""
 
 
 def offer(
@@ -105,7 +101,7 @@ def offer(
 ) -> Situation:
     """Classify an `assured`.
 
-    `held` is the SHA-256 of the body held under the same key, `digest` that of the offered one.
+    `held` is the SHA-256 of the body held under the same key, `digest` that of the offered body.
     """
     if held is not None:
         return Situation.HELD_SAME if held == digest else Situation.HELD_OTHER
@@ -113,7 +109,7 @@ def offer(
 
 
 def acknowledge(*, trusted: bool, destination: bool, readable: bool, room: bool) -> Situation:
-    """Classify an `acknowledged`; of an `assured`, the content is not looked at yet."""
+    """Classify an `acknowledged`; an `assured` counts as readable, because it is read later."""
     if not trusted:
         return Situation.UNTRUSTED
     if not destination:

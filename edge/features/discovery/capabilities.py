@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from edge.engine import addresses, iq_ids, meta, sessions
+from edge.engine import answers, iq_ids, meta, sessions
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -155,7 +155,7 @@ def answered(context: Context, stanza: Stanza) -> Work | bytes:
 def _is_here(context: Context, stanza: Stanza) -> bool:
     """Tell whether an answer is for the gateway itself."""
     try:
-        return addresses.classify(context.domain, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
+        return answers.address_kind(context, stanza.attrs.get("to"), "") is AddressKind.GATEWAY
     except StanzaError:
         return False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from edge.engine import access, addresses, refusals, space
+from edge.engine import access, answers, refusals, space
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -131,7 +131,7 @@ def _answered(
 
 def _own(context: Context, tx: Transaction, sender: Sender, to: str | None) -> Party:
     """Return the sender's account, if the roster addressed is its own."""
-    place = addresses.classify(context.domain, to, sender.bare)
+    place = answers.address_kind(context, to, sender.bare)
     relation = Relation.OWN if place is AddressKind.OWN else Relation.OTHER
     own = subscriptions.party(tx, sender.bare, sender.account)
     if own is None or not access.may_use_roster(sender, relation):

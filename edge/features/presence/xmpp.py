@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from edge.engine import access, addresses, refusals, sessions
+from edge.engine import access, addresses, answers, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -91,7 +91,7 @@ def _understand(context: Context, stanza: Stanza) -> Act:
     raw, type_, to = stanza.raw, stanza.attrs.get("type"), stanza.attrs.get("to")
     if to is None:
         return _broadcast(context, stanza, raw, type_)
-    place = addresses.classify(context.domain, to, "")
+    place = answers.address_kind(context, to, "")
     if place in addresses.SERVICES and type_ != SubscriptionType.SUBSCRIBE.value:
         return lambda _tx, _sender: None
     if place in (AddressKind.SERVICE, AddressKind.NODE):

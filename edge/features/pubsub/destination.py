@@ -13,7 +13,7 @@ from typing import Final
 
 from edge.engine import access, refusals, space
 from edge.engine.access import Sender
-from edge.engine.addresses import AddressKind
+from edge.engine.addresses import AddressError, AddressKind, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.destinations import NoDestination
 from edge.engine.hooks import (
@@ -170,6 +170,8 @@ def register(hooks: Hooks) -> None:
     hooks.destination(AddressKind.NODE, Node())
     hooks.destination(
         AddressKind.SERVICE,
-        NoDestination(StanzaError("not-acceptable", "the service takes no messages; its nodes do")),
+        NoDestination(
+            AddressError(AddressReason.NO_MESSAGES, "the service takes no messages; its nodes do")
+        ),
     )
     hooks.advertise_pubsub(*QOS_ALL)

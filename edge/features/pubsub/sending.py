@@ -16,7 +16,6 @@ from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit, Stored, Usage
 from edge.engine.refusals import log_source
 from edge.features.accounts.store import accounts
-from edge.features.custody.store import held
 from edge.features.messages import rules
 from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
 from edge.features.outbox import xmpp as handing
@@ -51,7 +50,7 @@ def notify(
         _tell(context, tx, subscription, content, kind)
         return
     body = serialize.message(kind, None, None, content)
-    account, size = subscription.account, held.charge("", body)
+    account, size = subscription.account, quota.charge("", body)
     over = room(context, tx, account, size)
     if over is not None:
         log_source(context, tx, subscription.jid, over.rule, over.figure)

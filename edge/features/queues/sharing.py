@@ -15,11 +15,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from edge.engine import in_flight, sessions
+from edge.engine import in_flight, quota, sessions
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Receipt, Transaction
 from edge.engine.hooks import Context
-from edge.features.custody.store import held
 from edge.features.discovery import capabilities
 from edge.features.outbox import undelivered
 from edge.features.outbox import xmpp as handing
@@ -75,7 +74,7 @@ def give(
         _send_plainly(context, tx, item, member, subscription)
         return True
     body = serialize.message(None, None, None, _content(tx, item, subscription))
-    account, size = subscription.account, held.charge("", body)
+    account, size = subscription.account, quota.charge("", body)
     if sending.room(context, tx, account, size) is not None:
         return False
     service, full = pubsub_service(context.domain), "/" in subscription.jid

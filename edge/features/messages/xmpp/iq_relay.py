@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from edge.engine import access, addresses, refusals, sessions
+from edge.engine import access, answers, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
@@ -48,7 +48,7 @@ def relay_answer(context: Context, stanza: Stanza) -> Work | bytes:
     """Relay a result or an error to the session that may have sent the request; ignore others."""
     try:
         to = stanza.attrs.get("to")
-        if addresses.classify(context.domain, to, "") is not AddressKind.SESSION or to is None:
+        if answers.address_kind(context, to, "") is not AddressKind.SESSION or to is None:
             return b""
     except StanzaError:
         return b""

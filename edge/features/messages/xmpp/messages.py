@@ -11,6 +11,7 @@ from typing import Final
 
 from edge.engine import access, addresses, destinations, refusals, sessions
 from edge.engine.access import Relation, Sender
+from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Message, Work
 from edge.features.accounts import service as accounts
@@ -70,9 +71,10 @@ def handle(context: Context, stanza: Stanza) -> Work | bytes:
         if addresses.classify(context.domain, to, "") in addresses.SERVICES:
             return b"" if is_error else _to_service(context, stanza)
         if not context.has_accounts:
-            raise addresses.nobody()
-    except StanzaError as error:
-        return b"" if is_error else _refused(context, stanza, "no_destination", error)
+            raise AddressError(AddressReason.NOBODY)
+    except AddressError as error:
+        refusal = answers.stanza_error(context, error)
+        return b"" if is_error else _refused(context, stanza, "no_destination", refusal)
     if _has_forged_delay(context, stanza):
         forged = StanzaError("not-acceptable", "a delay in the gateway's name is not allowed")
         return b"" if is_error else _refused(context, stanza, "malformed", forged)
@@ -95,7 +97,7 @@ def _to_service(context: Context, stanza: Stanza) -> Work:
         if not standing.allowed:
             rule, error = "untrusted", StanzaError("not-allowed")
         elif standing.error is not None:
-            rule, error = "no_destination", standing.error
+            rule, error = "no_destination", answers.stanza_error(context, standing.error)
         elif contents.unreadable:
             rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
         elif over := destination.room_now(context, tx, message, contents):

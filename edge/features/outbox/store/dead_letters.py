@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from edge.engine import events
+from edge.engine import events, quota
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.quota import Usage
 from edge.errors import SetupError
-from edge.features.custody.store import held
 from edge.features.outbox.store import outbox
 
 REFUSED: Final = "refused"
@@ -165,7 +164,7 @@ def requeue(tx: Transaction, row: int, *, may_repeat: bool) -> int:
 
 def _requeue_as_new(tx: Transaction, found: StoredDeadLetter, recipient: str) -> int | None:
     content, source = body(tx, found.row), found.sender.partition("/")[0]
-    size = held.charge(found.msg_id or "", content)
+    size = quota.charge(found.msg_id or "", content)
     message = source, found.sender, found.msg_id, found.qos, content, size
     only = found.destination if "/" in found.destination else None
     return outbox.add(tx, recipient, *message, only_session=only)
@@ -175,7 +174,7 @@ def _release_again(
     tx: Transaction, found: StoredDeadLetter, recipient: str, session: str, number: int
 ) -> int | None:
     content = body(tx, found.row)
-    size = held.charge(found.msg_id or "", content)
+    size = quota.charge(found.msg_id or "", content)
     message = found.sender, found.msg_id, session, content, size
     return outbox.restore(tx, number, recipient, *message)
 

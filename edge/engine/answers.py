@@ -1,0 +1,61 @@
+"""Answer stanzas: results, and errors as stanza errors.
+
+Only the engine's router and the features' `xmpp` modules use this.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import addresses
+from edge.engine.access import Sender
+from edge.engine.addresses import AddressError, AddressKind, AddressReason
+from edge.engine.hooks import Context
+from edge.errors import ServiceError
+from edge.xmpp import replies, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.stanza import Stanza
+
+_ADDRESS_CONDITIONS: Final = {
+    AddressReason.MALFORMED: "jid-malformed",
+    AddressReason.REMOTE_DOMAIN: "remote-server-not-found",
+    AddressReason.NOBODY: "service-unavailable",
+    AddressReason.NO_NODE: "item-not-found",
+    AddressReason.NO_MESSAGES: "not-acceptable",
+}
+
+
+def result(stanza: Stanza, sender: Sender, payload: bytes = b"") -> bytes:
+    """Return the result that answers an iq."""
+    attrs = stanza.attrs
+    return serialize.iq_result(attrs["id"], sender.full, attrs.get("to"), payload)
+
+
+def error(
+    context: Context, stanza: Stanza, sender: Sender, error: ServiceError | StanzaError
+) -> bytes:
+    """Return the error that answers an iq."""
+    stanza_error_ = stanza_error(context, error)
+    to = stanza.attrs.get("to")
+    return replies.iq_error(stanza, stanza_error_, to=sender.full, from_=to)
+
+
+def stanza_error(context: Context, error: ServiceError | StanzaError) -> StanzaError:
+    """Return the stanza error that a service's error is answered with."""
+    if isinstance(error, StanzaError):
+        return error
+    if isinstance(error, AddressError):
+        return StanzaError(_ADDRESS_CONDITIONS[error.reason], error.text)
+    return context.hooks.error_mappings[type(error)](error)
+
+
+def address_kind(context: Context, to: str | None, own: str) -> AddressKind:
+    """Return the kind of a stanza's address, as `addresses.classify` does.
+
+    Raises:
+        StanzaError: the address is malformed or nobody has it (RFC 6120, section 10.5).
+    """
+    try:
+        return addresses.classify(context.domain, to, own)
+    except AddressError as error:
+        raise stanza_error(context, error) from None

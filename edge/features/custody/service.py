@@ -1,0 +1,225 @@
+"""Take messages into custody, deliver them, and expire them.
+
+`offer`, `deliver` and `acknowledge` are units of work: they return when the request succeeds, and
+raise when it is refused. What they changed before they raise is committed all the same, such as the
+event that logs the refusal. The decisions are in `rules`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
+
+from edge.engine import destinations, events, quota, refusals, space
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import ALLOWED, Context, Destination, Message, Refusal
+from edge.engine.quota import ExceededLimit
+from edge.errors import ServiceError
+from edge.features.custody import rules, store
+from edge.features.custody.rules import Answer, Decision, Effect, Reason
+from edge.features.custody.store import HeldMessage
+from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.xmpp.jid import Jid
+
+
+class CustodyError(ServiceError):
+    """Custody refuses a request."""
+
+    def __init__(self, reason: Reason, text: str = "") -> None:
+        super().__init__(reason, text)
+        self.reason: Reason = reason
+
+
+class Request(NamedTuple):
+    """A message that a sender hands over: its body, its size, and where it goes."""
+
+    body: bytes
+    size: int
+    destination: Destination
+    address: Jid
+    msg_id: str = ""
+    digest: bytes = b""
+
+
+def assured_request(context: Context, to: str | None, body: bytes, msg_id: str) -> Request:
+    """Prepare a message for `offer`, before the transaction."""
+    destination, address = destinations.find(context, to)
+    size = quota.charge(msg_id, body)
+    return Request(body, size, destination, address, msg_id, sha256(body).digest())
+
+
+def acknowledged_request(context: Context, to: str | None, body: bytes) -> Request:
+    """Prepare a message for `acknowledge`, before the transaction."""
+    destination, address = destinations.find(context, to)
+    return Request(body, quota.charge("", body), destination, address)
+
+
+def offer(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
+    """Take a message into custody (XEP QoS, "Assured service").
+
+    Raises:
+        CustodyError: the message is refused.
+        ServiceError: the destination refuses it, for its own reason.
+    """
+    body, size, destination, to, msg_id, digest = request
+    held = store.held_digest(tx, sender.bare, sender.full, msg_id)
+    standing, plan = ALLOWED, quota.FITS
+    if held is None:
+        standing = destination.standing(context, tx, sender, to)
+        if standing.allowed and standing.error is None:
+            message = Message(sender, to, body, size, 2, msg_id)
+            plan = _plan(context, tx, destination, message)
+    situation = rules.offer(
+        held=held,
+        digest=digest,
+        trusted=standing.allowed,
+        destination=standing.error is None,
+        room=plan.over is None,
+    )
+    decision = rules.OFFERED[situation]
+    if decision.effect is Effect.HOLD:
+        for row in plan.evict:
+            _log_dropped(tx, store.remove(tx, row), "evicted", "its source is at its limit")
+        key = sender.bare, sender.full, msg_id
+        store.hold(tx, *key, to.full, body, digest, destination.recipient(to))
+        tx.wake_at(tx.now.service + context.limits.held_ttl)
+    _conclude(context, tx, sender, decision, standing.error, plan.over)
+
+
+def deliver(context: Context, tx: Transaction, sender: Sender, msg_id: str) -> None:
+    """Deliver a held message and remove it from custody, in one transaction.
+
+    A message that the destination cannot read is kept as a dead letter; its sender is answered as
+    if it were delivered.
+
+    Raises:
+        CustodyError: no message is held under this msgId, or there is no room for it now.
+        ServiceError: the destination refuses it, for its own reason.
+    """
+    held = store.find(tx, sender.bare, sender.full, msg_id)
+    if held is None:
+        released = store.was_released(tx, sender.bare, sender.full, msg_id)
+        _conclude(context, tx, sender, rules.RELEASED[rules.missing(released=released)])
+        return
+    destination, to = destinations.find(context, held.destination)
+    trusted, error = destination.standing(context, tx, sender, to)
+    if not trusted:
+        error = CustodyError(Reason.NOT_ALLOWED)
+    size = quota.charge(held.msg_id, held.body)
+    message = Message(sender, to, held.body, size, 2, held.msg_id, held.since)
+    contents = destination.read(context, held.body, to)
+    over = None if error else destination.room_now(context, tx, message, contents)
+    situation = rules.release(
+        destination=error is None,
+        readable=not contents.unreadable,
+        room=over is None,
+    )
+    decision = rules.RELEASED[situation]
+    if decision.answer is Answer.EMPTY:  # a repeated deliver gets the same answer
+        store.release(tx, held, context.limits.released_keys)
+    elif decision.effect is Effect.DEAD_LETTER:
+        store.remove(tx, held.row)
+    if decision.effect is Effect.DELIVER:
+        destination.deliver(context, tx, message, contents)
+    elif decision.effect is Effect.DEAD_LETTER:
+        reason = contents.unreadable if error is None else str(error)
+        _add_dead_letter(context, tx, message, destination, reason)
+    _conclude(context, tx, sender, decision, error, over)
+
+
+def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Request) -> None:
+    """Deliver a message at once, before it is acknowledged (XEP QoS, "Acknowledged service").
+
+    Raises:
+        CustodyError: the message is refused.
+        ServiceError: the destination refuses it, for its own reason.
+    """
+    body, size, destination, to, *_ = request
+    message = Message(sender, to, body, size, 1)
+    contents, over = destination.read(context, body, to), None
+    standing = destination.standing(context, tx, sender, to)
+    if standing.allowed and standing.error is None:
+        over = destination.room_now(context, tx, message, contents)
+        over = over or space.refuses(tx, message.size, context.limits)
+    situation = rules.acknowledge(
+        trusted=standing.allowed,
+        destination=standing.error is None,
+        room=over is None,
+        readable=not contents.unreadable,
+    )
+    decision = rules.ACKNOWLEDGED[situation]
+    if decision.effect is Effect.DELIVER:
+        destination.deliver(context, tx, message, contents)
+    elif decision.effect is Effect.DEAD_LETTER:
+        _add_dead_letter(context, tx, message, destination, contents.unreadable)
+    _conclude(context, tx, sender, decision, standing.error, over)
+
+
+def expire(context: Context, tx: Transaction) -> None:
+    """Drop held messages whose sender never asked for delivery, and set the timer for the next."""
+    ttl = context.limits.held_ttl
+    for row in store.expired(tx, ttl):
+        _log_dropped(tx, store.remove(tx, row), "expired", "its sender never asked for delivery")
+    since = store.oldest_since(tx)
+    if since is not None:
+        tx.wake_at(since + ttl)
+
+
+def _plan(
+    context: Context, tx: Transaction, destination: Destination, message: Message
+) -> quota.Plan:
+    limits = context.limits
+    over = destination.room_to_hold(context, tx, message)
+    over = over or space.refuses(tx, message.size, limits)
+    if over is not None:
+        return quota.Plan(over)
+    source, total = store.usage(tx, message.sender.bare)
+    oldest = partial(store.oldest, tx, message.sender.bare)
+    return quota.plan(message.size, source, total, limits, oldest, limits.held_grace)
+
+
+def _conclude(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    decision: Decision,
+    error: Refusal | None = None,
+    over: ExceededLimit | None = None,
+) -> None:
+    """Log a decision that is not a plain success, and raise the error that answers it."""
+    answer, _effect, rule = decision
+    if rule is None:
+        return
+    if rule == rules.REPEATED:
+        refusals.log_if_room(context, tx, sender, rule)
+        return
+    exceeded = over if answer is Reason.NO_ROOM else None
+    refusals.log(
+        context, tx, sender, exceeded.rule if exceeded else rule, exceeded and exceeded.figure
+    )
+    if isinstance(answer, Reason):
+        raise CustodyError(answer, f"{exceeded.rule} is {exceeded.figure}" if exceeded else "")
+    if answer is Answer.DESTINATION_ERROR and error is not None:
+        raise error
+
+
+def _log_dropped(tx: Transaction, held: HeldMessage, name: str, reason: str) -> None:
+    tags = {"msgId": held.msg_id, "destination": held.destination}
+    event = NewEvent(
+        "message", held.sender, name=name, level="Warning", text=reason, qos=2, tags=tags
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def _add_dead_letter(
+    context: Context, tx: Transaction, message: Message, destination: Destination, reason: str
+) -> None:
+    sender, to, body, _size, qos, msg_id, _since = message
+    recipient = destination.recipient(to)
+    letter = DeadLetter(sender.full, msg_id, to.full, qos, body, reason, recipient=recipient)
+    limits = context.limits
+    dead_letters.add(tx, letter, quota.Usage(limits.dead_messages, limits.dead_bytes))
