@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from edge.engine import access, addresses, destinations, refusals, sessions
+from edge.engine import access, addresses, answers, destinations, refusals, sessions
 from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressError, AddressReason
 from edge.engine.database import Transaction
