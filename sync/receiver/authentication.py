@@ -1,7 +1,4 @@
-"""Which gateway a request is from: by its token, or by the certificate that it was shown with.
-
-Decides by the records at each request, so that a revocation holds at once. Knows no segments.
-"""
+"""Authenticate the gateway that sent a request, by token or by client certificate."""
 
 from __future__ import annotations
 
@@ -18,9 +15,10 @@ from sync.receiver.threads import ThreadRunner
 
 
 class Authenticator:
-    """Knows gateways by `gateways`; `authority` is the certificate, PEM, of the fleet's own.
+    """Authenticates requests against the enrolled `gateways`.
 
-    With a `proxy`, what it says of its clients is believed, as far as it can be.
+    The records are read for each request, so that a revocation takes effect at once. `authority` is
+    the certificate (PEM) of the fleet's authority. With a `proxy`, its headers identify its clients.
     """
 
     def __init__(
@@ -37,62 +35,55 @@ class Authenticator:
         self._connections = connections
         self._in_thread = in_thread
 
-    async def gateway(self, request: web.Request) -> str:
-        """The gateway that calls. A token decides where there is one.
+    async def authenticate(self, request: web.Request) -> str:
+        """Return the name of the gateway that sent the request. A token, if present, decides.
 
-        An unknown gateway, a wrong token and a certificate that is good no more are told alike, so
-        that names cannot be probed. Raises Refusal, and FleetError when a record is damaged.
+        An unknown gateway, a wrong token and a revoked certificate get the same answer, so that
+        names cannot be probed. Raises HttpError, and FleetError when a record is damaged.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        found = None
+        gateway = None
         if scheme.lower() == "bearer":
-            found = await self._in_thread(self._gateways.authenticate, token.strip())
+            gateway = await self._in_thread(self._gateways.authenticate, token.strip())
         elif not scheme:
-            found = await self._by_certificate(self._certificate(request))
-        if found is None:
+            certificate = self._client_certificate(request)
+            if certificate is not None:
+                gateway = await self._in_thread(self._certificate_owner, certificate)
+        if gateway is None:
             raise HttpError(401, "token", "no enrolled gateway has this token or certificate")
-        self._connections.logged_in(request.transport, found)
-        return found
+        self._connections.authenticated(request.transport, gateway)
+        return gateway
 
-    def heard(self, request: web.Request) -> None:
-        """Note that the head of a request has come."""
-        self._connections.heard(request.transport)
+    def request_received(self, request: web.Request) -> None:
+        """Note that the headers of a request are complete."""
+        self._connections.request_received(request.transport)
 
-    def is_last(self, request: web.BaseRequest, status: int) -> bool:
-        """Tell whether the connection ends with this answer: a stranger has no second one.
+    def is_last_answer(self, request: web.BaseRequest, status: int) -> bool:
+        """Return whether the connection closes after this answer.
 
-        Neither has who is known no more. Behind a proxy the connection is the proxy's.
+        Unauthenticated peers get one answer per connection. A proxy's connection stays open.
         """
         if self._proxy is not None:
             return False
-        unknown = status == web.HTTPUnauthorized.status_code
-        return unknown or self._connections.is_stranger(request.transport)
+        unauthorized = status == web.HTTPUnauthorized.status_code
+        return unauthorized or self._connections.is_unauthenticated(request.transport)
 
-    def peer(self, request: web.Request) -> str | None:
-        """The address that the request is from."""
-        return request.remote if self._proxy is None else self._proxy.peer(request)
+    def client_address(self, request: web.Request) -> str | None:
+        """Return the address of the client, which may be behind the proxy."""
+        return request.remote if self._proxy is None else self._proxy.client_address(request)
 
-    def _certificate(self, request: web.Request) -> bytes | None:
-        return _of_handshake(request) if self._proxy is None else self._proxy.certificate(request)
-
-    async def _by_certificate(self, certificate: bytes | None) -> str | None:
-        if certificate is None:
+    def _client_certificate(self, request: web.Request) -> bytes | None:
+        if self._proxy is not None:
+            return self._proxy.client_certificate(request)
+        transport = request.transport
+        tls = None if transport is None else transport.get_extra_info("ssl_object")
+        if tls is None:
             return None
-        return await self._in_thread(self._certified, certificate)
+        certificate: bytes | None = tls.getpeercert(binary_form=True)
+        return certificate
 
-    def _certified(self, certificate: bytes) -> str | None:
-        whose = verify(certificate, self._authority, dt.datetime.now(dt.UTC))
-        if whose is None or not self._gateways.accepts(*whose):
+    def _certificate_owner(self, certificate: bytes) -> str | None:
+        presented = verify(certificate, self._authority, dt.datetime.now(dt.UTC))
+        if presented is None or not self._gateways.accepts_certificate(*presented):
             return None
-        return whose.gateway
-
-
-def _of_handshake(request: web.Request) -> bytes | None:
-    """The certificate (DER) that the client proved to have in the TLS handshake; None if none."""
-    connection = (
-        None if request.transport is None else request.transport.get_extra_info("ssl_object")
-    )
-    if connection is None:
-        return None
-    certificate: bytes | None = connection.getpeercert(binary_form=True)
-    return certificate
+        return presented.gateway

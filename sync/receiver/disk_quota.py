@@ -1,6 +1,6 @@
-"""Whether there is room for one more body: on the disk, and in the landing.
+"""Check that the disk and the landing have room for another segment.
 
-Looks and refuses; makes no room. Calls block: call them in a thread.
+All calls block: run them in a thread.
 """
 
 from __future__ import annotations
@@ -13,53 +13,58 @@ from sync.common.fleet_folder import FleetFolder
 
 
 class DiskQuota:
-    """The room in a fleet folder.
+    """The free space of a fleet folder.
 
-    `reserve` bytes of its file system stay free, and the landing has at most `most` bytes, if that
-    is given: those of the last `measure`, what landed since, and what is on its way.
+    `reserve` bytes of its file system stay free. With a `landing_quota` in bytes, the landing may
+    hold that many: counted are those of the last `measure`, what landed since, and what is
+    reserved.
     """
 
-    def __init__(self, folder: FleetFolder, reserve: int, most: int | None = None) -> None:
+    def __init__(self, folder: FleetFolder, reserve: int, landing_quota: int | None = None) -> None:
         self._landing = folder.landing
         self._reserve = reserve
-        self._most = most
-        self._landed = 0
-        self._coming = 0
+        self._landing_quota = landing_quota
+        self._used = 0
+        self._reserved = 0
         self._lock = threading.Lock()
 
     def free(self) -> int:
-        """Bytes of the landing's file system that are free for its owner."""
+        """Return the free bytes of the landing's file system."""
         status = os.statvfs(self._landing)
         return status.f_bavail * status.f_frsize
 
     def measure(self) -> None:
-        """Look how much the landing holds, if that is bounded. Raises OSError."""
-        if self._most is not None:
-            self._landed = _size(str(self._landing))
+        """Measure how much the landing holds, if it has a quota. Raises OSError."""
+        if self._landing_quota is not None:
+            self._used = _size(str(self._landing))
 
     def require(self, size: int) -> None:
-        """Raise OSError with ENOSPC or EDQUOT unless `size` bytes more find room."""
+        """Raise OSError (ENOSPC or EDQUOT) unless there is room for `size` more bytes."""
         if self.free() - size < self._reserve:
-            text = f"the disk is full but for its reserve of {self._reserve} bytes: make room"
+            text = f"only the reserve of {self._reserve} bytes is free on the disk; free some space"
             raise OSError(errno.ENOSPC, text, str(self._landing))
-        if self._most is not None and self._landed + self._coming + size > self._most:
-            raise OSError(errno.EDQUOT, "the landing is full: ingest it", str(self._landing))
+        if (
+            self._landing_quota is not None
+            and self._used + self._reserved + size > self._landing_quota
+        ):
+            text = f"the landing holds its quota of {self._landing_quota} bytes; run the ingest"
+            raise OSError(errno.EDQUOT, text, str(self._landing))
 
-    def take(self, size: int) -> None:
-        """Require room for a body, and hold it until `settle`. Raises OSError."""
+    def reserve(self, size: int) -> None:
+        """Reserve room for a body until `settle`. Raises OSError as `require` does."""
         self.require(size)
         with self._lock:
-            self._coming += size
+            self._reserved += size
 
     def settle(self, size: int, *, landed: bool) -> None:
-        """End what `take` began: the body landed, or it takes no room after all."""
+        """End a reservation; count its bytes as used if the body landed."""
         with self._lock:
-            self._coming -= size
-            self._landed += size * landed
+            self._reserved -= size
+            self._used += size * landed
 
 
 def _size(folder: str) -> int:
-    """Bytes of all files below a folder; what an ingest moves away meanwhile may count or not."""
+    """Return the bytes of all files below a folder; files that are moved meanwhile may be missed."""
     total = 0
     try:
         with os.scandir(folder) as entries:

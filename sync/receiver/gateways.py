@@ -1,7 +1,6 @@
-"""Which gateways are enrolled at the centre, whose token that is, and which certificates are good.
+"""The enrolment records of gateways: one JSON file each, with the SHA-256 of its token.
 
-One record for each gateway, a file of its own; a token's SHA-256 is kept, never the token. Makes no
-enrolment file and speaks no HTTP. All calls block: call them in a thread.
+All calls block: run them in a thread.
 """
 
 from __future__ import annotations
@@ -15,26 +14,27 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sync.common.durable_files import create_file, replace_file
+from sync.common.durable import create_whole, write_whole
 from sync.common.enrolment import token_digest
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
 
 TOKEN_CHARACTERS: Final = 128
-"""Characters of a token that are looked at: ours have 43."""
+"""Longest token that is looked up, in characters. Issued tokens have 43."""
 
 RECORD_BYTES: Final = 16 * 1024
-"""Bytes of a record: ours have some 300."""
+"""Largest record that is read, in bytes. Records have some 300."""
 
 SETTLED_NS: Final = 2_000_000_000
-"""Nanoseconds after which a folder's time tells every later change: file systems count coarsely."""
+"""Nanoseconds after which a folder's modification time is reliable: some file systems round it, so
+that two changes within this time may look like one."""
 
 
 class GatewayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A gateway's record. All moments are milliseconds since 1970 UTC.
+    """The enrolment record of a gateway. All times are milliseconds since 1970 UTC.
 
-    `token_sha256` is empty where there is no token. Certificates that were issued before
-    `certificates_since` are refused; the last one ends at `certificate_ends`.
+    `token_sha256` is empty if the gateway has no token. Certificates issued before
+    `certificates_since` are refused; the newest one expires at `certificate_ends`.
     """
 
     gateway: str
@@ -48,27 +48,27 @@ class GatewayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Survey(NamedTuple):
-    """All that is enrolled: records by name, revoked ones too, and what is wrong with others."""
+    """All readable records by name, including revoked ones, and an error text for each other."""
 
     records: list[GatewayRecord]
     faults: list[str]
 
 
 class GatewayRegistry:
-    """The enrolments in a fleet folder. Changes are made under the folder's lock by the caller."""
+    """The enrolment records in a fleet folder. The caller holds the folder's lock for changes."""
 
     def __init__(self, folder: FleetFolder) -> None:
         self._records = folder.gateways
         self._lock = threading.Lock()
-        self._owners: dict[str, str] = {}
-        self._seen_ns = -1
+        self._by_token: dict[str, str] = {}
+        self._indexed_ns = -1
 
     def get(self, gateway: str) -> GatewayRecord | None:
-        """The record of `gateway`, None when it never was enrolled. Raises FleetError."""
+        """Return the record of `gateway`; None if it was never enrolled. Raises FleetError."""
         return _read(self._path(gateway))
 
     def survey(self) -> Survey:
-        """Read every record. A damaged one refuses its own gateway and no other."""
+        """Read every record. A damaged record excludes its own gateway only."""
         records, faults = [], []
         for path in sorted(self._records.glob("*.json")):
             try:
@@ -89,14 +89,14 @@ class GatewayRegistry:
         renew: bool,
         certificate_ends: int | None = None,
     ) -> None:
-        """Enrol `gateway`, which is known by `token` from now on; empty if it has none.
+        """Enrol `gateway` with `token`, which is empty if it authenticates by certificate only.
 
-        With `renew` the token and the certificates before stop being valid; one that is issued at
-        `first_issue(gateway, now_ms)` is the first that is. Raises FleetError when the name cannot
-        be enrolled or, without `renew`, was enrolled before.
+        With `renew`, its previous token and certificates become invalid; certificates issued at
+        `first_issue(gateway, now_ms)` or later are valid. Raises FleetError when the name cannot be
+        enrolled or, without `renew`, when the gateway is already enrolled.
         """
         path = self._path(gateway)
-        enrolled = GatewayRecord(
+        record = GatewayRecord(
             gateway,
             url,
             token_digest(token) if token else "",
@@ -104,18 +104,17 @@ class GatewayRegistry:
             certificates_since=self.first_issue(gateway, now_ms),
             certificate_ends=certificate_ends,
         )
-        record = msgspec.json.encode(enrolled)
+        data = msgspec.json.encode(record)
         if renew:
-            replace_file(path, record)
+            write_whole(path, data)
             return
         try:
-            create_file(path, record)
+            create_whole(path, data)
         except FileExistsError:
-            msg = f"{gateway} is enrolled already; --renew gives it a new token"
-            raise FleetError(msg) from None
+            raise already_enrolled(gateway) from None
 
     def revoke(self, gateway: str, now_ms: int) -> None:
-        """Refuse token and certificates of `gateway` from now on.
+        """Refuse the token and the certificates of `gateway` from now on.
 
         Raises FleetError when it is not enrolled.
         """
@@ -125,12 +124,12 @@ class GatewayRegistry:
             raise FleetError(msg)
         if record.revoked is None:
             revoked = msgspec.structs.replace(record, revoked=now_ms)
-            replace_file(self._path(gateway), msgspec.json.encode(revoked))
+            write_whole(self._path(gateway), msgspec.json.encode(revoked))
 
     def first_issue(self, gateway: str, now_ms: int) -> int:
-        """The moment from which certificates are good if `gateway` is enrolled now.
+        """Return the earliest issue time of valid certificates if `gateway` is enrolled now.
 
-        In ms since 1970 UTC, a whole second, and after that of each certificate made before.
+        In ms since 1970 UTC: a whole second, later than all certificates issued to it before.
         """
         before = 0
         with contextlib.suppress(FleetError):
@@ -140,15 +139,15 @@ class GatewayRegistry:
             before = record.certificates_since
         return max(next_issue_time(now_ms), before) + 1_000
 
-    def note_certificate(self, gateway: str, ends_ms: int) -> None:
-        """Note when the newest certificate of an enrolled gateway ends. Raises FleetError."""
+    def record_certificate(self, gateway: str, expires_ms: int) -> None:
+        """Record the expiry of the newest certificate of an enrolled gateway. Raises FleetError."""
         record = self.get(gateway)
         if record is not None:
-            noted = msgspec.structs.replace(record, certificate_ends=ends_ms)
-            replace_file(self._path(gateway), msgspec.json.encode(noted))
+            updated = msgspec.structs.replace(record, certificate_ends=expires_ms)
+            write_whole(self._path(gateway), msgspec.json.encode(updated))
 
-    def accepts(self, gateway: str, issued_ms: int) -> bool:
-        """Tell whether a certificate of `gateway` that was issued then is good by its record.
+    def accepts_certificate(self, gateway: str, issued_ms: int) -> bool:
+        """Return whether the record of `gateway` accepts certificates issued at `issued_ms`.
 
         Raises FleetError when the record is damaged.
         """
@@ -158,41 +157,46 @@ class GatewayRegistry:
         return issued_ms >= record.certificates_since
 
     def authenticate(self, token: str) -> str | None:
-        """The gateway that `token` belongs to, None when it is nobody's or revoked.
+        """Return the gateway that `token` belongs to; None if it is unknown or revoked.
 
-        The record itself decides each time, so that a revocation holds at once. Raises FleetError
+        The record is read each time, so that a revocation takes effect at once. Raises FleetError
         when the gateway's record is damaged.
         """
         if not (0 < len(token) <= TOKEN_CHARACTERS and token.isascii()):
             return None
         presented = token_digest(token)
-        gateway = self._owner(presented)
+        gateway = self._gateway_of(presented)
         record = None if gateway is None else self.get(gateway)
         if record is None or record.revoked is not None:
             return None
         same = hmac.compare_digest(presented, record.token_sha256)
         return record.gateway if same else None
 
-    def _owner(self, token_sha256: str) -> str | None:
-        """Look the token's sum up in an index that is made anew when the folder has changed."""
+    def _gateway_of(self, token_sha256: str) -> str | None:
+        """Look a token's hash up in an index, which is rebuilt after the folder changed."""
         with self._lock:
             changed_ns = self._records.stat().st_mtime_ns
-            if changed_ns != self._seen_ns:
+            if changed_ns != self._indexed_ns:
                 records = self.survey().records
-                self._owners = {each.token_sha256: each.gateway for each in records}
+                self._by_token = {each.token_sha256: each.gateway for each in records}
                 settled = time.time_ns() - changed_ns > SETTLED_NS
-                self._seen_ns = changed_ns if settled else -1
-            return self._owners.get(token_sha256)
+                self._indexed_ns = changed_ns if settled else -1
+            return self._by_token.get(token_sha256)
 
     def _path(self, gateway: str) -> Path:
         if not is_enrollable(gateway):
-            msg = f"{gateway!r} cannot be a gateway: its name is its domain, in lower case"
+            msg = f"{gateway!r} cannot be enrolled: a gateway's name is its domain in lower case"
             raise FleetError(msg)
         return self._records / f"{gateway}.json"
 
 
+def already_enrolled(gateway: str) -> FleetError:
+    """Return the error for a gateway that is already enrolled."""
+    return FleetError(f"{gateway} is already enrolled; --renew gives it new credentials")
+
+
 def next_issue_time(now_ms: int) -> int:
-    """The next whole second, in ms: a certificate knows no smaller time."""
+    """Return the next whole second, in ms: certificates are dated in seconds."""
     return (now_ms // 1_000 + 1) * 1_000
 
 

@@ -1,8 +1,4 @@
-"""The receiver: HTTP requests of gateways to segments in the landing.
-
-Decides who may write what, within which bounds, and what each outcome is called in HTTP. Knows no
-TLS and no sockets (`sync.receiver.server`), and no layout of files (`sync.receiver.landing`).
-"""
+"""The HTTP API for gateways: upload segments, query progress, renew certificates."""
 
 from __future__ import annotations
 
@@ -10,9 +6,10 @@ import errno
 import logging
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
@@ -21,7 +18,6 @@ from sync.receiver.authentication import Authenticator
 from sync.receiver.client_certificates import MAX_REQUEST_BYTES, SigningRequestError, renew
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
-from sync.receiver.high_watermarks import HighWatermark, high_watermarks
 from sync.receiver.http_errors import HttpError
 from sync.receiver.incoming_files import IncomingFile
 from sync.receiver.landing import Landing, LandingResult, Outcome
@@ -30,22 +26,18 @@ from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
 from sync.receiver.threads import ThreadRunner
-from sync.receiver.upload_headers import (
+from sync.receiver.uploads import (
     DIGEST_HEADER,
     OFFSET_HEADER,
     SHA256_HEADER,
+    Uploads,
     parse_body_sha256,
     parse_upload_headers,
 )
-from sync.receiver.uploads import Uploads
 from sync.segment import Identity, SegmentError, parse_identity
 
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
-
-_caller_known: Final = ContextVar("caller", default="")
-"""The gateway whose request the task is about, once it is known: each request has a task."""
+_authenticated_gateway: Final = ContextVar("authenticated_gateway", default="")
+"""The gateway whose request the current task handles, once it is authenticated."""
 
 DAY_S: Final = 24 * 3600.0
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -55,205 +47,201 @@ _EPOCH: Final = "/v1/gateways/{gateway}/epochs/{epoch}"
 
 
 class HttpApi:
-    """Answers the requests of gateways. Files are touched in the threads of `pool` alone."""
+    """Answers the requests of gateways. Files are accessed in threads only."""
 
     def __init__(
         self,
         folder: FleetFolder,
-        callers: Authenticator,
+        authenticator: Authenticator,
         landing: Landing,
-        bodies: Uploads,
-        room: DiskQuota,
+        uploads: Uploads,
+        quota: DiskQuota,
         metrics: Metrics,
         limits: ReceiverLimits,
         in_thread: ThreadRunner,
-        seldom: LogThrottle,
+        log: LogThrottle,
     ) -> None:
-        self._seldom = seldom
+        self._log = log
         self._folder = folder
         self._gateways = GatewayRegistry(folder)
-        self._callers = callers
+        self._authenticator = authenticator
         self._landing = landing
-        self._bodies = bodies
+        self._uploads = uploads
         self._limits = limits
         self._in_thread = in_thread
-        self._room = room
+        self._quota = quota
         self._metrics = metrics
-        self._requests = RateLimiter(limits.requests_per_s, limits.rate_window_s)
-        self._bytes = RateLimiter(limits.bytes_per_s, limits.rate_window_s)
-        self._signings = RateLimiter(limits.certificates_per_day / DAY_S, DAY_S)
+        self._request_rate = RateLimiter(limits.requests_per_s, limits.rate_window_s)
+        self._byte_rate = RateLimiter(limits.bytes_per_s, limits.rate_window_s)
+        self._certificate_rate = RateLimiter(limits.certificates_per_day / DAY_S, DAY_S)
 
     def application(self) -> web.Application:
-        """The routes, with every refusal turned into its answer."""
-        app = web.Application(middlewares=[self._answer_refusals])
-        app.on_response_prepare.append(self._sign)
-        app.router.add_put(_SEGMENT, self._put)
-        app.router.add_head(_SEGMENT, self._head)
-        app.router.add_get(_EPOCH, self._heads, allow_head=False)
-        app.router.add_post(_CERTIFICATE, self._certify)
+        """Return the aiohttp application with its routes."""
+        app = web.Application(middlewares=[self._answer_errors])
+        app.on_response_prepare.append(self._set_headers)
+        app.router.add_put(_SEGMENT, self._put_segment)
+        app.router.add_head(_SEGMENT, self._head_segment)
+        app.router.add_get(_EPOCH, self._get_epoch, allow_head=False)
+        app.router.add_post(_CERTIFICATE, self._post_certificate)
         return app
 
-    async def _sign(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Name the product, and neither its version nor what it is built on.
-
-        A stranger is answered once: whatever it asked for, its connection ends with the answer.
-        """
+    async def _set_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Hide versions in `Server`, and close the connection of an unauthenticated peer."""
         response.headers["Server"] = "fieldpost"
-        if self._callers.is_last(request, response.status):
+        if self._authenticator.is_last_answer(request, response.status):
             response.headers["Connection"] = "close"
             response.force_close()
 
     @web.middleware
-    async def _answer_refusals(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._callers.heard(request)
-        _caller_known.set("")
+    async def _answer_errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer each exception with its HTTP error; count and log the request."""
+        self._authenticator.request_received(request)
+        _authenticated_gateway.set("")
         try:
             answer = await handler(request)
-            self._metrics.answered(request.method, answer.status, "ok")
+            self._metrics.count_request(request.method, answer.status, "ok")
             return answer
-        except HttpError as refusal:
-            told = refusal
+        except HttpError as error:
+            failure = error
         except web.HTTPException as error:
-            told = HttpError(error.status, "request", "no such request")
+            text = f"this server has no {request.method} {request.path}"
+            failure = HttpError(error.status, "request", text)
         except SegmentError as error:
-            told = HttpError(400, error.reason, error.text)
+            failure = HttpError(400, error.reason, error.text)
         except FleetError as error:
             log_event(logging.ERROR, "damaged", text=str(error))
-            told = self._bodies.busy("enrolment", "the enrolment cannot be read")
+            failure = self._uploads.unavailable("enrolment", "the enrolment cannot be read")
         except OSError as error:
             log_event(logging.ERROR, "storage", text=str(error), path=request.path)
-            told = self._storage(error)
-        self._metrics.answered(request.method, told.status, told.reason)
-        self._tell(request, told)
-        return told.response()
+            failure = self._storage_error(error)
+        self._metrics.count_request(request.method, failure.status, failure.reason)
+        self._log_error(request, failure)
+        return failure.response()
 
-    def _tell(self, request: web.Request, told: HttpError) -> None:
-        """Log a refusal. A contradiction is told louder: a person has to find out whose it is."""
-        gateway = _caller_known.get()
-        conflict = told.status == web.HTTPConflict.status_code
-        self._seldom.tell(
-            logging.WARNING if conflict else logging.INFO,
-            (str(told.status), told.reason, gateway),
+    def _log_error(self, request: web.Request, error: HttpError) -> None:
+        """Log an error answer. A conflict is a warning, because a person must investigate it."""
+        gateway = _authenticated_gateway.get()
+        is_conflict = error.status == web.HTTPConflict.status_code
+        self._log.log(
+            logging.WARNING if is_conflict else logging.INFO,
+            (str(error.status), error.reason, gateway),
             "refused",
-            status=told.status,
-            reason=told.reason,
-            text=told.text,
+            status=error.status,
+            reason=error.reason,
+            text=error.text,
             path=request.path,
-            peer=self._callers.peer(request),
-            **_named(request, gateway),
+            peer=self._authenticator.client_address(request),
+            **_request_facts(request, gateway),
         )
 
-    async def _put(self, request: web.Request) -> web.Response:
-        identity = await self._authorised(request)
-        body = parse_upload_headers(request, self._limits.body_bytes)
-        self._charge(self._bytes, identity.gateway, self._bodies.cost(identity.gateway, body))
-        await self._in_thread(self._room.take, body.length)
-        new = False
+    async def _put_segment(self, request: web.Request) -> web.Response:
+        identity = await self._authorized_identity(request)
+        headers = parse_upload_headers(request, self._limits.body_bytes)
+        cost = self._uploads.cost(identity.gateway, headers)
+        self._limit_rate(self._byte_rate, identity.gateway, cost, "bytes")
+        await self._in_thread(self._quota.reserve, headers.length)
+        is_new = False
         try:
-            async with self._bodies.receiving(request, identity.gateway, body) as incoming:
-                landed = await self._in_thread(self._land, incoming, identity, body.body_sum)
-                new = landed.outcome is Outcome.NEW
+            async with self._uploads.receive(request, identity.gateway, headers) as incoming:
+                landed = await self._in_thread(self._land, incoming, identity, headers.body_sha256)
+                is_new = landed.outcome is Outcome.NEW
         finally:
-            self._room.settle(body.length, landed=new)
+            self._quota.settle(headers.length, landed=is_new)
         if landed.outcome is Outcome.OTHER:
-            kept = "kept aside" if landed.aside else "not kept: too many are"
-            text = f"other bytes have that name; these are {kept}"
+            kept = "was set aside" if landed.aside else "was not kept, because too many are set aside"
+            text = f"A different segment with this name exists; yours {kept}."
             raise HttpError(409, "conflict", text)
-        return web.json_response({"digest": landed.digest.hex()}, status=201 if new else 200)
+        return web.json_response({"digest": landed.digest.hex()}, status=201 if is_new else 200)
 
-    async def _head(self, request: web.Request) -> web.Response:
-        identity = await self._authorised(request)
-        found = await self._in_thread(self._landing.find, identity)
-        if found is None:
-            return await self._begun(identity.gateway, parse_body_sha256(request))
-        headers = {DIGEST_HEADER: found.digest.hex(), "Content-Length": str(found.size)}
-        return web.Response(headers=headers)
-
-    async def _begun(self, gateway: str, body_sum: bytes | None) -> web.Response:
-        """A segment is not there; of the body, if one is named, this many bytes are."""
-        if body_sum is None:
+    async def _head_segment(self, request: web.Request) -> web.Response:
+        """Answer with the digest of a stored segment, or with the offset of a partial upload."""
+        identity = await self._authorized_identity(request)
+        stored = await self._in_thread(self._landing.find, identity)
+        if stored is not None:
+            headers = {DIGEST_HEADER: stored.digest.hex(), "Content-Length": str(stored.size)}
+            return web.Response(headers=headers)
+        body_sha256 = parse_body_sha256(request)
+        if body_sha256 is None:
             return web.Response(status=404)
-        there = await self._bodies.there(gateway, body_sum)
-        return web.Response(status=404, headers={OFFSET_HEADER: str(there)})
+        offset = await self._uploads.received_bytes(identity.gateway, body_sha256)
+        return web.Response(status=404, headers={OFFSET_HEADER: str(offset)})
 
-    async def _heads(self, request: web.Request) -> web.Response:
-        """How far each lane of an epoch has come; counted as a body is, so that it is bounded."""
-        gateway = await self._caller(request)
-        with self._bodies.place(gateway):
+    async def _get_epoch(self, request: web.Request) -> web.Response:
+        """Answer with the high watermark of each lane; limited in number as uploads are."""
+        gateway = await self._authorized_gateway(request)
+        with self._uploads.slot(gateway):
             epoch = request.match_info["epoch"]
-            lanes = await self._in_thread(
-                high_watermarks, self._folder, self._landing, gateway, epoch
-            )
-        return web.json_response({"lanes": {lane: _shown(head) for lane, head in lanes.items()}})
+            found = await self._in_thread(self._landing.high_watermarks, gateway, epoch)
+        lanes = {
+            lane: {"last": mark.last, "digest": mark.digest.hex()} for lane, mark in found.items()
+        }
+        return web.json_response({"lanes": lanes})
 
-    async def _certify(self, request: web.Request) -> web.Response:
-        """Make a certificate for the key that a gateway asks it for."""
-        gateway = await self._caller(request)
+    async def _post_certificate(self, request: web.Request) -> web.Response:
+        """Issue a certificate for the key of a gateway's signing request."""
+        gateway = await self._authorized_gateway(request)
         length = request.content_length
         if length is None or length > MAX_REQUEST_BYTES:
-            raise HttpError(
-                413, "size", f"a request has a length, of at most {MAX_REQUEST_BYTES} bytes"
-            )
-        self._charge(self._signings, gateway, 1)
-        with self._bodies.place(gateway):
-            data = await self._bodies.small(request)
+            text = f"Content-Length is missing or larger than {MAX_REQUEST_BYTES} bytes"
+            raise HttpError(413, "size", text)
+        self._limit_rate(self._certificate_rate, gateway, 1, "certificates")
+        with self._uploads.slot(gateway):
+            data = await self._uploads.read_small(request)
             try:
-                made = await self._in_thread(renew, self._folder, self._gateways, gateway, data)
+                pem = await self._in_thread(renew, self._folder, self._gateways, gateway, data)
             except SigningRequestError as error:
                 raise HttpError(400, "request", str(error)) from None
-        log_event(
-            logging.INFO, "certificate", text="a gateway has a new certificate", gateway=gateway
-        )
-        return web.Response(body=made, content_type="application/x-pem-file")
+        text = "issued a new certificate to a gateway"
+        log_event(logging.INFO, "certificate", text=text, gateway=gateway)
+        return web.Response(body=pem, content_type="application/x-pem-file")
 
-    async def _authorised(self, request: web.Request) -> Identity:
-        """The segment that the path names, if the caller is its gateway."""
-        gateway = await self._caller(request)
+    async def _authorized_identity(self, request: web.Request) -> Identity:
+        """Return the segment named by the path, if it belongs to the authenticated gateway."""
+        gateway = await self._authorized_gateway(request)
         parts = request.match_info
         return parse_identity("/".join((gateway, parts["epoch"], parts["lane"], parts["numbers"])))
 
-    async def _caller(self, request: web.Request) -> str:
-        """The gateway that calls, which is the one that the path names."""
-        gateway = await self._callers.gateway(request)
-        _caller_known.set(gateway)
+    async def _authorized_gateway(self, request: web.Request) -> str:
+        """Return the authenticated gateway, which must be the one that the path names."""
+        gateway = await self._authenticator.authenticate(request)
+        _authenticated_gateway.set(gateway)
         if gateway != request.match_info["gateway"]:
-            raise HttpError(403, "gateway", "a gateway writes its own segments alone")
-        self._metrics.arrived(gateway)
-        self._charge(self._requests, gateway, 1)
+            raise HttpError(403, "gateway", "a gateway may access its own segments only")
+        self._metrics.record_arrival(gateway)
+        self._limit_rate(self._request_rate, gateway, 1, "requests")
         return gateway
 
-    def _charge(self, rate: RateLimiter, gateway: str, cost: float) -> None:
-        """Refuse a gateway that asks for too much in a while."""
-        wait_s = rate.take(gateway, cost)
+    def _limit_rate(self, limiter: RateLimiter, gateway: str, cost: float, unit: str) -> None:
+        wait_s = limiter.take(gateway, cost)
         if wait_s:
-            raise HttpError(429, "rate", "this gateway asks for too much", wait_s)
+            text = f"rate limit: this gateway sent too many {unit}; retry in {wait_s} s"
+            raise HttpError(429, "rate", text, wait_s)
 
-    def _land(self, incoming: IncomingFile, identity: Identity, body_sum: bytes) -> LandingResult:
-        """Check a whole body and land it under the name of its own header; runs in a thread."""
+    def _land(self, incoming: IncomingFile, identity: Identity, body_sha256: bytes) -> LandingResult:
+        """Verify a complete body and land it; runs in a thread."""
         self._landing.adopt(incoming)
-        if incoming.sha256() != body_sum:
-            raise HttpError(400, "sha256", f"the body is not the one of {SHA256_HEADER}")
+        if incoming.sha256() != body_sha256:
+            text = f"the SHA-256 of the body is not that of {SHA256_HEADER}"
+            raise HttpError(400, "sha256", text)
         verified = self._landing.verify(incoming)
         if verified.identity != identity:
-            raise HttpError(400, "name", "the segment's header names another segment")
+            raise HttpError(400, "name", "the path names another segment than the header")
         began = time.monotonic()
         landed = self._landing.land(verified, incoming)
-        self._metrics.landed(landed.outcome.value, time.monotonic() - began)
+        self._metrics.count_segment(landed.outcome.value, time.monotonic() - began)
         return landed
 
-    def _storage(self, error: OSError) -> HttpError:
+    def _storage_error(self, error: OSError) -> HttpError:
         if error.errno in _FULL:
-            text = "the centre has no room"
+            text = "the centre has no free disk space for this segment"
             return HttpError(507, "full", text, self._limits.retry_after_full_s)
-        return self._bodies.busy("storage", "the centre cannot store anything just now")
+        return self._uploads.unavailable("storage", "the centre cannot store segments now")
 
 
-def _named(request: web.Request, gateway: str) -> dict[str, str]:
-    """The gateway that asked, if one did, and the lane and the numbers that it asked for."""
+def _request_facts(request: web.Request, gateway: str) -> dict[str, str]:
+    """Return the gateway and the parts of the path for the log; nothing if unauthenticated."""
+    if not gateway:
+        return {}
     parts = request.match_info
-    told = {name: parts[name] for name in ("epoch", "lane", "numbers") if name in parts}
-    return {"gateway": gateway, **told} if gateway else {}
-
-
-def _shown(head: HighWatermark) -> dict[str, int | str]:
-    return {"last": head.last, "digest": head.digest.hex()}
+    named = {name: parts[name] for name in ("epoch", "lane", "numbers") if name in parts}
+    return {"gateway": gateway, **named}

@@ -1,7 +1,4 @@
-"""A request that the receiver answers with an error, and how that error is written in HTTP.
-
-Decides nothing.
-"""
+"""The error answers of the receiver's HTTP API."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from aiohttp import web
 class HttpError(Exception):
     """A request that is answered with an error: `reason` for programs, `text` for people.
 
-    `retry_after` is in seconds; `more` are further headers of the answer.
+    `retry_after` is in seconds; `headers` are further headers of the answer.
     """
 
     def __init__(
@@ -22,19 +19,19 @@ class HttpError(Exception):
         reason: str,
         text: str,
         retry_after: int | None = None,
-        more: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(reason, text)
         self.status = status
         self.reason = reason
         self.text = text
         self.retry_after = retry_after
-        self.more = dict(more or {})
+        self.headers = dict(headers or {})
 
     def response(self) -> web.Response:
-        """The answer: a JSON object, and when to come back."""
-        told = {"error": self.text, "reason": self.reason}
-        answer = web.json_response(told, status=self.status, headers=self.more)
+        """Return the answer: a JSON object with `error` and `reason`, and `Retry-After` if set."""
+        body = {"error": self.text, "reason": self.reason}
+        answer = web.json_response(body, status=self.status, headers=self.headers)
         if self.retry_after is not None:
             answer.headers["Retry-After"] = str(self.retry_after)
         if self.status == web.HTTPUnauthorized.status_code:

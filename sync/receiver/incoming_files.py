@@ -1,7 +1,8 @@
-"""Bodies on their way in: files in the landing's file system that one holder writes alone.
+"""Files of uploads in progress and of interrupted ones, each written by one holder at a time.
 
-Several receivers and imports may share the folder: whoever writes such a file holds its lock, which
-dies with its process, and a file without a holder is what a dead one left. Knows no segments.
+Several receivers and imports may share the fleet folder. A writer holds an flock on its file, which
+ends with its process; a file without a lock was left by a dead process. All calls block: run them
+in a thread.
 """
 
 from __future__ import annotations
@@ -11,102 +12,106 @@ import fcntl
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from sync.common.durable_files import PRIVATE_FILE
+from sync.common.durable import PRIVATE_FILE, PRIVATE_FOLDER
+from sync.common.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
-    from hashlib import _Hash  # exists for type checkers alone
+    from hashlib import _Hash  # exists in type stubs only
 
 PART_SUFFIX: Final = ".part"
-"""What the name of a body on its way ends with."""
 
-_TRIES: Final = 8
-"""Times a file may vanish between its opening and its lock: its remover does that once."""
+PARTIAL_FOLDER: Final = "partial"
+"""The folder of interrupted uploads below `incoming/`."""
 
-_PIECE: Final = 256 * 1024
-"""Bytes read at once."""
+_LOCK_ATTEMPTS: Final = 8
+"""Attempts to lock a file that is removed between its opening and its lock."""
+
+_READ_BYTES: Final = 256 * 1024
 
 
 class OffsetError(Exception):
-    """A body does not go on where its beginning ends, which is after `there` bytes."""
+    """An upload continues at another offset than the stored part's `size` in bytes."""
 
-    def __init__(self, there: int) -> None:
-        super().__init__(there)
-        self.there = there
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
 
 
-class _Sum(NamedTuple):
-    """The running SHA-256 of a file, and the file's state that it is of."""
+class UploadInProgressError(Exception):
+    """Another request, of this receiver or another one, writes this upload now."""
 
-    state: tuple[int, ...]
+
+class _CachedHash(NamedTuple):
+    file_version: tuple[int, ...]
     size: int
-    sum: _Hash
+    hash: _Hash
 
 
 class HashCache:
-    """The running sums of the `most` beginnings that were written last, by this process.
+    """The running SHA-256 of the `capacity` interrupted uploads that were written last.
 
-    A beginning that is gone on with byte by byte is not read again each time. One that another
-    process has written to meanwhile is another one.
+    It saves reading an upload again each time it is resumed. An entry is valid as long as the file
+    has not changed.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._lock = threading.Lock()
-        self._known: OrderedDict[Path, _Sum] = OrderedDict()
+        self._entries: OrderedDict[Path, _CachedHash] = OrderedDict()
 
-    def keep(self, path: Path, status: os.stat_result, running: _Hash) -> None:
-        """Remember the sum of a file that is as `status` says."""
+    def put(self, path: Path, status: os.stat_result, running: _Hash) -> None:
+        """Store the hash of a file whose state is `status`."""
         with self._lock:
-            self._known[path] = _Sum(_state(status), status.st_size, running)
-            self._known.move_to_end(path)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+            self._entries[path] = _CachedHash(_file_version(status), status.st_size, running)
+            self._entries.move_to_end(path)
+            while len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
 
-    def take(self, path: Path, status: os.stat_result) -> _Hash | None:
-        """Give what is remembered of a file, if it is still as it was, and forget it."""
+    def pop(self, path: Path, status: os.stat_result) -> _Hash | None:
+        """Remove and return the hash of a file, None if there is none or the file has changed."""
         with self._lock:
-            known = self._known.pop(path, None)
-        return known.sum if known is not None and known.state == _state(status) else None
+            entry = self._entries.pop(path, None)
+        return entry.hash if entry and entry.file_version == _file_version(status) else None
 
     def has(self, path: Path, size: int) -> bool:
-        """Tell whether the sum of so many bytes is remembered."""
-        known = self._known.get(path)
-        return known is not None and known.size == size
+        """Return whether the hash of the first `size` bytes is stored."""
+        entry = self._entries.get(path)
+        return entry is not None and entry.size == size
 
 
 class IncomingFile:
-    """A body on its way in. Use it as a context manager: it is gone when it is closed.
+    """A body being received. As a context manager, it removes the file when it closes.
 
-    Goes on behind the `start` bytes that the file holds already; at 0 it begins anew, whatever is
-    there. `size` is in bytes. With `kept`, what was written stays when it is closed, unless a write
-    failed or nothing is there. Raises BlockingIOError when another holds the file, OffsetError when
-    it holds anything but `start` bytes.
+    Continues after the `start` bytes that the file already holds; 0 starts anew. If `kept`, the
+    file stays after closing, unless it is empty or a write failed. Raises BlockingIOError when
+    another holds the file, OffsetError when it does not hold exactly `start` bytes.
     """
 
     def __init__(
-        self, path: Path, *, kept: bool = False, start: int = 0, sums: HashCache | None = None
+        self, path: Path, *, kept: bool = False, start: int = 0, hashes: HashCache | None = None
     ) -> None:
         self.path = path
         self.kept = kept
-        self._sums = sums
+        self._hashes = hashes
         self._lock = threading.Lock()
-        self._descriptor: int | None = _open_alone(path)
-        self._sum = hashlib.sha256()
-        self._summed = 0
+        self._descriptor: int | None = _open_locked(path)
+        self._hash = hashlib.sha256()
+        self._hashed = 0
         self.size = 0
         try:
-            self._begin(start)
+            self._start_at(start)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, start: int) -> None:
-        """Look at what is there before it is read: another offset costs nothing."""
+    def _start_at(self, start: int) -> None:
         descriptor = self._open()
         if start == 0:
             os.ftruncate(descriptor, 0)
@@ -115,17 +120,17 @@ class IncomingFile:
         self.size = status.st_size
         if start != self.size:
             raise OffsetError(self.size)
-        known = None if self._sums is None else self._sums.take(self.path, status)
-        if known is None:
-            while data := os.read(descriptor, _PIECE):
-                self._sum.update(data)
+        cached = None if self._hashes is None else self._hashes.pop(self.path, status)
+        if cached is None:
+            while data := os.read(descriptor, _READ_BYTES):
+                self._hash.update(data)
         else:
-            self._sum = known
-        self._summed = self.size
+            self._hash = cached
+        self._hashed = self.size
         os.lseek(descriptor, 0, os.SEEK_END)
 
     def write(self, data: bytes | bytearray) -> None:
-        """Append `data`. Raises OSError when the disk is full; then nothing is kept."""
+        """Append `data`. Raises OSError, for example when the disk is full; the file is not kept."""
         view = memoryview(data)
         with self._lock:
             descriptor = self._open()
@@ -135,32 +140,32 @@ class IncomingFile:
             except OSError:
                 self.kept = False
                 raise
-            self._sum.update(data)
+            self._hash.update(data)
             self.size += len(data)
-            self._summed = self.size
+            self._hashed = self.size
 
     def sha256(self) -> bytes:
-        """The SHA-256 (32 bytes) of all that was written so far."""
-        return self._sum.digest()
+        """Return the SHA-256 (32 bytes) of everything written so far."""
+        return self._hash.digest()
 
     def read(self) -> bytes:
-        """All that was written, from the file."""
+        """Return the content of the file."""
         return self.path.read_bytes()
 
     def rename(self, path: Path) -> None:
-        """Go on under another name, which nobody holds. Raises OSError."""
+        """Continue under another name, which no other holder uses. Raises OSError."""
         self.path.rename(path)
         self.path = path
 
     def sync(self) -> None:
-        """Make the content durable. Raises OSError when the disk refuses."""
+        """Make the content durable. Raises OSError."""
         with self._lock:
             os.fsync(self._open())
 
     def close(self) -> None:
-        """Close it, after a write in progress, and remove it unless it is kept. Harmless again.
+        """Close the file after a write in progress, and remove it unless it is kept. Idempotent.
 
-        It is removed under its lock: the next holder never gets a file that a segment may share.
+        It is removed while locked, so that no other holder opens a file that became a segment.
         """
         with self._lock:
             if self._descriptor is None:
@@ -168,21 +173,17 @@ class IncomingFile:
             try:
                 if not (self.kept and self.size):
                     self.path.unlink(missing_ok=True)
-                elif self._sums is not None:
-                    self._remember(self._descriptor)
+                elif self._hashes is not None:
+                    status = os.fstat(self._descriptor)
+                    if status.st_size == self.size == self._hashed:
+                        self._hashes.put(self.path, status, self._hash)
             finally:
                 os.close(self._descriptor)
                 self._descriptor = None
 
-    def _remember(self, descriptor: int) -> None:
-        """Remember the sum of what stays, if it is of all that the file holds."""
-        status = os.fstat(descriptor)
-        if self._sums is not None and status.st_size == self.size == self._summed:
-            self._sums.keep(self.path, status, self._sum)
-
     def _open(self) -> int:
         if self._descriptor is None:
-            msg = "the incoming body is closed"
+            msg = "the incoming file is closed"
             raise ValueError(msg)
         return self._descriptor
 
@@ -198,20 +199,89 @@ class IncomingFile:
         self.close()
 
 
-def _state(status: os.stat_result) -> tuple[int, ...]:
-    """What differs once somebody has written to a file, or put another in its place."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+@dataclass(frozen=True, slots=True)
+class PartialUploadLimits:
+    """Limits of interrupted uploads.
+
+    `files` for each gateway (each is smaller than the largest body), kept for `age_s` seconds after
+    the last byte, and `hashes` in the cache for all gateways.
+    """
+
+    files: int
+    age_s: float
+    hashes: int
+
+
+class PartialUploads:
+    """Interrupted uploads below `incoming/partial/GATEWAY/`, named by the SHA-256 of the body."""
+
+    def __init__(self, folder: FleetFolder, limits: PartialUploadLimits) -> None:
+        self._root = folder.incoming / PARTIAL_FOLDER
+        self._limits = limits
+        self._hashes = HashCache(limits.hashes)
+
+    def has_hash(self, gateway: str, body_sha256: bytes, size: int) -> bool:
+        """Return whether resuming after `size` bytes does not need to read them again."""
+        return self._hashes.has(self._path(gateway, body_sha256), size)
+
+    def size(self, gateway: str, body_sha256: bytes) -> int:
+        """Return the stored bytes of an upload; 0 if there are none."""
+        try:
+            return self._path(gateway, body_sha256).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def open(self, gateway: str, body_sha256: bytes, start: int) -> IncomingFile:
+        """Open an upload at byte `start`; 0 discards what is stored.
+
+        Its content is kept when it closes, until `Landing.adopt` takes the file. Raises OffsetError
+        when `start` is not the stored size, UploadInProgressError when another request writes it.
+        """
+        path = self._path(gateway, body_sha256)
+        if start and not path.exists():
+            raise OffsetError(0)
+        self._make_room(path)
+        try:
+            return IncomingFile(path, kept=True, start=start, hashes=self._hashes)
+        except BlockingIOError:
+            raise UploadInProgressError from None
+
+    def clean(self) -> int:
+        """Remove interrupted uploads that are too old; return how many."""
+        self._root.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        before = time.time() - self._limits.age_s
+        return sum(remove_abandoned(path, before) for path in self._root.glob(f"*/*{PART_SUFFIX}"))
+
+    def sizes(self) -> list[int]:
+        """Return the bytes of each partial upload, including those in progress."""
+        return [_age_and_size(path)[1] for path in self._root.glob(f"*/*{PART_SUFFIX}")]
+
+    def _make_room(self, path: Path) -> None:
+        """Remove the oldest uploads of a gateway that would exceed the limit together with `path`."""
+        path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+        others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
+        excess = len(others) + 1 - self._limits.files
+        if excess <= 0:
+            return
+        for oldest in sorted(others, key=_age_and_size):
+            excess -= remove_abandoned(oldest)
+            if excess <= 0:
+                return
+        raise UploadInProgressError
+
+    def _path(self, gateway: str, body_sha256: bytes) -> Path:
+        return self._root / gateway / f"{body_sha256.hex()}{PART_SUFFIX}"
 
 
 def remove_abandoned(path: Path, before: float | None = None) -> bool:
-    """Remove a body that nobody holds; tell whether it did.
+    """Remove a file that no process holds; return whether it was removed.
 
-    With `before`, in seconds since 1970, only one that was last written earlier.
+    With `before`, in seconds since 1970, only a file that was last written earlier.
     """
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         if before is not None and path.stat().st_mtime >= before:
             return False
-        descriptor = _open_alone(path)
+        descriptor = _open_locked(path)
         try:
             path.unlink()
         finally:
@@ -220,13 +290,13 @@ def remove_abandoned(path: Path, before: float | None = None) -> bool:
     return False
 
 
-def _open_alone(path: Path) -> int:
-    """Open a file, made if it is missing, under a lock that no other descriptor shares.
+def _open_locked(path: Path) -> int:
+    """Open or create a file and lock it.
 
-    Whoever held it before may have given the file another name, under which it must stay as it is:
-    it is ours only if it still has this one.
+    A previous holder may have renamed the file to a segment, which must not change any more, so the
+    lock is valid only if the path still names the locked file.
     """
-    for _ in range(_TRIES):
+    for _ in range(_LOCK_ATTEMPTS):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -237,5 +307,19 @@ def _open_alone(path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    msg = f"{path} keeps vanishing"
+    msg = f"{path} was removed {_LOCK_ATTEMPTS} times while it was opened"
     raise BlockingIOError(msg)
+
+
+def _file_version(status: os.stat_result) -> tuple[int, ...]:
+    """Return values that change whenever a file is written or replaced."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _age_and_size(path: Path) -> tuple[float, int]:
+    """Return when a file was last written (seconds since 1970) and its bytes; zeros if missing."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0.0, 0
+    return status.st_mtime, status.st_size

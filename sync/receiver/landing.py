@@ -1,8 +1,8 @@
-"""The landing: where every segment comes in, over the network or on a stick.
+"""The landing: durable storage of received segments, until the ingest moves them into the tables.
 
-A segment appears whole and durable under the name of its verified header, or not at all; what is
-there is never replaced. Knows no HTTP and no enrolment. All calls block: call them in a thread.
-Several threads and several processes may land at once.
+A segment appears whole and durable under the name in its verified header, or not at all, and is
+never replaced. All calls block: run them in a thread. Several threads and processes may land
+segments at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,22 +20,36 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.common.durable_files import PRIVATE_FILE, fsync_chain, make_folders
+from sync.common.durable import PRIVATE_FILE, fsync_chain, make_folders
 from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
 from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
-from sync.segment import Identity, digest_of, read_header
+from sync.segment import (
+    LANES,
+    MAX_EVENTS,
+    Identity,
+    SegmentError,
+    digest_of,
+    is_epoch,
+    is_gateway,
+    read_header,
+)
 
 DIGEST_BYTES: Final = 32
-MAX_SYNCED: Final = 1_024
-"""Segments that a `Landing` knows to be durable without another fsync, less than 1 KiB each: a
-gateway asks for the last of each of its three lanes, and so this is for 300 of them."""
 
-_MOVES: Final = 8
-"""Looks for a file that an ingest moves meanwhile: it moves once, so two are enough."""
+MAX_SYNCED: Final = 1_024
+"""Segments known to be durable without another fsync, less than 1 KiB of memory each. A gateway
+asks for the last segment of each of its three lanes, so this is enough for 300 gateways."""
+
+_MAX_MOVES: Final = 8
+"""Attempts to find a segment that the ingest moves meanwhile. It moves once, so two are enough."""
+
+_FILE_NAME: Final = re.compile(
+    r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})" + re.escape(SUFFIX), re.ASCII
+)
 
 
 class Outcome(Enum):
-    """What became of bytes that were offered to the landing."""
+    """What happened to a segment that was offered: new, a duplicate, or in conflict with one."""
 
     NEW = "new"
     SAME = "same"
@@ -42,9 +57,9 @@ class Outcome(Enum):
 
 
 class LandingResult(NamedTuple):
-    """`outcome` for the segment `identity`, whose offered bytes have `digest` (32 bytes).
+    """The outcome for a segment with its digest (32 bytes).
 
-    `aside` is where contradicting bytes are kept, None when they are not (the bound is reached).
+    `aside` is the path of a conflicting segment; None if it was not kept because of the limits.
     """
 
     outcome: Outcome
@@ -54,159 +69,192 @@ class LandingResult(NamedTuple):
 
 
 class StoredSegment(NamedTuple):
-    """What is there of a segment: its digest (32 bytes) and its size in bytes."""
+    """The digest (32 bytes) and the size in bytes of a segment in landing or archive."""
 
     digest: bytes
     size: int
 
 
 class VerifiedSegment(NamedTuple):
-    """What a body says it is, its checksum and header having been checked."""
+    """The identity and the digest of a body whose checksum and header are valid."""
 
     identity: Identity
     digest: bytes
 
 
+class HighWatermark(NamedTuple):
+    """The last sequence number stored of a lane, and the digest of its segment (32 bytes)."""
+
+    last: int
+    digest: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class AsideLimits:
-    """How much of a gateway's contradicting bodies is kept: `files`, and `size` in bytes."""
+    """How many conflicting segments of a gateway are kept: `files`, and `size` in bytes."""
 
     files: int
     size: int
 
 
 class Landing:
-    """Lands segments in `folder`, with temporaries of its own kind (`serve`, `import`).
+    """Lands segments in `folder`; `kind` names its temporary folder (`serve`, `import`).
 
-    Raises OSError from every method when the disk refuses; then nothing half-written is left.
+    Every method raises OSError when the disk fails; then nothing half-written remains.
     """
 
-    def __init__(self, folder: FleetFolder, kind: str, bound: AsideLimits) -> None:
+    def __init__(self, folder: FleetFolder, kind: str, limits: AsideLimits) -> None:
         self._folder = folder
         self._temporaries = folder.incoming / kind
-        self._bound = bound
+        self._limits = limits
         self._sync_once = functools.lru_cache(MAX_SYNCED)(_sync)
 
     def clean(self) -> int:
-        """Make the folder of temporaries, empty it of what dead processes left, and count that."""
+        """Create the temporary folder and remove files of dead processes; return how many."""
         make_folders(self._folder.root, self._temporaries)
         return sum(map(remove_abandoned, self._temporaries.glob(f"*{PART_SUFFIX}")))
 
-    def receive(self) -> IncomingFile:
-        """Open a temporary for a body."""
-        return IncomingFile(self._new_name())
+    def open_temporary(self) -> IncomingFile:
+        """Open a temporary file for a body."""
+        return IncomingFile(self._temporary_path())
 
     def adopt(self, incoming: IncomingFile) -> None:
-        """Make a body that lies elsewhere a temporary of this kind, which is never gone on with.
+        """Make a resumable upload a temporary file, which cannot be resumed.
 
-        What was linked into the landing must not be reached by the name that it was sent under.
+        A file that is linked into the landing must not be reachable under its upload's name.
         """
         if incoming.kept:
             incoming.kept = False
-            incoming.rename(self._new_name())
+            incoming.rename(self._temporary_path())
 
-    def _new_name(self) -> Path:
+    def _temporary_path(self) -> Path:
         return self._temporaries / f"{secrets.token_hex(16)}{PART_SUFFIX}"
 
     def verify(self, incoming: IncomingFile) -> VerifiedSegment:
-        """Check magic, checksum and header of a body. Raises SegmentError that says what is wrong.
+        """Check magic, checksum and header of a body. Raises SegmentError.
 
-        The columns are not decoded here: the checksum proves that they are what was sealed, and
-        the ingest quarantines a segment whose columns it cannot read.
+        The columns are not decoded: the checksum proves that they are as sealed, and the ingest
+        quarantines a segment whose columns it cannot read.
         """
         data = incoming.read()
         return VerifiedSegment(read_header(data).identity, digest_of(data))
 
     def land(self, verified: VerifiedSegment, incoming: IncomingFile) -> LandingResult:
-        """Give `incoming` its final name, unless a segment of that name is here or in the archive.
+        """Give `incoming` its final name, unless landing or archive already has a segment of it.
 
-        When this returns, the segment that is there is durable, whoever landed it.
+        The stored segment is durable when this returns, no matter who landed it.
         """
         relative = segment_path(verified.identity)
         incoming.sync()
-        for _ in range(_MOVES):
-            found = self._link(relative.as_posix(), incoming)
-            if found is Outcome.OTHER:
-                return LandingResult(found, *verified, self._keep_aside(verified, incoming))
-            if found is not None:
-                return LandingResult(found, *verified)
-        msg = f"{relative} keeps moving between landing and archive"
+        for _ in range(_MAX_MOVES):
+            outcome = self._link(relative.as_posix(), incoming)
+            if outcome is Outcome.OTHER:
+                return LandingResult(outcome, *verified, self._keep_aside(verified, incoming))
+            if outcome is not None:
+                return LandingResult(outcome, *verified)
+        msg = f"{relative} was moved between landing and archive {_MAX_MOVES} times"
         raise OSError(msg)
 
     def find(self, identity: Identity) -> StoredSegment | None:
-        """A segment in landing or archive, made durable, once for all who ask; None if absent.
+        """Return a segment in landing or archive, made durable; None if there is none.
 
-        Raises SegmentError when `identity` is none.
+        Raises SegmentError when `identity` is not valid.
         """
         relative = segment_path(identity).as_posix()
         for root in (self._folder.landing, self._folder.archive, self._folder.landing):
             path = root / relative
             with contextlib.suppress(FileNotFoundError):
-                digest, status = _last_bytes(path), path.stat()
+                digest, status = _read_digest(path), path.stat()
                 self._sync_once(root, path, (status.st_ino, status.st_ctime_ns))
                 return StoredSegment(digest, status.st_size)
         return None
 
-    def _link(self, relative: str, incoming: IncomingFile) -> Outcome | None:
-        """One attempt; None when what was there moved to the archive in between.
+    def high_watermarks(self, gateway: str, epoch: str) -> dict[str, HighWatermark]:
+        """Return the high watermark of each lane that has a durable segment in landing or archive.
 
-        The archive is looked at after the link was tried: what an ingest moved away before the
-        link is there by then, and what is in the archive rules. An ingest may even be moving what
-        was just linked: that is its to finish.
+        Of two segments that end with the same number (a fork), the longer one counts. Raises
+        SegmentError when `gateway` or `epoch` is not valid.
+        """
+        if not is_gateway(gateway) or not is_epoch(epoch):
+            raise SegmentError("identity", "the name is not GATEWAY and EPOCH")
+        found = {}
+        for lane in LANES:
+            newest = self._newest(gateway, epoch, lane)
+            stored = None if newest is None else self.find(newest)
+            if newest is not None and stored is not None:
+                found[lane] = HighWatermark(newest.last_seq, stored.digest)
+        return found
+
+    def _newest(self, gateway: str, epoch: str, lane: str) -> Identity | None:
+        """Return the last segment of a lane. Segments move to the archive, so it is read last."""
+        ranges = (
+            (last, -first)
+            for root in (self._folder.landing, self._folder.archive)
+            for first, last in _ranges(root / gateway / epoch / lane)
+        )
+        last, first = max(ranges, default=(0, 0))
+        return Identity(gateway, epoch, lane, -first, last) if last else None
+
+    def _link(self, relative: str, incoming: IncomingFile) -> Outcome | None:
+        """Try once to land; return None if the existing segment moved to the archive meanwhile.
+
+        The archive is checked after the link was tried, because a segment that the ingest moved
+        before the link is in the archive by then, and the archive's segment counts. The ingest may
+        even move the segment that was just linked; then it makes that durable.
         """
         path = self._folder.landing / relative
         archived = self._folder.archive / relative
         make_folders(self._folder.landing, path.parent)
-        made = _try_link(incoming.path, path)
+        linked = _try_link(incoming.path, path)
         if archived.exists():
-            ours = made and archived.samefile(incoming.path)
-            if made and not ours:
+            is_ours = linked and archived.samefile(incoming.path)
+            if linked and not is_ours:
                 path.unlink(missing_ok=True)
             fsync_chain(self._folder.archive, archived.parent)
-            return Outcome.NEW if ours else _compare(archived, incoming)
-        if made:
+            return Outcome.NEW if is_ours else _compare(archived, incoming)
+        if linked:
             fsync_chain(self._folder.landing, path.parent)
             return Outcome.NEW
         try:
-            found = _compare(path, incoming)
+            outcome = _compare(path, incoming)
             fsync_chain(self._folder.landing, path.parent)
         except FileNotFoundError:
             return None
-        return found
+        return outcome
 
     def _keep_aside(self, verified: VerifiedSegment, incoming: IncomingFile) -> Path | None:
-        """Keep a contradicting body, once, within the gateway's bound; None when it is not kept."""
+        """Keep a conflicting segment once, within the gateway's limits; return its path."""
         relative = segment_path(verified.identity)
         name = f"{relative.stem}.{incoming.sha256().hex()[:16]}{SUFFIX}"
         path = self._folder.aside / relative.with_name(name)
         with _locked(self._folder.incoming / "aside.lock"):
             if path.exists():
                 return path
-            if not self._aside_has_room(verified.identity.gateway, incoming.size):
+            if not self._has_room_aside(verified.identity.gateway, incoming.size):
                 return None
             make_folders(self._folder.aside, path.parent)
             _try_link(incoming.path, path)
             fsync_chain(self._folder.aside, path.parent)
         return path
 
-    def _aside_has_room(self, gateway: str, size: int) -> bool:
+    def _has_room_aside(self, gateway: str, size: int) -> bool:
         sizes = [path.stat().st_size for path in (self._folder.aside / gateway).rglob(f"*{SUFFIX}")]
-        return len(sizes) < self._bound.files and sum(sizes) + size <= self._bound.size
+        return len(sizes) < self._limits.files and sum(sizes) + size <= self._limits.size
 
 
-def _sync(root: Path, path: Path, appeared: tuple[int, int]) -> None:
+def _sync(root: Path, path: Path, file_version: tuple[int, int]) -> None:
     """Make the name `path` below `root` durable.
 
-    `appeared` is the file's inode and the time of its last change, in ns, for whoever remembers
-    this call: each link and each rename sets that time, so that what appears anew is not known.
+    `file_version` (inode and change time in ns) is part of the cache key: every link and rename
+    changes it, so that a file that appears anew is synced again.
     """
-    del appeared
+    del file_version
     fsync_chain(root, path.parent)
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Wait for a lock that all threads and processes hold for moments only, and hold it."""
+    """Hold a lock shared by all threads and processes; each holds it for moments only."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -224,16 +272,28 @@ def _try_link(source: Path, path: Path) -> bool:
 
 
 def _compare(path: Path, incoming: IncomingFile) -> Outcome:
-    """Compare whole files, not digests: a file that the disk spoiled is another one."""
+    """Compare whole files, not digests, so that a file damaged by the disk counts as different."""
     if path.stat().st_size != incoming.size:
         return Outcome.OTHER
     with path.open("rb") as file:
-        there = hashlib.file_digest(file, "sha256").digest()
-    return Outcome.SAME if there == incoming.sha256() else Outcome.OTHER
+        stored = hashlib.file_digest(file, "sha256").digest()
+    return Outcome.SAME if stored == incoming.sha256() else Outcome.OTHER
 
 
-def _last_bytes(path: Path) -> bytes:
-    """Read the digest that ends a segment; what the disk cut shorter than one ends in zeros."""
+def _read_digest(path: Path) -> bytes:
+    """Read the digest at the end of a segment; pad one that the disk truncated with zeros."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - DIGEST_BYTES))
         return file.read(DIGEST_BYTES).ljust(DIGEST_BYTES, b"\0")
+
+
+def _ranges(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield the first and last sequence number of each segment, from the file names."""
+    try:
+        with os.scandir(folder) as entries:
+            for name in filter(None, (_FILE_NAME.fullmatch(entry.name) for entry in entries)):
+                first, last = int(name[1]), int(name[2])
+                if first <= last < first + MAX_EVENTS:
+                    yield first, last
+    except FileNotFoundError:
+        return

@@ -1,6 +1,6 @@
-"""What the centre's receiver allows, each with its unit and its reason, in one place.
+"""Limits of the receiver, each with its unit and its reason.
 
-What a segment may hold is the format's business: `sync.segment.limits`.
+The limits of the segment format are in `sync.segment.limits`.
 """
 
 from __future__ import annotations
@@ -12,155 +12,152 @@ from sync.segment.limits import MAX_FILE
 
 @dataclass(frozen=True, slots=True)
 class ReceiverLimits:
-    """The receiver's bounds. A test may tighten them; the command runs with these defaults."""
+    """Limits of one receiver. `fieldpost-fleet serve` uses the defaults; tests tighten them."""
 
     body_bytes: int = MAX_FILE
-    """Bytes of one body: no segment is larger."""
+    """Largest body, in bytes: no segment is larger."""
 
-    bodies: int = 32
-    """Bodies received at once: each holds a file and a buffer; more would only share the disk."""
+    uploads: int = 32
+    """Concurrent uploads. Each holds a file and a buffer; more would only share the disk."""
 
-    bodies_per_gateway: int = 4
-    """Bodies of one gateway at once: it sends one; the others are connections that died."""
+    uploads_per_gateway: int = 4
+    """Concurrent uploads of one gateway. It sends one; the others are on connections that died."""
 
     connections: int = 1_024
-    """Connections, those in their handshake and idle ones included: ten for each gateway of a fleet
-    of a hundred."""
+    """Connections, including idle ones and those in their TLS handshake: ten for each gateway of a
+    fleet of one hundred."""
 
     connections_per_gateway: int = 16
-    """Connections of one gateway: it has one, and those before it whose link is gone rest until
-    `idle_s` is over. Of more, the one that rested longest is cut."""
+    """Connections of one gateway. It uses one; earlier ones whose link is gone stay until
+    `idle_timeout_s`. Above the limit, the connection that was idle longest is closed."""
 
-    strangers: int = 512
-    """Connections on which no gateway has shown itself, those in their handshake included: half of
-    all, so that strangers never have the places of those that are known."""
+    unauthenticated: int = 512
+    """Unauthenticated connections, including those in their TLS handshake. Half of all, so that
+    unauthenticated peers cannot exclude enrolled gateways."""
 
-    strangers_per_address: int = 64
-    """Those of one IPv4 address, or of one /64 of IPv6: all gateways of a site share one, and each
-    is known after one request."""
+    unauthenticated_per_address: int = 64
+    """Unauthenticated connections of one IPv4 address or one IPv6 /64 network. All gateways of a
+    site may share an address, and each is authenticated after one request."""
 
     connections_per_address_s: float = 10.0
-    """New connections of one address a second, over the window: a site of some hundred gateways
-    comes again at once, and a handshake takes some ms of the processor."""
+    """New connections per second of one address, averaged over `rate_window_s`. One hundred
+    gateways of a site may reconnect at once; a TLS handshake costs some ms of CPU time."""
 
-    first_request_s: float = 30.0
-    """Seconds from the accept to the end of the first request's head: the handshake, two more round
-    trips of a satellite link, and their repeats."""
+    first_request_timeout_s: float = 30.0
+    """Seconds from accept to the end of the first request's headers: the TLS handshake, two more
+    round trips of a satellite link, and retransmissions."""
 
-    head_lines: int = 48
-    """Header fields of a request: a gateway sends ten, and proxies add some."""
+    header_fields: int = 48
+    """Header fields of a request. A gateway sends ten; proxies add some."""
 
-    head_line_bytes: int = 4_096
-    """Bytes of one line of a request's head: the longest path has 400, a token 50; with the lines
-    above 192 KiB of a connection."""
+    header_line_bytes: int = 4_096
+    """Longest header line, in bytes. The longest path has 400 and a token 50; `header_fields` lines
+    of this length are 192 KiB per connection."""
 
-    proxied_line_bytes: int = 8_190
-    """The same behind a proxy, whose header of a certificate has 3,000."""
+    proxied_header_line_bytes: int = 8_190
+    """Longest header line behind a proxy, in bytes. The header with a certificate has 3,000."""
 
     log_lines_per_s: float = 1.0
-    """Lines of the log about refusals of one kind a second, over the window: callers cannot fill a
-    disk with them. What is left out is counted in the next."""
+    """Log lines per second about refusals of one kind, averaged over `rate_window_s`, so that
+    clients cannot fill a disk. The next line counts those that were suppressed."""
 
     accept_retry_s: float = 1.0
-    """Seconds until the next accept when the system gave none, as when files are used up: some
-    connections have ended then."""
+    """Seconds before the next accept after the system refused one, for example because no file
+    descriptor was free. Some connections have ended by then."""
 
     buffer_bytes: int = 256 * 1024
-    """Bytes gathered before a write: few thread hops, and 8 MiB for all bodies together."""
+    """Bytes buffered before a write. Few thread switches, and 8 MiB for all uploads together."""
 
-    stall_s: float = 30.0
-    """Seconds without a byte of the body: a mobile link's pauses are shorter."""
+    stall_timeout_s: float = 30.0
+    """Seconds without a byte of the body. Pauses of a mobile link are shorter."""
 
-    body_bytes_per_s: int = 128
-    """Bytes a second below which a body is given up, taken over `body_pace_s`: a gateway gives up
-    sooner itself, so that no body ends here that would have come. What came stays, and is gone on
-    with."""
+    min_bytes_per_s: int = 128
+    """Slowest accepted upload in bytes per second, averaged over `min_throughput_window_s`. A
+    gateway gives up earlier itself. The received part is kept, and the upload can be resumed."""
 
-    body_pace_s: float = 60.0
-    """Seconds over which a body's pace is taken: a link's bad minute is no reason, but two are."""
+    min_throughput_window_s: float = 60.0
+    """Seconds over which an upload's throughput is averaged, to tolerate a bad minute of a link."""
 
-    body_s: float = 1_800.0
-    """Seconds for any body: at 10,000 bytes a second the largest is through, and one that is slower
-    is gone on with, so that no place is held for hours."""
+    body_timeout_s: float = 1_800.0
+    """Seconds for any body. At 10,000 bytes per second the largest segment arrives in time; a
+    slower upload is resumed, so that it does not occupy a slot for hours."""
 
-    handshake_s: float = 15.0
-    """Seconds for a TLS handshake: four round trips of a satellite link, and their repeats."""
+    handshake_timeout_s: float = 15.0
+    """Seconds for a TLS handshake: four round trips of a satellite link, and retransmissions."""
 
-    idle_s: float = 330.0
-    """Seconds an idle connection, or one that sends no request, is kept: a segment is sealed every
-    five minutes, and keeping the connection saves its handshake."""
+    idle_timeout_s: float = 330.0
+    """Seconds before an idle connection is closed. A gateway seals a segment every five minutes,
+    and a kept connection saves a handshake."""
 
     linger_s: float = 5.0
     """Seconds in which the rest of a refused body is read, so that its sender sees the answer."""
 
-    grace_s: float = 10.0
-    """Seconds for requests in progress when the server stops: the time-out of a service manager is
-    longer, and what is cut off was not acknowledged."""
+    drain_timeout_s: float = 10.0
+    """Seconds for uploads in progress when the receiver stops. Service managers wait longer, and an
+    upload that is cut off was not acknowledged."""
 
-    close_s: float = 1.0
-    """Seconds for the last answers after that, before connections are cut."""
+    close_timeout_s: float = 1.0
+    """Seconds for the last answers after draining, before connections are closed."""
 
-    renew_every_s: float = 24 * 3600.0
-    """Seconds between two looks at the end of the certificate, which is months away."""
+    renewal_interval_s: float = 24 * 3600.0
+    """Seconds between two checks of the certificate's expiry, which is months away."""
 
     retry_after_s: int = 5
-    """Seconds a client is asked to wait when the receiver is busy: some bodies are through then."""
+    """`Retry-After` in seconds when the receiver is busy. Some uploads have finished by then."""
 
     retry_after_full_s: int = 300
-    """Seconds a client is asked to wait when there is no room: a person has to act."""
+    """`Retry-After` in seconds when the disk or the landing is full. A person has to act."""
 
     requests_per_s: float = 100.0
-    """Requests of one gateway a second, over the window: two for each segment of a backlog, at the
-    pace of a fast disk; only one that repeats itself is slowed."""
+    """Requests per second of one gateway, averaged over `rate_window_s`: two for each segment of a
+    backlog at the speed of a fast disk. Only a gateway that repeats itself is slowed."""
 
     bytes_per_s: float = 16 * 1024 * 1024
-    """Bytes of one gateway a second, over the window: more than its link has, and a fraction of
-    what the centre's has. `serve --rate` sets it."""
+    """Bytes per second of one gateway, averaged over `rate_window_s`: more than its link has, and a
+    fraction of the centre's. Option `serve --rate`."""
 
     rate_window_s: float = 60.0
-    """Seconds over which what is bounded by the second is allowed at once: who was cut off comes in
-    a rush."""
+    """Seconds over which rate limits are averaged. A gateway that was offline sends in a burst."""
 
     certificates_per_day: int = 10
-    """Certificates made for one gateway in a day: one a year is needed, and one that forgets each
-    is stopped before the authority does nothing else."""
+    """Certificates issued to one gateway in a day. It needs one a year; a gateway that loses each
+    must not occupy the authority."""
 
     reserve_bytes: int = 512 * 1024 * 1024
-    """Bytes of the disk that stay free: the ingest needs them to take segments into the tables, and
-    a system whose disk is full does worse than one that refuses. `serve --reserve` sets it."""
+    """Bytes of the disk that stay free. The ingest needs them to move segments into the tables.
+    Option `serve --reserve`."""
 
-    landing_bytes: int | None = None
-    """Bytes that the landing may hold, None for what the disk has: an ingest that does not run is
-    noticed before. `serve --landing-cap` sets it."""
+    landing_quota_bytes: int | None = None
+    """Bytes that the landing may hold; None for the whole disk. A quota makes a stopped ingest
+    noticed early. Option `serve --landing-cap`."""
 
-    measure_every_s: float = 60.0
-    """Seconds between two looks at what the landing holds, if that is bounded: the ingest makes
-    room at that pace, and a look costs a second for 100,000 files."""
+    quota_interval_s: float = 60.0
+    """Seconds between two measurements of the landing, if it has a quota. The ingest frees space at
+    this rate; measuring 100,000 files takes a second."""
 
     partials_per_gateway: int = 4
-    """Cut bodies of a gateway whose beginnings are kept: one for each that it may send at once.
-    They have 64 MiB at most."""
+    """Interrupted uploads kept for one gateway: one for each upload that it may send at once. They
+    take 64 MiB at most."""
 
-    partial_age_s: float = 24 * 3600.0
-    """Seconds the beginning of a body is kept: a gateway whose link is back tries again within a
-    quarter of an hour, and beginning one segment anew after a longer outage costs little."""
+    partial_max_age_s: float = 24 * 3600.0
+    """Seconds an interrupted upload is kept. A gateway whose link is back resumes within a quarter
+    of an hour; after a longer outage, sending one segment again costs little."""
 
-    clean_every_s: float = 3600.0
-    """Seconds between two looks for beginnings that are too old: few against the above."""
+    cleanup_interval_s: float = 3600.0
+    """Seconds between two removals of interrupted uploads that are too old."""
 
-    sums: int = 1_024
-    """Beginnings whose running SHA-256 is remembered, some 500 bytes each: what is there need not
-    be read again by each request that goes on with it. What is read again counts as sent."""
+    cached_hashes: int = 1_024
+    """Interrupted uploads whose running SHA-256 is kept in memory, some 500 bytes each. Otherwise a
+    resumed upload is read again, and those bytes count against `bytes_per_s`."""
 
-    takeover_s: float = 2.0
-    """Seconds that a sender who comes again waits for its own old connection to let go of a body:
-    what was received is written in moments."""
+    takeover_timeout_s: float = 2.0
+    """Seconds that a resuming sender waits for its own earlier connection to release the upload."""
 
     threads: int = 8
-    """Threads for files and checksums: enough to keep a disk busy, and 8 bodies in memory."""
+    """Threads for files and checksums: enough to keep a disk busy, with 8 bodies in memory."""
 
     aside_files: int = 16
-    """Contradicting bodies kept for each gateway: enough to see what happened."""
+    """Conflicting segments kept for one gateway: enough to see what happened."""
 
     aside_bytes: int = 64 * 1024 * 1024
-    """Bytes of contradicting bodies kept for each gateway: four of the largest."""
+    """Bytes of conflicting segments kept for one gateway: four of the largest."""

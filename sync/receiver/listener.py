@@ -1,8 +1,4 @@
-"""The receiver's door: accepts connections, and sees each through its handshake.
-
-A connection counts from its accept, so that one whose handshake stalls takes a place as any other
-does: `sync.receiver.connections` counts. What is said on it is the protocol's business.
-"""
+"""Accept connections, limit them by address and by gateway, and run their TLS handshakes."""
 
 from __future__ import annotations
 
@@ -10,10 +6,14 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import socket
+import ssl
 from asyncio import sslproto
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
+
+from aiohttp import web
 
 from sync.common.json_log import log_event
 from sync.receiver.limits import ReceiverLimits
@@ -22,319 +22,328 @@ from sync.receiver.metrics import Metrics
 from sync.receiver.proxy import ReverseProxy
 from sync.receiver.rate_limit import RateLimiter
 
-if TYPE_CHECKING:
-    import socket
-    import ssl
-
-    from aiohttp import web
-
-
 TLS_BUFFER_BYTES: Final = 16 * 1024
-"""Bytes that asyncio holds for each TLS connection: one TLS record, in place of its 256 KiB."""
+"""Bytes that asyncio buffers for each TLS connection: one TLS record instead of its 256 KiB."""
+
+_IPV6_NETWORK_BITS: Final = 64
+"""Prefix length of an IPv6 subnet, within which a host chooses its address (RFC 4291, 2.5.1)."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection from accept to close. It forwards the protocol's callbacks to `inner`.
+
+    `owner` is the gateway once a request was authenticated, and the client's network before.
+    """
+
+    def __init__(self, registry: ConnectionRegistry, network: str, *, authenticated: bool) -> None:
+        self.owner = network
+        self.authenticated = authenticated
+        self._registry = registry
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + registry.limits.first_request_timeout_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._inner: asyncio.Protocol = asyncio.Protocol()
+        self._transport: asyncio.Transport | None = None
+
+    def wrap(self, inner: asyncio.Protocol) -> Connection:
+        """Forward callbacks to `inner` from now on."""
+        self._inner = inner
+        return self
+
+    def request_received(self) -> None:
+        """Cancel the time limit of the first request, whose headers are complete."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _time_out(self) -> None:
+        self._registry.metrics.count_refused_connection("no_request")
+        self.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time limit of the first request; the handshake is done."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 # asyncio's types are wider
+        self._transport = transport
+        self._timer = self._loop.call_at(self._deadline, self._time_out)
+        self._registry.attach(transport, self)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Forward the data."""
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Forward the end of the stream."""
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """Forward the back-pressure."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Forward the end of the back-pressure."""
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from the registry and forward its end."""
+        self.request_received()
+        if self._transport is not None:
+            self._registry.detach(self._transport)
+        self._registry.remove(self)
+        self._inner.connection_lost(exc)
+
+
+class RefusedConnection(NamedTuple):
+    """The reason why a connection is refused, as a metrics label and as a text."""
+
+    reason: str
+    text: str
+
+
+class ConnectionRegistry:
+    """Counts and limits the connections of a receiver.
+
+    A connection is unauthenticated until a request on it is authenticated. With `behind_proxy`, all
+    connections are the proxy's, which limits its clients itself.
+    """
+
+    def __init__(self, limits: ReceiverLimits, metrics: Metrics, *, behind_proxy: bool) -> None:
+        self.limits = limits
+        self.metrics = metrics
+        self._behind_proxy = behind_proxy
+        self._all: set[Connection] = set()
+        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
+        self._unauthenticated: Counter[str] = Counter()
+        self._gateways: dict[str, dict[Connection, None]] = {}
+        self._rate_limiter = RateLimiter(limits.connections_per_address_s, limits.rate_window_s)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of connections by kind of peer."""
+        unauthenticated = self._unauthenticated.total()
+        gateways = sum(map(len, self._gateways.values()))
+        proxies = len(self._all) - unauthenticated - gateways
+        return {"unauthenticated": unauthenticated, "gateway": gateways, "proxy": proxies}
+
+    def add(self, address: str) -> Connection | RefusedConnection:
+        """Register a connection from `address`, or return why it is refused."""
+        network = client_network(address)
+        refused = self._check(network)
+        if refused is not None:
+            self.metrics.count_refused_connection(refused.reason)
+            return refused
+        connection = Connection(self, network, authenticated=self._behind_proxy)
+        self._all.add(connection)
+        if not connection.authenticated:
+            self._unauthenticated[network] += 1
+        return connection
+
+    def _check(self, network: str) -> RefusedConnection | None:
+        if len(self._all) >= self.limits.connections:
+            return RefusedConnection("connections", "too many connections")
+        if self._behind_proxy:
+            return None
+        if self._unauthenticated.total() >= self.limits.unauthenticated:
+            return RefusedConnection("unauthenticated", "too many unauthenticated connections")
+        if self._unauthenticated[network] >= self.limits.unauthenticated_per_address:
+            text = "too many unauthenticated connections from this address"
+            return RefusedConnection("address", text)
+        if self._rate_limiter.take(network, 1):
+            text = "too many new connections per second from this address"
+            return RefusedConnection("connection_rate", text)
+        return None
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection; do nothing if it is already removed."""
+        if connection not in self._all:
+            return
+        self._all.remove(connection)
+        self._remove_from_owner(connection)
+
+    def attach(self, transport: asyncio.BaseTransport, connection: Connection) -> None:
+        """Associate a connection with its transport."""
+        self._by_transport[transport] = connection
+
+    def detach(self, transport: asyncio.BaseTransport) -> None:
+        """Forget a closed transport."""
+        self._by_transport.pop(transport, None)
+
+    def request_received(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that the headers of a request are complete."""
+        connection = self._find(transport)
+        if connection is not None:
+            connection.request_received()
+
+    def is_unauthenticated(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Return whether no request on this connection has been authenticated."""
+        connection = self._find(transport)
+        return connection is not None and not connection.authenticated
+
+    def authenticated(self, transport: asyncio.BaseTransport | None, gateway: str) -> None:
+        """Assign the connection to `gateway`; close its oldest one if it has too many."""
+        connection = self._find(transport)
+        if connection is None or self._behind_proxy:
+            return
+        self._remove_from_owner(connection)
+        connection.owner, connection.authenticated = gateway, True
+        of_gateway = self._gateways.setdefault(gateway, {})
+        of_gateway[connection] = None  # at the end: the first one is idle longest
+        if len(of_gateway) > self.limits.connections_per_gateway:
+            self.metrics.count_refused_connection("gateway")
+            next(iter(of_gateway)).abort()
+
+    def _remove_from_owner(self, connection: Connection) -> None:
+        if not connection.authenticated:
+            self._unauthenticated[connection.owner] -= 1
+            if not self._unauthenticated[connection.owner]:
+                del self._unauthenticated[connection.owner]
+            return
+        of_gateway = self._gateways.get(connection.owner, {})
+        of_gateway.pop(connection, None)
+        if not of_gateway:
+            self._gateways.pop(connection.owner, None)
+
+    def _find(self, transport: asyncio.BaseTransport | None) -> Connection | None:
+        return None if transport is None else self._by_transport.get(transport)
+
+
+def client_network(address: str) -> str:
+    """Return the unit that limits apply to: an IPv4 address, or the /64 network of an IPv6 one."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((parsed, _IPV6_NETWORK_BITS), strict=False))
 
 
 @contextlib.asynccontextmanager
 async def open_listener(
     listener: socket.socket,
     server: web.Server,
-    way: ssl.SSLContext | ReverseProxy,
+    frontend: ssl.SSLContext | ReverseProxy,
     limits: ReceiverLimits,
     connections: ConnectionRegistry,
-    seldom: LogThrottle,
+    log: LogThrottle,
 ) -> AsyncIterator[None]:
-    """Give `server` what comes in at `listener`, until the context ends: over TLS, or of a proxy.
+    """Serve the connections that arrive at `listener` until the context ends.
 
-    `listener` is closed at its end, and so is each connection that is still in its handshake.
+    They use TLS with the given context, or are plain HTTP from a proxy. At the end, `listener` and
+    the connections that are still in their handshake are closed.
     """
-    _bound_tls_buffers()
-    door = Listener(listener, server, way, limits, connections, seldom)
-    door.watch()
+    _limit_tls_buffers()
+    accepting = Listener(listener, server, frontend, limits, connections, log)
+    accepting.start()
     try:
         yield
     finally:
-        await door.close()
+        await accepting.close()
 
 
 class Listener:
-    """Accepts what `connections` has room for, each with `limits.handshake_s` to begin."""
+    """Accepts connections and gives each `limits.handshake_timeout_s` for its TLS handshake.
+
+    A connection counts against the limits from accept on, so that stalled handshakes count too.
+    """
 
     def __init__(
         self,
         listener: socket.socket,
         server: web.Server,
-        way: ssl.SSLContext | ReverseProxy,
+        frontend: ssl.SSLContext | ReverseProxy,
         limits: ReceiverLimits,
         connections: ConnectionRegistry,
-        seldom: LogThrottle,
+        log: LogThrottle,
     ) -> None:
         self._listener = listener
         self._server = server
-        self._proxy = way if isinstance(way, ReverseProxy) else None
-        self._context = None if isinstance(way, ReverseProxy) else way
+        self._proxy = frontend if isinstance(frontend, ReverseProxy) else None
+        self._tls = None if isinstance(frontend, ReverseProxy) else frontend
         self._limits = limits
         self._connections = connections
-        self._seldom = seldom
+        self._log = log
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
-        self._pause: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         listener.setblocking(False)
 
-    def watch(self) -> None:
-        """Accept what comes, from now on."""
-        self._pause = None
+    def start(self) -> None:
+        """Accept connections from now on."""
+        self._retry = None
         self._loop.add_reader(self._listener, self._accept)
 
     async def close(self) -> None:
-        """Accept nothing more, and cut the connections that are still in their handshake."""
+        """Stop accepting, and close the connections that are still in their handshake."""
         self._loop.remove_reader(self._listener)
-        if self._pause is not None:
-            self._pause.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self._listener.close()
-        cut = dict(self._handshakes)
-        for task in cut:
+        unfinished = dict(self._handshakes)
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*cut, return_exceptions=True)
-        for connection in cut.values():
+        await asyncio.gather(*unfinished, return_exceptions=True)
+        for connection in unfinished.values():
             connection.close()
 
     def _accept(self) -> None:
-        """Take one connection; the loop calls again while more wait."""
+        """Accept one connection; the event loop calls again while more wait."""
         try:
-            connection, peer = self._listener.accept()
+            sock, peer = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
         except OSError as error:
-            log_event(logging.ERROR, "accept", text=str(error))
+            text = f"cannot accept connections for {self._limits.accept_retry_s:g} s: {error}"
+            log_event(logging.ERROR, "accept", text=text)
             self._loop.remove_reader(self._listener)
-            self._pause = self._loop.call_later(self._limits.accept_retry_s, self.watch)
+            self._retry = self._loop.call_later(self._limits.accept_retry_s, self.start)
             return
-        if self._proxy is not None and not self._proxy.admits(peer[0]):
-            self._connections.metrics.turned_away("proxy")
-            self._refuse(connection, logging.WARNING, "this is not the proxy", peer[0])
+        if self._proxy is not None and not self._proxy.is_trusted(peer[0]):
+            self._connections.metrics.count_refused_connection("proxy")
+            self._refuse(sock, "the peer is not a trusted proxy", peer[0])
             return
-        begun = self._connections.begin(peer[0])
-        if not isinstance(begun, Connection):
-            self._refuse(connection, logging.WARNING, begun[1], peer[0])
+        connection = self._connections.add(peer[0])
+        if isinstance(connection, RefusedConnection):
+            self._refuse(sock, connection.text, peer[0])
             return
-        task = self._loop.create_task(self._begin(connection, peer[0], begun))
-        self._handshakes[task] = connection
+        task = self._loop.create_task(self._serve(sock, peer[0], connection))
+        self._handshakes[task] = sock
         task.add_done_callback(self._handshakes.pop)
 
-    def _refuse(self, connection: socket.socket, level: int, text: str, peer: str) -> None:
-        self._seldom.tell(level, (text,), "refused", text=text, peer=peer)
-        connection.close()
+    def _refuse(self, sock: socket.socket, text: str, peer: str) -> None:
+        self._log.log(logging.WARNING, (text,), "refused", text=text, peer=peer)
+        sock.close()
 
-    async def _begin(self, connection: socket.socket, peer: str, counted: Connection) -> None:
-        """Do the handshake; from then on the protocol has the connection, until it is lost."""
-        begun = False
+    async def _serve(self, sock: socket.socket, peer: str, connection: Connection) -> None:
+        """Do the handshake; afterwards the HTTP server handles the connection."""
+        started = False
         try:
             await self._loop.connect_accepted_socket(
-                lambda: counted.over(self._server()),
-                connection,
-                ssl=self._context,
-                ssl_handshake_timeout=self._limits.handshake_s if self._context else None,
-                ssl_shutdown_timeout=self._limits.linger_s if self._context else None,
+                lambda: connection.wrap(self._server()),
+                sock,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._limits.handshake_timeout_s if self._tls else None,
+                ssl_shutdown_timeout=self._limits.linger_s if self._tls else None,
             )
-            begun = True
+            started = True
         except OSError as error:
             reason = str(error) or type(error).__name__
-            self._connections.metrics.turned_away("handshake")
-            text = f"no TLS handshake: {reason}"
-            self._seldom.tell(logging.INFO, ("handshake",), "refused", text=text, peer=peer)
+            self._connections.metrics.count_refused_connection("handshake")
+            text = f"TLS handshake failed: {reason}"
+            self._log.log(logging.INFO, ("handshake",), "refused", text=text, peer=peer)
         finally:
-            if not begun:
-                self._connections.end(counted)
+            if not started:
+                self._connections.remove(connection)
 
 
-def _bound_tls_buffers() -> None:
-    """Make asyncio's TLS connections hold less memory.
+def _limit_tls_buffers() -> None:
+    """Reduce the memory of asyncio's TLS connections.
 
-    The attribute is private: where a Python does not have it, its TLS costs what it costs, and the
-    test of the memory of stalled handshakes tells.
+    The attribute is private. In a Python without it, TLS connections use more memory, and the test
+    of the memory of stalled handshakes fails.
     """
     if isinstance(getattr(sslproto.SSLProtocol, "max_size", None), int):
         sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
-
-
-_HOST_BITS: Final = 64
-"""Bits of an IPv6 address that whoever has a network chooses as it likes (RFC 4291, 2.5.1)."""
-
-
-class Connection(asyncio.Protocol):
-    """One connection, from its accept to its end; passes on what happens to the `inner` protocol.
-
-    `who` is a gateway once one has shown itself, and until then the network that it comes from.
-    """
-
-    def __init__(self, registry: ConnectionRegistry, network: str, *, stranger: bool) -> None:
-        self.who = network
-        self.stranger = stranger
-        self._registry = registry
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + registry.limits.first_request_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._inner: asyncio.Protocol = asyncio.Protocol()
-        self._transport: asyncio.Transport | None = None
-
-    def over(self, inner: asyncio.Protocol) -> Connection:
-        """Pass on to `inner` from now on."""
-        self._inner = inner
-        return self
-
-    def heard(self) -> None:
-        """The head of a request is here: the time for the first one is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def abort(self) -> None:
-        """Cut it."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _overdue(self) -> None:
-        self._registry.metrics.turned_away("silent")
-        self.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: the handshake is done."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self._transport = transport
-        self._timer = self._loop.call_at(self._deadline, self._overdue)
-        self._registry.made(transport, self)
-        self._inner.connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Pass on."""
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        """Pass on."""
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        """Pass on."""
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass on."""
-        self._inner.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End, and give the place back."""
-        self.heard()
-        if self._transport is not None:
-            self._registry.lost(self._transport)
-        self._registry.end(self)
-        self._inner.connection_lost(exc)
-
-
-class ConnectionRegistry:
-    """The connections of a receiver, which is `behind` a proxy or not."""
-
-    def __init__(self, limits: ReceiverLimits, metrics: Metrics, *, behind: bool) -> None:
-        self.limits = limits
-        self.metrics = metrics
-        self._behind = behind
-        self._all: set[Connection] = set()
-        self._by_transport: dict[asyncio.BaseTransport, Connection] = {}
-        self._strangers: Counter[str] = Counter()
-        self._gateways: dict[str, dict[Connection, None]] = {}
-        self._pace = RateLimiter(limits.connections_per_address_s, limits.rate_window_s)
-
-    def counts(self) -> dict[str, int]:
-        """How many there are, by who has them; a proxy's are neither."""
-        strangers = self._strangers.total()
-        gateways = sum(map(len, self._gateways.values()))
-        proxies = len(self._all) - strangers - gateways
-        return {"stranger": strangers, "gateway": gateways, "proxy": proxies}
-
-    def begin(self, address: str) -> Connection | tuple[str, str]:
-        """Count a connection in; or give the word and the text why it is refused."""
-        network = client_network(address)
-        refused = self._refused(network)
-        if refused is not None:
-            self.metrics.turned_away(refused[0])
-            return refused
-        connection = Connection(self, network, stranger=not self._behind)
-        self._all.add(connection)
-        if connection.stranger:
-            self._strangers[network] += 1
-        return connection
-
-    def _refused(self, network: str) -> tuple[str, str] | None:
-        if len(self._all) >= self.limits.connections:
-            return "connections", "too many connections"
-        if self._behind:
-            return None
-        if self._strangers.total() >= self.limits.strangers:
-            return "strangers", "too many connections of nobody that is known"
-        if self._strangers[network] >= self.limits.strangers_per_address:
-            return "address", "too many connections of this address before a log-in"
-        if self._pace.take(network, 1):
-            return "pace", "too many new connections of this address in a while"
-        return None
-
-    def end(self, connection: Connection) -> None:
-        """Count a connection out. Harmless again."""
-        if connection not in self._all:
-            return
-        self._all.remove(connection)
-        self._leave(connection)
-
-    def made(self, transport: asyncio.BaseTransport, connection: Connection) -> None:
-        """Know a connection by its transport."""
-        self._by_transport[transport] = connection
-
-    def lost(self, transport: asyncio.BaseTransport) -> None:
-        """Know it no more."""
-        self._by_transport.pop(transport, None)
-
-    def heard(self, transport: asyncio.BaseTransport | None) -> None:
-        """Note that the head of a request has come."""
-        connection = self._of(transport)
-        if connection is not None:
-            connection.heard()
-
-    def is_stranger(self, transport: asyncio.BaseTransport | None) -> bool:
-        """Tell whether nobody that is known has asked for anything on it."""
-        connection = self._of(transport)
-        return connection is not None and connection.stranger
-
-    def logged_in(self, transport: asyncio.BaseTransport | None, gateway: str) -> None:
-        """Note that a request was a gateway's; its connection that rested longest may be cut."""
-        connection = self._of(transport)
-        if connection is None or self._behind:
-            return
-        self._leave(connection)
-        connection.who, connection.stranger = gateway, False
-        others = self._gateways.setdefault(gateway, {})
-        others[connection] = None
-        if len(others) > self.limits.connections_per_gateway:
-            self.metrics.turned_away("gateway")
-            next(iter(others)).abort()
-
-    def _leave(self, connection: Connection) -> None:
-        """Take it from those that it was counted with."""
-        if connection.stranger:
-            self._strangers[connection.who] -= 1
-            if not self._strangers[connection.who]:
-                del self._strangers[connection.who]
-            return
-        others = self._gateways.get(connection.who, {})
-        others.pop(connection, None)
-        if not others:
-            self._gateways.pop(connection.who, None)
-
-    def _of(self, transport: asyncio.BaseTransport | None) -> Connection | None:
-        return None if transport is None else self._by_transport.get(transport)
-
-
-def client_network(address: str) -> str:
-    """What counts as one address: an IPv4 address, or the network that an IPv6 host is in."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((found, _HOST_BITS), strict=False))

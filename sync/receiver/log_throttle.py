@@ -1,35 +1,65 @@
-"""Lines of the log that callers cause: so many of a kind, and then how many were left out.
-
-Writes by `sync.common.json_log`, and decides by counts alone what is worth a line.
-"""
+"""Log what clients cause at a bounded rate, so that no client can fill the disk."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
-from sync.common.json_log import log_event as tell
+from aiohttp.http import HttpProcessingError
+
+from sync.common.json_log import log_event
+from sync.receiver.metrics import Metrics
 from sync.receiver.rate_limit import RateLimiter
 
-_KINDS: Final = 1_024
-"""Kinds of which is remembered how many lines were left out; of more it is not."""
+_MAX_KINDS: Final = 1_024
+"""Kinds of line whose suppressed lines are counted."""
 
 
 class LogThrottle:
-    """Tells `lines_per_s` lines of a kind in the long run, and those of `window_s` at once."""
+    """Writes `lines_per_s` lines of each kind, averaged over `window_s` seconds."""
 
     def __init__(self, lines_per_s: float, window_s: float) -> None:
-        self._rate = RateLimiter(lines_per_s, window_s)
-        self._left_out: Counter[tuple[str, ...]] = Counter()
+        self._rate_limiter = RateLimiter(lines_per_s, window_s)
+        self._suppressed: Counter[tuple[str, ...]] = Counter()
 
-    def tell(self, level: int, kind: tuple[str, ...], event: str, **facts: object) -> None:
-        """Write one line, as `logs.tell` does, unless there were too many of its `kind`.
+    def log(self, level: int, kind: tuple[str, ...], event: str, **facts: object) -> None:
+        """Write a line as `log_event` does, unless there were too many of its `kind`.
 
-        The next that is written of the kind says in `left_out` how many were not.
+        The next line of the kind has the number of suppressed lines in `left_out`.
         """
-        if self._rate.take("\n".join(kind), 1):
-            if kind in self._left_out or len(self._left_out) < _KINDS:
-                self._left_out[kind] += 1
+        if self._rate_limiter.take("\n".join(kind), 1):
+            if kind in self._suppressed or len(self._suppressed) < _MAX_KINDS:
+                self._suppressed[kind] += 1
             return
-        left_out = self._left_out.pop(kind, 0)
-        tell(level, event, **facts, **({"left_out": left_out} if left_out else {}))
+        suppressed = self._suppressed.pop(kind, 0)
+        log_event(level, event, **facts, **({"left_out": suppressed} if suppressed else {}))
+
+
+class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
+    """The logger given to aiohttp's server: counts and throttles malformed requests.
+
+    aiohttp logs a stack trace for each request that is not valid HTTP. Here that is one throttled
+    line; other errors are logged unchanged.
+    """
+
+    def __init__(self, log: LogThrottle, metrics: Metrics) -> None:
+        super().__init__(logging.getLogger("aiohttp.server"), {})
+        self._log = log
+        self._metrics = metrics
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
+        """Log an exception; the first argument of aiohttp's calls is the peer's address."""
+        if not isinstance(exc_info, HttpProcessingError):
+            super().exception(msg, *args, exc_info=exc_info, **more)
+            return
+        self._metrics.count_request("", exc_info.code, "http")
+        self._log.log(
+            logging.INFO,
+            ("http",),
+            "refused",
+            status=exc_info.code,
+            reason="http",
+            text=f"not valid HTTP: {type(exc_info).__name__}",
+            peer=args[0] if args else None,
+        )

@@ -1,7 +1,4 @@
-"""How much one gateway may ask of the receiver in a while, so that none takes what is for all.
-
-Counts, and knows no HTTP and no clock but the one it is given. Each receiver counts for itself.
-"""
+"""Limit how much each client may use over time, as token buckets."""
 
 from __future__ import annotations
 
@@ -9,56 +6,56 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
-_SWEEP: int = 1_024
-"""Gateways that are remembered before those whose allowance is whole again are forgotten."""
+_MAX_BUCKETS: Final = 1_024
+"""Buckets in memory before the full ones are discarded; a full bucket carries no information."""
 
 
 @dataclass(slots=True)
-class _Allowance:
-    """What is left of a gateway's allowance at the moment `at`."""
-
-    left: float
-    at: float
+class _Bucket:
+    tokens: float
+    updated: float
 
 
 class RateLimiter:
-    """At most `rate` units a second for each gateway, over `window_s` seconds: a token bucket.
+    """Allows each client `rate` units per second, averaged over `window_s` seconds.
 
-    What costs more than a whole window passes when the bucket is full, and is owed.
+    A request that costs more than a whole window passes when the bucket is full, and leaves the
+    bucket in debt.
     """
 
     def __init__(
         self, rate: float, window_s: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._rate = rate
-        self._most = rate * window_s
+        self._capacity = rate * window_s
         self._clock = clock
-        self._gateways: dict[str, _Allowance] = {}
+        self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, gateway: str, cost: float) -> int:
-        """Take `cost` units; 0 if that is allowed, else whole seconds until it will be."""
-        known = self._now(gateway)
-        missing = min(cost, self._most) - known.left
+    def take(self, client: str, cost: float) -> int:
+        """Take `cost` units; return 0, or the whole seconds to wait if they are not available."""
+        bucket = self._refilled(client)
+        missing = min(cost, self._capacity) - bucket.tokens
         if missing > 0:
             return max(1, math.ceil(missing / self._rate))
-        known.left -= cost
+        bucket.tokens -= cost
         return 0
 
-    def _now(self, gateway: str) -> _Allowance:
+    def _refilled(self, client: str) -> _Bucket:
         now = self._clock()
-        known = self._gateways.get(gateway)
-        if known is None:
-            self._sweep(now)
-            known = self._gateways[gateway] = _Allowance(self._most, now)
-        known.left = min(self._most, known.left + (now - known.at) * self._rate)
-        known.at = now
-        return known
+        bucket = self._buckets.get(client)
+        if bucket is None:
+            self._discard_full(now)
+            bucket = self._buckets[client] = _Bucket(self._capacity, now)
+        bucket.tokens = min(self._capacity, bucket.tokens + (now - bucket.updated) * self._rate)
+        bucket.updated = now
+        return bucket
 
-    def _sweep(self, now: float) -> None:
-        if len(self._gateways) >= _SWEEP:
-            self._gateways = {
-                gateway: each
-                for gateway, each in self._gateways.items()
-                if each.left + (now - each.at) * self._rate < self._most
+    def _discard_full(self, now: float) -> None:
+        if len(self._buckets) >= _MAX_BUCKETS:
+            self._buckets = {
+                client: each
+                for client, each in self._buckets.items()
+                if each.tokens + (now - each.updated) * self._rate < self._capacity
             }

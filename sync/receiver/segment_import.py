@@ -1,8 +1,7 @@
-"""Takes segments from folders and sticks into the landing, as a gateway exported them.
+"""Import exported segments from folders, such as USB sticks, into the landing.
 
-What a file is called and where it lies does not matter: its own header names the segment. Files
-are read and stay as they are; what landed once lands no second time, so that an import that was cut
-off is run again. Follows no symbolic link. Prints nothing.
+The names of the files do not matter, because a segment's header identifies it. Files are only read
+and may be imported again, for example after an interrupted import. Symbolic links are not followed.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sync.common.fleet_folder import SUFFIX
 from sync.receiver.landing import Landing, LandingResult, Outcome
 from sync.segment import MAX_FILE, SegmentError
 
 TEMPORARIES: Final = "import"
+"""The folder of temporary files below `incoming/`."""
 
 MAX_DEPTH: Final = 32
-"""Folders below each other that are looked into: an export has four."""
-
-_SUFFIX: Final = ".seg"
+"""Deepest level of nested folders that is searched. An export has four."""
 
 
 class ImportOutcome(Enum):
-    """What became of a file that was offered."""
+    """What happened to a file: new, a duplicate, in conflict with another segment, or refused."""
 
     NEW = "new"
     SAME = "same"
@@ -36,20 +35,20 @@ class ImportOutcome(Enum):
 
 
 class ImportResult(NamedTuple):
-    """A file and its fate; `text` says of a bad one why, of another one what became of it."""
+    """A file and its outcome; `reason` and `text` explain a conflict or a refusal."""
 
     path: Path
-    fate: ImportOutcome
+    outcome: ImportOutcome
     reason: str = ""
     text: str = ""
 
 
 def segments_below(path: Path) -> Iterator[Path]:
-    """Give each file that is called a segment at or below `path`, folder by folder, in order.
+    """Yield each file with a segment's suffix at or below `path`, folder by folder, in order.
 
-    Whether it is one is not looked at. What is a link, or neither file nor folder, is passed over
-    below `path`; `path` itself may be a link to a folder. A folder that cannot be looked into, or
-    is too deep, is given itself: what is in it is not taken, and that is told.
+    Links and special files below `path` are skipped; `path` itself may be a link to a folder. A
+    folder that is unreadable or nested too deep is yielded itself, so that it is reported as
+    refused.
     """
     if path.is_dir():
         yield from _below(path, MAX_DEPTH)
@@ -58,18 +57,18 @@ def segments_below(path: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    found = _listed(folder) if depth > 0 else None
-    if found is None:
+    entries = _entries(folder) if depth > 0 else None
+    if entries is None:
         yield folder
         return
-    for entry in found:
+    for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             yield from _below(folder / entry.name, depth - 1)
-        elif entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(_SUFFIX):
+        elif entry.is_file(follow_symlinks=False) and entry.name.lower().endswith(SUFFIX):
             yield folder / entry.name
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]] | None:
+def _entries(folder: Path) -> list[os.DirEntry[str]] | None:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
@@ -78,22 +77,22 @@ def _listed(folder: Path) -> list[os.DirEntry[str]] | None:
 
 
 class Importer:
-    """Lands files in `landing`, of the gateways that `welcome` says yes to.
+    """Lands the segments of gateways that `is_accepted`.
 
-    `require_room` is asked for the bytes of each before it is written.
+    `require_room` is called with the bytes of each file before it is written.
     """
 
     def __init__(
         self,
         landing: Landing,
-        welcome: Callable[[str], bool],
+        is_accepted: Callable[[str], bool],
         require_room: Callable[[int], None],
     ) -> None:
         self._landing = landing
-        self._welcome = welcome
+        self._is_accepted = is_accepted
         self._require_room = require_room
 
-    def take(self, path: Path) -> ImportResult:
+    def import_file(self, path: Path) -> ImportResult:
         """Land one file. Raises OSError when the landing cannot be written."""
         try:
             data = _read(path)
@@ -102,36 +101,37 @@ class Importer:
         except OSError as error:
             return ImportResult(path, ImportOutcome.BAD, "read", error.strerror or str(error))
         self._require_room(len(data))
-        with self._landing.receive() as incoming:
+        with self._landing.open_temporary() as incoming:
             incoming.write(data)
             try:
                 verified = self._landing.verify(incoming)
             except SegmentError as error:
                 return ImportResult(path, ImportOutcome.BAD, error.reason, error.text)
             gateway = verified.identity.gateway
-            if not self._welcome(gateway):
-                return ImportResult(
-                    path, ImportOutcome.BAD, "gateway", f"{gateway} is not enrolled"
-                )
-            return _told(path, self._landing.land(verified, incoming))
+            if not self._is_accepted(gateway):
+                text = f"{gateway} is not enrolled"
+                return ImportResult(path, ImportOutcome.BAD, "gateway", text)
+            return _result(path, self._landing.land(verified, incoming))
 
 
-def _told(path: Path, landed: LandingResult) -> ImportResult:
+def _result(path: Path, landed: LandingResult) -> ImportResult:
     if landed.outcome is not Outcome.OTHER:
         return ImportResult(path, ImportOutcome(landed.outcome.value))
-    text = "not kept: too many are" if landed.aside is None else f"kept as {landed.aside}"
-    return ImportResult(
-        path, ImportOutcome.OTHER, "conflict", f"other bytes have that name; these are {text}"
-    )
+    if landed.aside is None:
+        kept = "this file was not kept, because too many conflicting ones are"
+    else:
+        kept = f"this file was kept as {landed.aside}"
+    text = f"a different segment with this name exists; {kept}"
+    return ImportResult(path, ImportOutcome.OTHER, "conflict", text)
 
 
 def _read(path: Path) -> bytes:
-    """Read a file that is at most as large as a segment can be; waits for no pipe or device."""
+    """Read a file of at most a segment's size; do not block on pipes or devices."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no file, nor a folder that can be looked into")
+            raise OSError(errno.EINVAL, "not a regular file or readable folder")
         data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:
-        raise SegmentError("size", f"it is larger than {MAX_FILE} bytes")
+        raise SegmentError("size", f"the file is larger than {MAX_FILE} bytes")
     return data

@@ -1,7 +1,4 @@
-"""The receiver's process: its parts, the listening sockets, signals and a clean stop.
-
-Puts the parts together; what a request means is `sync.receiver.http_api`'s.
-"""
+"""Compose and run the receiver: sockets, background tasks, signals and a clean stop."""
 
 from __future__ import annotations
 
@@ -14,29 +11,27 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from sync.common import sd_notify
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
+from sync.receiver import systemd
 from sync.receiver.authentication import Authenticator
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
 from sync.receiver.http_api import HttpApi
-from sync.receiver.http_log import HttpErrorLog
+from sync.receiver.incoming_files import PartialUploadLimits, PartialUploads
 from sync.receiver.landing import AsideLimits, Landing
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import ConnectionRegistry, open_listener
-from sync.receiver.log_throttle import LogThrottle
+from sync.receiver.log_throttle import HttpErrorLog, LogThrottle
 from sync.receiver.metrics import Metrics
 from sync.receiver.monitor import MonitoringPages, serve_monitoring
-from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads
 from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
-from sync.receiver.repeating import repeat_in_background
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.tls import (
     CertificateFiles,
@@ -46,12 +41,13 @@ from sync.receiver.tls import (
 )
 from sync.receiver.uploads import Uploads
 
-TEMPORARIES = "serve"
+TEMPORARIES: Final = "serve"
+"""The folder of temporary files below `incoming/`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen: port 0 takes a free one."""
+    """An address to listen on; port 0 selects a free port."""
 
     host: str
     port: int
@@ -61,120 +57,158 @@ class ListenAddress:
 async def running_receiver(
     folder: FleetFolder,
     listen: ListenAddress,
-    road: CertificateFiles | ReverseProxy,
+    frontend: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
-    metrics: socket.socket | None = None,
+    metrics_socket: socket.socket | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Receive segments while the context lasts; gives the address that is listened on.
+    """Receive segments while the context lasts; yield the address that is listened on.
 
-    They come over TLS, with the certificate of `road`, or by a proxy. What is counted is told at
-    the listening socket `metrics`, if there is one. At the end no request is begun, those in
-    progress have `limits.grace_s`, and all is closed. Raises FleetError.
+    Gateways connect over TLS with the given certificate, or through a proxy. Metrics are served at
+    the listening socket `metrics_socket`, if given. At the end, new requests are refused, those in
+    progress may finish within `limits.drain_timeout_s`, and everything is closed. Raises FleetError.
     """
-    authority = Authority(folder.pki).ca
-    way = road if isinstance(road, ReverseProxy) else ReloadingCertificate(road, authority).context
+    client_ca = Authority(folder.pki).ca
+    if isinstance(frontend, ReverseProxy):
+        tls_or_proxy: ssl.SSLContext | ReverseProxy = frontend
+    else:
+        tls_or_proxy = ReloadingCertificate(frontend, client_ca).context
     for fault in GatewayRegistry(folder).survey().faults:
         log_event(logging.ERROR, "damaged", text=fault)
     with ThreadPoolExecutor(limits.threads, "landing") as pool:
-        parts = _assemble(folder, road, limits, ThreadRunner(pool))
+        parts = _compose(folder, frontend, limits, ThreadRunner(pool))
         async with contextlib.AsyncExitStack() as stack:
-            for job in parts.jobs:
-                await stack.enter_async_context(job)
-            if metrics is not None:
-                await stack.enter_async_context(serve_monitoring(parts.monitor, metrics))
-            yield await stack.enter_async_context(_served(parts, listen, way, limits))
+            for task in parts.background_tasks:
+                await stack.enter_async_context(task)
+            if metrics_socket is not None:
+                await stack.enter_async_context(serve_monitoring(parts.monitoring, metrics_socket))
+            yield await stack.enter_async_context(_serve_http(parts, listen, tls_or_proxy, limits))
 
 
 class _Parts(NamedTuple):
-    """What a running receiver is made of."""
+    """The objects that a running receiver is composed of."""
 
-    receiver: HttpApi
-    bodies: Uploads
+    api: HttpApi
+    uploads: Uploads
     connections: ConnectionRegistry
-    seldom: LogThrottle
-    http_log: HttpErrorLog
-    monitor: MonitoringPages
-    jobs: tuple[contextlib.AbstractAsyncContextManager[None], ...]
+    log: LogThrottle
+    http_error_log: HttpErrorLog
+    monitoring: MonitoringPages
+    background_tasks: tuple[contextlib.AbstractAsyncContextManager[None], ...]
 
 
-def _assemble(
+def _compose(
     folder: FleetFolder,
-    road: CertificateFiles | ReverseProxy,
+    frontend: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
     in_thread: ThreadRunner,
 ) -> _Parts:
     landing = Landing(folder, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
-    bound = PartialUploadLimits(limits.partials_per_gateway, limits.partial_age_s, limits.sums)
-    partials = PartialUploads(folder, bound)
-    room = DiskQuota(folder, limits.reserve_bytes, limits.landing_bytes)
-    gateways, metrics = GatewayRegistry(folder), Metrics()
-    proxy, certificate = (
-        (road, None) if isinstance(road, ReverseProxy) else (None, road.certificate)
+    partials = PartialUploads(
+        folder,
+        PartialUploadLimits(
+            limits.partials_per_gateway, limits.partial_max_age_s, limits.cached_hashes
+        ),
     )
-    connections = ConnectionRegistry(limits, metrics, behind=proxy is not None)
-    seldom = LogThrottle(limits.log_lines_per_s, limits.rate_window_s)
+    quota = DiskQuota(folder, limits.reserve_bytes, limits.landing_quota_bytes)
+    gateways, metrics = GatewayRegistry(folder), Metrics()
+    proxy = frontend if isinstance(frontend, ReverseProxy) else None
+    certificate = None if isinstance(frontend, ReverseProxy) else frontend.certificate
+    connections = ConnectionRegistry(limits, metrics, behind_proxy=proxy is not None)
+    log = LogThrottle(limits.log_lines_per_s, limits.rate_window_s)
     authority = Authority(folder.pki).ca.read_bytes()
-    callers = Authenticator(gateways, authority, connections, in_thread, proxy)
-    bodies = Uploads(landing, partials, metrics, limits, in_thread)
+    authenticator = Authenticator(gateways, authority, connections, in_thread, proxy)
+    uploads = Uploads(landing, partials, metrics, limits, in_thread)
     return _Parts(
-        HttpApi(folder, callers, landing, bodies, room, metrics, limits, in_thread, seldom),
-        bodies,
+        HttpApi(folder, authenticator, landing, uploads, quota, metrics, limits, in_thread, log),
+        uploads,
         connections,
-        seldom,
-        HttpErrorLog(seldom, metrics),
+        log,
+        HttpErrorLog(log, metrics),
         MonitoringPages(
-            metrics, bodies, connections, partials, room, gateways, certificate, in_thread
+            metrics, uploads, connections, partials, quota, gateways, certificate, in_thread
         ),
         (
-            repeat_in_background(lambda: _clean(landing, partials), limits.clean_every_s, "clean"),
-            repeat_in_background(room.measure, limits.measure_every_s, "measure"),
+            repeat_in_background(
+                lambda: _clean(landing, partials), limits.cleanup_interval_s, "clean"
+            ),
+            repeat_in_background(quota.measure, limits.quota_interval_s, "measure"),
         ),
     )
 
 
 def _clean(landing: Landing, partials: PartialUploads) -> None:
-    """Remove what dead receivers left, and beginnings that are too old."""
-    left = landing.clean() + partials.clean()
-    if left:
-        log_event(logging.INFO, "cleaned", text="removed bodies that were cut off", count=left)
+    """Remove files of dead receivers, and interrupted uploads that are too old."""
+    removed = landing.clean() + partials.clean()
+    if removed:
+        log_event(logging.INFO, "cleaned", text="removed abandoned uploads", count=removed)
 
 
 @contextlib.asynccontextmanager
-async def _served(
-    parts: _Parts, listen: ListenAddress, way: ssl.SSLContext | ReverseProxy, limits: ReceiverLimits
+async def repeat_in_background(
+    job: Callable[[], object], every_s: float, event: str
+) -> AsyncIterator[None]:
+    """Call `job` in a thread now, and every `every_s` seconds while the context lasts.
+
+    A failure of the first call is raised; later ones are logged as `event`.
+    """
+    await asyncio.to_thread(job)
+    task = asyncio.create_task(_repeat(job, every_s, event))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _repeat(job: Callable[[], object], every_s: float, event: str) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await asyncio.to_thread(job)
+        except (FleetError, OSError) as error:
+            log_event(logging.ERROR, event, text=str(error))
+
+
+@contextlib.asynccontextmanager
+async def _serve_http(
+    parts: _Parts,
+    listen: ListenAddress,
+    frontend: ssl.SSLContext | ReverseProxy,
+    limits: ReceiverLimits,
 ) -> AsyncIterator[tuple[str, int]]:
-    behind = isinstance(way, ReverseProxy)
-    line = limits.proxied_line_bytes if behind else limits.head_line_bytes
+    is_proxied = isinstance(frontend, ReverseProxy)
+    line_bytes = limits.proxied_header_line_bytes if is_proxied else limits.header_line_bytes
     runner = web.AppRunner(
-        parts.receiver.application(),
+        parts.api.application(),
         access_log=None,
         auto_decompress=False,
-        keepalive_timeout=limits.idle_s,
+        keepalive_timeout=limits.idle_timeout_s,
         lingering_time=limits.linger_s,
-        shutdown_timeout=limits.close_s,
-        logger=parts.http_log,
-        max_headers=limits.head_lines,
-        max_line_size=line,
-        max_field_size=line,
+        shutdown_timeout=limits.close_timeout_s,
+        logger=parts.http_error_log,
+        max_headers=limits.header_fields,
+        max_line_size=line_bytes,
+        max_field_size=line_bytes,
     )
     await runner.setup()
     try:
         listener = bind_socket(listen)
         address = listener.getsockname()[:2]
         server = runner.server
-        assert server is not None  # noqa: S101
+        assert server is not None  # noqa: S101 # set by setup()
         try:
-            counted = parts.connections, parts.seldom
-            async with open_listener(listener, server, way, limits, *counted):
+            async with open_listener(
+                listener, server, frontend, limits, parts.connections, parts.log
+            ):
                 yield address
         finally:
-            await parts.bodies.drain()
+            await parts.uploads.drain()
     finally:
         await runner.cleanup()
 
 
 def bind_socket(listen: ListenAddress) -> socket.socket:
-    """Open a listening socket. Raises FleetError that says why it cannot be."""
+    """Open a listening socket. Raises FleetError with the reason if that fails."""
     try:
         found = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -189,34 +223,36 @@ def bind_socket(listen: ListenAddress) -> socket.socket:
 async def serve(
     folder: FleetFolder,
     listen: ListenAddress,
-    road: CertificateFiles | ReverseProxy,
+    frontend: CertificateFiles | ReverseProxy,
     limits: ReceiverLimits,
-    ready: Callable[[dict[str, tuple[str, int]]], None],
-    metrics: ListenAddress | None = None,
+    on_ready: Callable[[dict[str, tuple[str, int]]], None],
+    metrics_listen: ListenAddress | None = None,
 ) -> None:
     """Receive segments until SIGTERM or SIGINT, then stop cleanly.
 
-    `ready` is called with the addresses, by name, once they are listened on, and systemd is told.
-    The certificate of the centre's own authority is renewed while it runs. Raises FleetError when
-    it cannot start, OSError when the socket that systemd named is not there.
+    `on_ready` is called with the listening addresses by name, and systemd is notified. The
+    certificate of the centre's own authority is renewed while the receiver runs. Raises FleetError
+    when it cannot start, OSError when systemd's notification socket is missing.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
-        if road == own_certificate_files(folder):
+        if frontend == own_certificate_files(folder):
             renewal = repeat_in_background(
-                lambda: ensure_own_certificate(folder), limits.renew_every_s, "certificate"
+                lambda: ensure_own_certificate(folder), limits.renewal_interval_s, "certificate"
             )
             await stack.enter_async_context(renewal)
-        told = None if metrics is None else stack.enter_context(bind_socket(metrics))
-        receiving = running_receiver(folder, listen, road, limits, told)
-        name = "http" if isinstance(road, ReverseProxy) else "https"
-        addresses = {name: await stack.enter_async_context(receiving)}
-        if told is not None:
-            addresses["metrics"] = told.getsockname()[:2]
-        ready(addresses)
-        sd_notify.notify("READY=1")
+        metrics_socket = None
+        if metrics_listen is not None:
+            metrics_socket = stack.enter_context(bind_socket(metrics_listen))
+        receiver = running_receiver(folder, listen, frontend, limits, metrics_socket)
+        name = "http" if isinstance(frontend, ReverseProxy) else "https"
+        addresses = {name: await stack.enter_async_context(receiver)}
+        if metrics_socket is not None:
+            addresses["metrics"] = metrics_socket.getsockname()[:2]
+        on_ready(addresses)
+        systemd.notify("READY=1")
         await stop.wait()
-        sd_notify.notify("STOPPING=1")
+        systemd.notify("STOPPING=1")

@@ -1,4 +1,4 @@
-"""Runs blocking calls in threads, so that the event loop goes on. Decides nothing."""
+"""Run blocking calls in a thread pool, so that the event loop stays responsive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class ThreadRunner:
-    """Calls what blocks in the threads of `pool`."""
+    """Runs calls in the threads of `pool`."""
 
     def __init__(self, pool: Executor) -> None:
         self._pool = pool
 
     async def __call__(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Run `call` in a thread and give what it gives, or raise what it raises."""
+        """Run `call` in a thread; return its result or raise its exception."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *args)

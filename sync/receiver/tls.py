@@ -1,7 +1,4 @@
-"""The receiver's side of TLS: the certificate that it shows, and follows when it is made anew.
-
-Opens no socket.
-"""
+"""The receiver's TLS context, which reloads its certificate when the files change."""
 
 from __future__ import annotations
 
@@ -19,69 +16,69 @@ from sync.receiver.pki import Authority
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """The certificate that is shown to gateways, with those that vouch for it, and its key: PEM."""
+    """The PEM files of the server certificate with its chain, and of its key."""
 
     certificate: Path
     key: Path
 
 
 class ReloadingCertificate:
-    """A TLS context that follows its files: a new certificate is shown by the next handshake.
+    """A TLS context that uses a replaced certificate from the next handshake on.
 
-    Clients may show one of the authority in the file `clients`, and need not.
+    Clients may present a certificate issued by the authority in the file `client_ca`.
     """
 
-    def __init__(self, chain: CertificateFiles, clients: Path) -> None:
-        self._chain = chain
-        self._clients = clients
-        self._seen = self._stamp()
+    def __init__(self, files: CertificateFiles, client_ca: Path) -> None:
+        self._files = files
+        self._client_ca = client_ca
+        self._loaded_version = self._file_version()
         self._current = self._load()
         self.context = self._load()
-        self.context.sni_callback = self._choose
+        self.context.sni_callback = self._select_context
 
-    def _stamp(self) -> list[tuple[int, int]]:
-        """What differs once a file was replaced; either of the two may come first."""
-        found = (path.stat() for path in (self._chain.certificate, self._chain.key))
-        return [(each.st_mtime_ns, each.st_ino) for each in found]
+    def _file_version(self) -> list[tuple[int, int]]:
+        statuses = (path.stat() for path in (self._files.certificate, self._files.key))
+        return [(each.st_mtime_ns, each.st_ino) for each in statuses]
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION  # a handshake costs us more than the client
         try:
-            context.load_cert_chain(self._chain.certificate, self._chain.key)
+            context.load_cert_chain(self._files.certificate, self._files.key)
         except ssl.SSLError as error:
-            msg = f"{self._chain.certificate} and {self._chain.key} are no pair: {error.reason}"
+            msg = f"{self._files.certificate} and {self._files.key} do not match: {error.reason}"
             raise FleetError(msg) from error
-        context.load_verify_locations(self._clients)
+        context.load_verify_locations(self._client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
-    def _choose(
+    def _select_context(
         self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
     ) -> int | None:
-        """Called by a handshake. A certificate that cannot be loaded leaves the one before."""
+        """Reload changed files during a handshake; keep the previous certificate on failure."""
         del name, context
         try:
-            stamp = self._stamp()
-            if stamp != self._seen:
-                self._seen = stamp
+            version = self._file_version()
+            if version != self._loaded_version:
+                self._loaded_version = version
                 self._current = self._load()
-                log_event(logging.INFO, "certificate", text="a new certificate is in use")
+                log_event(logging.INFO, "certificate", text="loaded a new server certificate")
         except (OSError, FleetError) as error:
-            log_event(logging.ERROR, "certificate", text=str(error))
+            text = f"cannot load the new server certificate, the previous one stays: {error}"
+            log_event(logging.ERROR, "certificate", text=text)
         connection.context = self._current
         return None
 
 
 def ensure_own_certificate(folder: FleetFolder) -> CertificateFiles:
-    """The certificate of the centre's own authority, made anew first if it ends soon."""
-    with folder.changing():
+    """Return the certificate of the centre's own authority; renew it if it expires soon."""
+    with folder.locked():
         Authority(folder.pki).ensure((), dt.datetime.now(dt.UTC))
     return own_certificate_files(folder)
 
 
 def own_certificate_files(folder: FleetFolder) -> CertificateFiles:
-    """Where the certificate of the centre's own authority lies, whether it is there or not."""
+    """Return the paths of the certificate of the centre's own authority; they may not exist."""
     authority = Authority(folder.pki)
     return CertificateFiles(authority.server, authority.server_key)

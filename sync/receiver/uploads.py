@@ -1,38 +1,118 @@
-"""Takes bodies in: how many at once, how slow they may be, and what stays of one that was cut.
-
-Knows what a body is announced as, and not what is in it.
-"""
+"""Receive the bodies of uploads: headers, concurrency, minimum throughput and resumption."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from sync.receiver.http_errors import HttpError
-from sync.receiver.incoming_files import IncomingFile, OffsetError
+from sync.receiver.incoming_files import (
+    IncomingFile,
+    OffsetError,
+    PartialUploads,
+    UploadInProgressError,
+)
 from sync.receiver.landing import Landing
 from sync.receiver.limits import ReceiverLimits
 from sync.receiver.metrics import Metrics
-from sync.receiver.min_throughput import MinThroughput
-from sync.receiver.partial_uploads import PartialUploads, UploadInProgressError
 from sync.receiver.threads import ThreadRunner
-from sync.receiver.upload_headers import OFFSET_HEADER, UploadHeaders
+
+SHA256_HEADER: Final = "X-Fieldpost-SHA256"
+DIGEST_HEADER: Final = "X-Fieldpost-Digest"
+OFFSET_HEADER: Final = "X-Fieldpost-Offset"
+_SHA256: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 
 
-class _Holder(NamedTuple):
-    """The request that has the beginning of a body, and whether it has let go of it."""
+class UploadHeaders(NamedTuple):
+    """The SHA-256 of the whole body (32 bytes), the bytes that follow, and their offset in it."""
+
+    body_sha256: bytes
+    length: int
+    start: int = 0
+
+
+def parse_upload_headers(request: web.Request, max_bytes: int) -> UploadHeaders:
+    """Read the headers of a PUT whose whole body has at most `max_bytes` bytes.
+
+    `Content-Range` must name the rest of the body up to its end (RFC 9110, 14.4). Raises HttpError.
+    """
+    length = request.content_length
+    if length is None:
+        raise HttpError(411, "length", "Content-Length is required")
+    start = _parse_start(request.headers.get("Content-Range"), length)
+    if start + length > max_bytes:
+        raise HttpError(413, "size", f"the body is larger than {max_bytes} bytes")
+    body_sha256 = parse_body_sha256(request)
+    if body_sha256 is None:
+        raise HttpError(400, "sha256", f"{SHA256_HEADER} is missing")
+    return UploadHeaders(body_sha256, length, start)
+
+
+def parse_body_sha256(request: web.Request) -> bytes | None:
+    """Return the SHA-256 of the whole body, None if the header is absent. Raises HttpError."""
+    text = request.headers.get(SHA256_HEADER)
+    if text is None:
+        return None
+    if _SHA256.fullmatch(text) is None:
+        raise HttpError(400, "sha256", f"{SHA256_HEADER} is not a SHA-256 in hexadecimal")
+    return bytes.fromhex(text)
+
+
+def _parse_start(text: str | None, length: int) -> int:
+    if text is None:
+        return 0
+    found = _RANGE.fullmatch(text)
+    start, end, total = map(int, found.groups()) if found else (0, 0, 0)
+    if found is None or end + 1 != total or end + 1 - start != length or length == 0:
+        text = "Content-Range must name the rest of the body, up to its last byte"
+        raise HttpError(400, "range", text)
+    return start
+
+
+class MinThroughput:
+    """Checks that at least `rate` bytes per second arrive in each window of `window_s` seconds.
+
+    A window ends with the first data after its time; a stalled upload needs a timeout besides.
+    """
+
+    def __init__(
+        self, rate: float, window_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = rate
+        self._window_s = window_s
+        self._clock = clock
+        self._window_start = clock()
+        self._received = 0
+
+    def add(self, size: int) -> bool:
+        """Count `size` bytes; return whether the throughput is sufficient."""
+        self._received += size
+        elapsed = self._clock() - self._window_start
+        if elapsed < self._window_s:
+            return True
+        sufficient = self._received >= self._rate * elapsed
+        self._window_start += elapsed
+        self._received = 0
+        return sufficient
+
+
+class _Sender(NamedTuple):
+    """The connection that sends a resumable upload, and an event set when it released the file."""
 
     transport: asyncio.Transport | None
-    done: asyncio.Event
+    released: asyncio.Event
 
 
 class Uploads:
-    """The bodies that are on their way. Files are touched in threads alone."""
+    """The uploads in progress. Files are accessed in threads only."""
 
     def __init__(
         self,
@@ -47,74 +127,74 @@ class Uploads:
         self._partials = partials
         self._limits = limits
         self._in_thread = in_thread
-        self._places: Counter[str] = Counter()
-        self._holders: dict[tuple[str, bytes], _Holder] = {}
+        self._slots: Counter[str] = Counter()
+        self._senders: dict[tuple[str, bytes], _Sender] = {}
         self._stopping = asyncio.Event()
-        self._none_left = asyncio.Event()
+        self._drained = asyncio.Event()
 
     @property
     def count(self) -> int:
-        """How many are on their way."""
-        return self._places.total()
+        """The number of uploads in progress."""
+        return self._slots.total()
 
     @property
     def stopping(self) -> bool:
-        """Whether none is begun any more."""
+        """Whether new uploads are refused because the receiver stops."""
         return self._stopping.is_set()
 
     async def drain(self) -> None:
-        """Begin no body any more, and wait for those on the way, for `grace_s` at most."""
+        """Refuse new uploads and wait, with a time limit, for those in progress."""
         self._stopping.set()
-        if self._places:
+        if self._slots:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.grace_s):
-                    await self._none_left.wait()
+                async with asyncio.timeout(self._limits.drain_timeout_s):
+                    await self._drained.wait()
 
     @contextlib.contextmanager
-    def place(self, gateway: str) -> Iterator[None]:
-        """Count one in, if there is room for one more. Raises Refusal."""
+    def slot(self, gateway: str) -> Iterator[None]:
+        """Occupy one of the slots for concurrent uploads. Raises HttpError if none is free."""
         if self._stopping.is_set():
-            raise self.busy("stopping", "the receiver is about to stop")
-        if self._places[gateway] >= self._limits.bodies_per_gateway:
-            text = "this gateway has too many bodies on the way"
+            raise self.unavailable("stopping", "the receiver is stopping")
+        if self._slots[gateway] >= self._limits.uploads_per_gateway:
+            text = "this gateway has too many uploads in progress"
             raise HttpError(429, "busy", text, self._limits.retry_after_s)
-        if self._places.total() >= self._limits.bodies:
-            raise self.busy("busy", "too many bodies are on the way")
-        self._places[gateway] += 1
+        if self._slots.total() >= self._limits.uploads:
+            raise self.unavailable("busy", "the receiver has too many uploads in progress")
+        self._slots[gateway] += 1
         try:
             yield
         finally:
-            self._places[gateway] -= 1
-            if not self._places[gateway]:
-                del self._places[gateway]
-            if self._stopping.is_set() and not self._places:
-                self._none_left.set()
+            self._slots[gateway] -= 1
+            if not self._slots[gateway]:
+                del self._slots[gateway]
+            if self._stopping.is_set() and not self._slots:
+                self._drained.set()
 
-    def busy(self, reason: str, text: str) -> HttpError:
-        """The refusal of a request that may come again soon."""
+    def unavailable(self, reason: str, text: str) -> HttpError:
+        """Return the error (503) for a request that may be repeated soon."""
         return HttpError(503, reason, text, self._limits.retry_after_s)
 
-    def cost(self, gateway: str, body: UploadHeaders) -> int:
-        """Bytes that a body costs: what comes, and what has to be read again to go on with it."""
-        known = self._partials.remembers(gateway, body.body_sum, body.start)
-        return body.length + (0 if known else body.start)
+    def cost(self, gateway: str, headers: UploadHeaders) -> int:
+        """Return the bytes to receive, plus those to read again when the upload is resumed."""
+        cached = self._partials.has_hash(gateway, headers.body_sha256, headers.start)
+        return headers.length + (0 if cached else headers.start)
 
-    async def there(self, gateway: str, body_sum: bytes) -> int:
-        """Bytes that are there of a body, of which its sender does not send more now."""
-        await self._end_older(gateway, body_sum)
-        return await self._in_thread(self._partials.size, gateway, body_sum)
+    async def received_bytes(self, gateway: str, body_sha256: bytes) -> int:
+        """Return how many bytes of an interrupted upload are stored; end its old connection."""
+        await self._end_previous_sender(gateway, body_sha256)
+        return await self._in_thread(self._partials.size, gateway, body_sha256)
 
     @contextlib.asynccontextmanager
-    async def receiving(
-        self, request: web.Request, gateway: str, body: UploadHeaders
+    async def receive(
+        self, request: web.Request, gateway: str, headers: UploadHeaders
     ) -> AsyncIterator[IncomingFile]:
-        """Take a body in, and give it whole; what the caller does not adopt and is cut, stays.
+        """Receive a body and yield its complete file.
 
-        Raises Refusal.
+        An interrupted upload is kept so that it can be resumed. Raises HttpError.
         """
-        with self.place(gateway):
-            incoming = await self._begin(gateway, body)
-            with self._held(request, (gateway, body.body_sum), incoming):
+        with self.slot(gateway):
+            incoming = await self._open(gateway, headers)
+            with self._sender(request, (gateway, headers.body_sha256), incoming):
                 try:
                     await self._receive(request, incoming)
                     yield incoming
@@ -122,86 +202,93 @@ class Uploads:
                     await asyncio.shield(self._in_thread(incoming.close))
 
     @contextlib.contextmanager
-    def _held(
+    def _sender(
         self, request: web.Request, key: tuple[str, bytes], incoming: IncomingFile
     ) -> Iterator[None]:
-        """Note who has the beginning of a body, so that its sender can take it back."""
+        """Register the connection, so that the same sender can take over on another one."""
         if not incoming.kept:
             yield
             return
-        holder = self._holders[key] = _Holder(request.transport, asyncio.Event())
+        sender = self._senders[key] = _Sender(request.transport, asyncio.Event())
         try:
             yield
         finally:
-            holder.done.set()
-            if self._holders.get(key) is holder:
-                del self._holders[key]
+            sender.released.set()
+            if self._senders.get(key) is sender:
+                del self._senders[key]
 
-    async def _begin(self, gateway: str, body: UploadHeaders) -> IncomingFile:
-        """Open the file of a body; one that another request has is only received, and not kept."""
-        if body.start:
-            await self._end_older(gateway, body.body_sum)
+    async def _open(self, gateway: str, headers: UploadHeaders) -> IncomingFile:
+        """Open the file of an upload; it is not resumable if another request sends the same body."""
+        if headers.start:
+            await self._end_previous_sender(gateway, headers.body_sha256)
         try:
-            return await self._in_thread(self._partials.open, gateway, body.body_sum, body.start)
+            return await self._in_thread(
+                self._partials.open, gateway, headers.body_sha256, headers.start
+            )
         except OffsetError as error:
-            text = f"of this body {error.there} bytes are there"
-            raise HttpError(416, "offset", text, more={OFFSET_HEADER: str(error.there)}) from None
+            text = f"{error.size} bytes of this body are stored; continue there"
+            more = {OFFSET_HEADER: str(error.size)}
+            raise HttpError(416, "offset", text, headers=more) from None
         except UploadInProgressError:
-            if body.start:
-                raise self.busy("held", "another request sends this body") from None
-        return await self._in_thread(self._landing.receive)
+            if headers.start:
+                raise self.unavailable("held", "another request uploads this body") from None
+        return await self._in_thread(self._landing.open_temporary)
 
-    async def _end_older(self, gateway: str, body_sum: bytes) -> None:
-        """Cut the connection that sends this body: its sender has come on another one.
+    async def _end_previous_sender(self, gateway: str, body_sha256: bytes) -> None:
+        """Abort the connection that sends this body, because its sender uses a new one.
 
-        The link below it is gone, most often, and it would be waited for until it stalls.
+        Usually the old connection's link is gone, and it would occupy the file until it stalls.
         """
-        holder = self._holders.get((gateway, body_sum))
-        if holder is not None:
-            if holder.transport is not None:
-                holder.transport.abort()
+        sender = self._senders.get((gateway, body_sha256))
+        if sender is not None:
+            if sender.transport is not None:
+                sender.transport.abort()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.takeover_s):
-                    await holder.done.wait()
+                async with asyncio.timeout(self._limits.takeover_timeout_s):
+                    await sender.released.wait()
 
-    async def small(self, request: web.Request) -> bytes:
-        """Read a body that has a few bytes, into memory. Raises Refusal."""
-        try:
-            async with asyncio.timeout(self._limits.stall_s):
+    async def read_small(self, request: web.Request) -> bytes:
+        """Read a small body into memory. Raises HttpError."""
+        with _body_errors():
+            async with asyncio.timeout(self._limits.stall_timeout_s):
                 return await request.read()
-        except TimeoutError:
-            raise HttpError(408, "slow", "the body came too slowly") from None
-        except (web.RequestPayloadError, ConnectionError):
-            raise HttpError(400, "cut", "the body ended early") from None
 
     async def _receive(self, request: web.Request, incoming: IncomingFile) -> None:
-        """Write the body to its file; its length was announced, and HTTP keeps to it."""
-        try:
-            async with asyncio.timeout(self._limits.body_s):
+        with _body_errors():
+            async with asyncio.timeout(self._limits.body_timeout_s):
                 await self._copy(request, incoming)
-        except TimeoutError:
-            raise HttpError(408, "slow", "the body came too slowly") from None
-        except (web.RequestPayloadError, ConnectionError):
-            raise HttpError(400, "cut", "the body ended early") from None
 
     async def _copy(self, request: web.Request, incoming: IncomingFile) -> None:
-        """Write what comes, and at the end what is gathered, however it ends."""
-        gathered = bytearray()
-        floor = MinThroughput(self._limits.body_bytes_per_s, self._limits.body_pace_s)
+        """Write the body to its file; if the upload is cut, write what arrived until then."""
+        buffer = bytearray()
+        throughput = MinThroughput(
+            self._limits.min_bytes_per_s, self._limits.min_throughput_window_s
+        )
         try:
-            while data := await self._next(request):
-                gathered += data
-                if not floor.came(len(data)):
+            while data := await self._read(request):
+                buffer += data
+                if not throughput.add(len(data)):
                     raise TimeoutError
-                if len(gathered) >= self._limits.buffer_bytes:
-                    whole, gathered = gathered, bytearray()
-                    await self._in_thread(incoming.write, whole)
+                if len(buffer) >= self._limits.buffer_bytes:
+                    full, buffer = buffer, bytearray()
+                    await self._in_thread(incoming.write, full)
         finally:
-            if gathered:
-                await asyncio.shield(self._in_thread(incoming.write, gathered))
+            if buffer:
+                await asyncio.shield(self._in_thread(incoming.write, buffer))
 
-    async def _next(self, request: web.Request) -> bytes:
-        async with asyncio.timeout(self._limits.stall_s):
+    async def _read(self, request: web.Request) -> bytes:
+        async with asyncio.timeout(self._limits.stall_timeout_s):
             data = await request.content.readany()
-        self._metrics.body_bytes += len(data)
+        self._metrics.received_bytes += len(data)
         return data
+
+
+@contextlib.contextmanager
+def _body_errors() -> Iterator[None]:
+    """Convert what goes wrong while a body is read to HttpError."""
+    try:
+        yield
+    except TimeoutError:
+        raise HttpError(408, "slow", "the body arrived too slowly") from None
+    except (web.RequestPayloadError, ConnectionError):
+        raise HttpError(400, "cut", "the body ended before its Content-Length") from None
