@@ -1,1 +1,1 @@
-"""."""
+"""The `fieldpost-fleet` command."""

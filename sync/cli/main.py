@@ -1,7 +1,4 @@
-"""The `fieldpost-fleet` command: finds its subcommands and turns errors into one line.
-
-Does nothing itself; each subcommand is a module of `sync.cli.commands` that exports `command`.
-"""
+"""Entry point of `fieldpost-fleet`: find the subcommands and report errors in one line."""
 
 from __future__ import annotations
 
@@ -19,22 +16,22 @@ from sync.common.text import os_error, printable
 
 
 class CommandFolder(click.Group):
-    """A group whose commands are the modules of `sync.cli.commands`, imported when named."""
+    """A group whose subcommands are the modules of `sync.cli.commands`, imported on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every module of the folder, in order."""
+        """Return the names of the modules, sorted."""
         del ctx
         return sorted(module.name for module in pkgutil.iter_modules(commands.__path__))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module called `cmd_name` and give its command; None when there is none."""
+        """Import the module `cmd_name` and return its command; None if it does not exist."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = importlib.import_module(f"{commands.__name__}.{cmd_name}").command
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a subcommand; what the centre cannot do becomes one line and exit status 1."""
+        """Run a subcommand; report an error in one line with exit status 1."""
         try:
             return super().invoke(ctx)
         except FleetError as error:
@@ -47,9 +44,9 @@ class CommandFolder(click.Group):
 @click.group(cls=CommandFolder)
 @click.version_option(package_name="fieldpost")
 def cli() -> None:
-    """Look after the centre: enrol gateways, receive their segments, make tables and reports."""
+    """Operate the centre: enrol gateways, receive their segments, write tables and reports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 done, 1 it failed and said why in one line, 2 wrong usage."""
+    """Run the command and exit: 0 for success, 1 after an error message, 2 for wrong usage."""
     cli.main(args=arguments, prog_name="fieldpost-fleet")

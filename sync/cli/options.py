@@ -1,4 +1,4 @@
-"""Options that several `fieldpost-fleet` commands share, so that they read alike everywhere."""
+"""Options that several `fieldpost-fleet` commands share."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ fleet_dir = click.option(
     envvar=FLEET_DIR_VARIABLE,
     required=True,
     type=click.Path(path_type=Path, file_okay=False, readable=False),
-    help="The fleet folder.",
+    help="Fleet folder.",
     show_envvar=True,
 )
 
 
 def cluster_places(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--dir`, `--landing` and `--tables`, which say where a command reads and writes."""
+    """Add `--dir`, `--landing` and `--tables`, the locations that a command reads and writes."""
     for option in (
         click.option(
             "--tables",
             metavar="URI",
-            help="Where the tables are, if not in the fleet folder: such as s3a://BUCKET/tables.",
+            help="Tables outside the fleet folder, for example s3a://BUCKET/tables.",
         ),
         click.option(
             "--landing",
             metavar="URI",
-            help="The landing, if not the fleet folder's; archive and quarantine lie beside it.",
+            help="Landing outside the fleet folder; archive and quarantine are beside it.",
         ),
         click.option(
             "--dir",
             "folder",
             envvar=FLEET_DIR_VARIABLE,
             type=click.Path(path_type=Path, file_okay=False, readable=False),
-            help="The fleet folder. Not needed with both of the others.",
+            help="Fleet folder. Not needed if --landing and --tables are given.",
             show_envvar=True,
         ),
     ):

@@ -1,4 +1,4 @@
-"""How the commands of `fieldpost-fleet` print what strangers named or wrote."""
+"""Print lines that contain foreign text, such as file names and gateway names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from sync.common.text import printable
 
 
-def tell(line: str, *, err: bool = False) -> None:
-    """Print a line: nothing in it steers the terminal, and all of it is in its encoding."""
+def print_line(line: str, *, err: bool = False) -> None:
+    """Print a line with control characters, and those the terminal cannot encode, escaped."""
     stream = sys.stderr if err else sys.stdout
     click.echo(printable(line, stream.encoding), err=err)

@@ -155,7 +155,7 @@ class FleetFolder:
         )
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Hold the folder's lock, as each command does that changes enrolments or keys.
 
         Waits at most 10 s for another such command, then raises FleetError. Dies with its process.

@@ -18,7 +18,7 @@ class Authenticator:
     """Authenticates requests against the enrolled `gateways`.
 
     The records are read for each request, so that a revocation takes effect at once. `authority` is
-    the certificate (PEM) of the fleet's authority. With a `proxy`, its headers identify its clients.
+    the certificate (PEM) of the fleet's authority. The headers of a `proxy` identify its clients.
     """
 
     def __init__(

@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from sync.common import certificates
+from sync.common.certificates import SKEW, PublicKey
 from sync.common.fleet_folder import FleetFolder
 from sync.receiver.gateways import GatewayRegistry, next_issue_time
-from sync.receiver.pki import SKEW, Authority, ClientKey
+from sync.receiver.pki import Authority
 
 CLIENT_DAYS: Final = 365
 """Default validity of a client certificate, in days. Gateways renew it themselves, and one that was
@@ -51,7 +52,7 @@ class SigningRequestError(Exception):
 
 
 def issue(
-    authority: Authority, gateway: str, public: ClientKey, issued_ms: int, days: int = CLIENT_DAYS
+    authority: Authority, gateway: str, public: PublicKey, issued_ms: int, days: int = CLIENT_DAYS
 ) -> IssuedCertificate:
     """Issue a certificate dated `issued_ms`, which is a whole second.
 
@@ -66,13 +67,9 @@ def issue_with_key(
     authority: Authority, gateway: str, issued_ms: int, days: int
 ) -> tuple[IssuedCertificate, bytes]:
     """Issue a certificate for a new key; return both (PEM). Raises FleetError."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return issue(authority, gateway, key.public_key(), issued_ms, days), pem
+    key = certificates.new_key()
+    certificate = issue(authority, gateway, key.public_key(), issued_ms, days)
+    return certificate, certificates.key_pem(key)
 
 
 def renew(folder: FleetFolder, gateways: GatewayRegistry, gateway: str, request: bytes) -> bytes:
@@ -120,7 +117,7 @@ def _load(certificate: bytes) -> x509.Certificate:
     return x509.load_der_x509_certificate(certificate)
 
 
-def _requested_key(request: bytes) -> ClientKey:
+def _requested_key(request: bytes) -> PublicKey:
     try:
         parsed = x509.load_pem_x509_csr(request)
         is_signed, public = parsed.is_signature_valid, parsed.public_key()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sync.common.durable import create_whole, write_whole
+from sync.common.durable_files import create_file, replace_file
 from sync.common.enrolment import token_digest
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
@@ -106,10 +106,10 @@ class GatewayRegistry:
         )
         data = msgspec.json.encode(record)
         if renew:
-            write_whole(path, data)
+            replace_file(path, data)
             return
         try:
-            create_whole(path, data)
+            create_file(path, data)
         except FileExistsError:
             raise already_enrolled(gateway) from None
 
@@ -124,7 +124,7 @@ class GatewayRegistry:
             raise FleetError(msg)
         if record.revoked is None:
             revoked = msgspec.structs.replace(record, revoked=now_ms)
-            write_whole(self._path(gateway), msgspec.json.encode(revoked))
+            replace_file(self._path(gateway), msgspec.json.encode(revoked))
 
     def first_issue(self, gateway: str, now_ms: int) -> int:
         """Return the earliest issue time of valid certificates if `gateway` is enrolled now.
@@ -144,7 +144,7 @@ class GatewayRegistry:
         record = self.get(gateway)
         if record is not None:
             updated = msgspec.structs.replace(record, certificate_ends=expires_ms)
-            write_whole(self._path(gateway), msgspec.json.encode(updated))
+            replace_file(self._path(gateway), msgspec.json.encode(updated))
 
     def accepts_certificate(self, gateway: str, issued_ms: int) -> bool:
         """Return whether the record of `gateway` accepts certificates issued at `issued_ms`.

@@ -148,7 +148,9 @@ class HttpApi:
         finally:
             self._quota.settle(headers.length, landed=is_new)
         if landed.outcome is Outcome.OTHER:
-            kept = "was set aside" if landed.aside else "was not kept, because too many are set aside"
+            kept = (
+                "was set aside" if landed.aside else "was not kept, because too many are set aside"
+            )
             text = f"A different segment with this name exists; yours {kept}."
             raise HttpError(409, "conflict", text)
         return web.json_response({"digest": landed.digest.hex()}, status=201 if is_new else 200)
@@ -217,7 +219,9 @@ class HttpApi:
             text = f"rate limit: this gateway sent too many {unit}; retry in {wait_s} s"
             raise HttpError(429, "rate", text, wait_s)
 
-    def _land(self, incoming: IncomingFile, identity: Identity, body_sha256: bytes) -> LandingResult:
+    def _land(
+        self, incoming: IncomingFile, identity: Identity, body_sha256: bytes
+    ) -> LandingResult:
         """Verify a complete body and land it; runs in a thread."""
         self._landing.adopt(incoming)
         if incoming.sha256() != body_sha256:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from sync.common.durable import PRIVATE_FILE, PRIVATE_FOLDER
+from sync.common.durable_files import PRIVATE_FILE, PRIVATE_FOLDER
 from sync.common.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class IncomingFile:
         os.lseek(descriptor, 0, os.SEEK_END)
 
     def write(self, data: bytes | bytearray) -> None:
-        """Append `data`. Raises OSError, for example when the disk is full; the file is not kept."""
+        """Append `data`. Raises OSError, for example on a full disk; then the file is not kept."""
         view = memoryview(data)
         with self._lock:
             descriptor = self._open()
@@ -257,7 +257,7 @@ class PartialUploads:
         return [_age_and_size(path)[1] for path in self._root.glob(f"*/*{PART_SUFFIX}")]
 
     def _make_room(self, path: Path) -> None:
-        """Remove the oldest uploads of a gateway that would exceed the limit together with `path`."""
+        """Remove the gateway's oldest uploads that exceed the limit together with `path`."""
         path.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         others = [each for each in path.parent.glob(f"*{PART_SUFFIX}") if each != path]
         excess = len(others) + 1 - self._limits.files

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sync.common.durable import PRIVATE_FILE, fsync_chain, make_folders
+from sync.common.durable_files import PRIVATE_FILE, fsync_chain, make_folders
 from sync.common.fleet_folder import SUFFIX, FleetFolder, segment_path
 from sync.receiver.incoming_files import PART_SUFFIX, IncomingFile, remove_abandoned
 from sync.segment import (

@@ -43,9 +43,9 @@ class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
     line; other errors are logged unchanged.
     """
 
-    def __init__(self, log: LogThrottle, metrics: Metrics) -> None:
+    def __init__(self, throttle: LogThrottle, metrics: Metrics) -> None:
         super().__init__(logging.getLogger("aiohttp.server"), {})
-        self._log = log
+        self._throttle = throttle
         self._metrics = metrics
 
     def exception(self, msg: object, *args: object, exc_info: Any = True, **more: Any) -> None:
@@ -54,7 +54,7 @@ class HttpErrorLog(logging.LoggerAdapter[logging.Logger]):
             super().exception(msg, *args, exc_info=exc_info, **more)
             return
         self._metrics.count_request("", exc_info.code, "http")
-        self._log.log(
+        self._throttle.log(
             logging.INFO,
             ("http",),
             "refused",

@@ -1,8 +1,4 @@
-"""The centre's own certificate authority, and the certificates of its receiver and of gateways.
-
-Makes keys and certificates and renews the receiver's; decides whom to trust by none of them
-(`sync.receiver.client_certificates`), and opens no socket.
-"""
+"""The centre's certificate authority, which issues the certificates of receiver and gateways."""
 
 from __future__ import annotations
 
@@ -26,20 +22,20 @@ from sync.common.errors import FleetError
 from sync.segment import is_gateway
 
 CA_DAYS: Final = 20 * 365
-"""Days the authority is valid: it is in every gateway's enrolment, and is never replaced alone."""
+"""Validity of the authority, in days. It is in every enrolment file, so it is not renewed."""
 
 SERVER_DAYS: Final = 2 * 365
-"""Days the receiver's certificate is valid: it is made anew without the gateways noticing."""
+"""Validity of the receiver's certificate, in days. Gateways do not notice its renewal."""
 
 RENEW_DAYS: Final = 180
-"""Days before its end that the certificate is made anew, at the next start or enrolment."""
+"""Days before its expiry from which the receiver's certificate is renewed."""
 
 MAX_NAMES: Final = 64
-"""Names in the receiver's certificate: a handshake carries them all."""
+"""Most names in the receiver's certificate, because every handshake carries all of them."""
 
 
-class _Whose(NamedTuple):
-    """What a certificate says of its owner: a title for people, names, and what it is good for."""
+class _Subject(NamedTuple):
+    """The common name, the alternative names and the extended key usage of a certificate."""
 
     title: str
     names: list[x509.GeneralName] | list[x509.DNSName]
@@ -54,17 +50,17 @@ class Authority:
 
     @property
     def ca(self) -> Path:
-        """The authority's certificate, PEM: what a gateway trusts."""
+        """The authority's certificate (PEM), which gateways trust."""
         return self.folder / "ca.pem"
 
     @property
     def server(self) -> Path:
-        """The receiver's certificate, PEM."""
+        """The receiver's certificate (PEM)."""
         return self.folder / "server.pem"
 
     @property
     def server_key(self) -> Path:
-        """The receiver's key, PEM. It stays when the certificate is made anew."""
+        """The receiver's key (PEM), which is kept when the certificate is renewed."""
         return self.folder / "server.key"
 
     @property
@@ -72,30 +68,31 @@ class Authority:
         return self.folder / "ca.key"
 
     def ensure(self, hosts: Iterable[str], now: dt.datetime) -> bool:
-        """Make what is missing, and the certificate anew if it lacks a host or ends soon.
+        """Create missing files; renew the certificate if it lacks a host or expires soon.
 
-        Hosts are domain names or IP addresses. Tells whether a certificate was made. Raises
-        FleetError for a host that is no name, or when a file there cannot be read.
+        Hosts are domain names or IP addresses. Return whether a certificate was issued. Raises
+        FleetError for an invalid host, or when a file cannot be read.
         """
         self._ensure_ca(now)
         if not self.server_key.exists():
             create_file(self.server_key, certificates.key_pem(certificates.new_key()))
         names = {_name(host) for host in hosts}
         if self.server.exists():
-            there = _certificate(self.server)
-            known = set(there.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-            left = there.not_valid_after_utc - now
+            current = _certificate(self.server)
+            alternative = current.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            known = set(alternative.value)
+            left = current.not_valid_after_utc - now
             if names <= known and left > dt.timedelta(days=RENEW_DAYS):
                 return False
             names |= known
         if not names:
-            msg = "the receiver's certificate has no host to name: enrol a gateway"
+            msg = "no host is known for the receiver's certificate; enrol a gateway first"
             raise FleetError(msg)
         self._issue(names, now)
         return True
 
     def _ensure_ca(self, now: dt.datetime) -> None:
-        """The key comes first: a certificate without one would be trusted and of no use."""
+        """Create the authority; its key first, because a certificate without a key is useless."""
         if self.ca.exists():
             return
         if not self._ca_key.exists():
@@ -110,42 +107,45 @@ class Authority:
 
     def _issue(self, names: set[x509.GeneralName], now: dt.datetime) -> None:
         if len(names) > MAX_NAMES:
-            msg = f"the receiver's certificate would have more than {MAX_NAMES} hosts"
+            msg = f"the receiver's certificate cannot have more than {MAX_NAMES} hosts"
             raise FleetError(msg)
         ordered = sorted(names, key=lambda name: str(name.value))
-        whose = _Whose("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
+        subject = _Subject("Fieldpost receiver", ordered, ExtendedKeyUsageOID.SERVER_AUTH)
         public = _key(self.server_key).public_key()
-        replace_file(self.server, self._sign(whose, public, now, SERVER_DAYS), PUBLIC_FILE)
+        replace_file(self.server, self._sign(subject, public, now, SERVER_DAYS), PUBLIC_FILE)
 
     def issue_client(
         self, gateway: str, public: PublicKey, issued: dt.datetime, days: int
     ) -> bytes:
-        """Make a certificate, PEM, by which `gateway` is known in a TLS handshake.
+        """Issue a client certificate (PEM) to `gateway`.
 
-        It is valid from a day before `issued`, which is in whole seconds, and `days` from then on.
+        It is valid from a day before `issued`, which is in whole seconds, until `days` after it.
         Raises FleetError when the authority cannot be read.
         """
         name = [x509.DNSName(gateway)]
-        whose = _Whose("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
-        return self._sign(whose, public, issued, days)
+        subject = _Subject("Fieldpost gateway", name, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._sign(subject, public, issued, days)
 
-    def _sign(self, whose: _Whose, public: PublicKey, now: dt.datetime, days: int) -> bytes:
+    def _sign(self, subject: _Subject, public: PublicKey, now: dt.datetime, days: int) -> bytes:
         ca = _certificate(self.ca)
-        subject = certificates.common_name(whose.title)
+        name = certificates.common_name(subject.title)
         ends = now + dt.timedelta(days=days)
         builder = (
-            certificates.begin(subject, ca.subject, public, now - SKEW, ends)
-            .add_extension(x509.SubjectAlternativeName(whose.names), critical=False)
+            certificates.begin(name, ca.subject, public, now - SKEW, ends)
+            .add_extension(x509.SubjectAlternativeName(subject.names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(certificates.key_usage(signs=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([whose.use]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([subject.use]), critical=False)
             .add_extension(certificates.issued_by(ca), critical=False)
         )
         return certificates.pem(certificates.sign(builder, _key(self._ca_key)))
 
 
-def ends_at(certificate: Path) -> float:
-    """When a certificate (PEM) ends, in seconds since 1970 UTC. Raises FleetError, OSError."""
+def expires_at(certificate: Path) -> float:
+    """Return when a certificate (PEM) expires, in seconds since 1970 UTC.
+
+    Raises FleetError and OSError.
+    """
     return _certificate(certificate).not_valid_after_utc.timestamp()
 
 
@@ -156,7 +156,7 @@ def _name(host: str) -> x509.GeneralName:
     with contextlib.suppress(ValueError):
         name = host.encode("idna").decode("ascii").lower()
     if not is_gateway(name):
-        msg = f"{host!r} is neither a host's name nor an address"
+        msg = f"{host!r} is neither a host name nor an IP address"
         raise FleetError(msg)
     return x509.DNSName(name)
 
@@ -165,7 +165,7 @@ def _certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError:
-        msg = f"{path} holds no certificate"
+        msg = f"{path} is not a certificate in PEM"
         raise FleetError(msg) from None
 
 
@@ -173,9 +173,9 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError):
-        msg = f"{path} holds no private key"
+        msg = f"{path} is not an unencrypted private key in PEM"
         raise FleetError(msg) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        msg = f"{path} holds no elliptic-curve key"
+        msg = f"{path} is not an elliptic-curve key"
         raise FleetError(msg)
     return key

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from sync.common import sd_notify
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.json_log import log_event
-from sync.receiver import systemd
 from sync.receiver.authentication import Authenticator
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
@@ -29,7 +29,7 @@ from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import ConnectionRegistry, open_listener
 from sync.receiver.log_throttle import HttpErrorLog, LogThrottle
 from sync.receiver.metrics import Metrics
-from sync.receiver.monitor import MonitoringPages, serve_monitoring
+from sync.receiver.monitoring import MonitoringPages, serve_monitoring
 from sync.receiver.pki import Authority
 from sync.receiver.proxy import ReverseProxy
 from sync.receiver.threads import ThreadRunner
@@ -65,7 +65,7 @@ async def running_receiver(
 
     Gateways connect over TLS with the given certificate, or through a proxy. Metrics are served at
     the listening socket `metrics_socket`, if given. At the end, new requests are refused, those in
-    progress may finish within `limits.drain_timeout_s`, and everything is closed. Raises FleetError.
+    progress may finish within `limits.drain_timeout_s`, and all is closed. Raises FleetError.
     """
     client_ca = Authority(folder.pki).ca
     if isinstance(frontend, ReverseProxy):
@@ -253,6 +253,6 @@ async def serve(
         if metrics_socket is not None:
             addresses["metrics"] = metrics_socket.getsockname()[:2]
         on_ready(addresses)
-        systemd.notify("READY=1")
+        sd_notify.notify("READY=1")
         await stop.wait()
-        systemd.notify("STOPPING=1")
+        sd_notify.notify("STOPPING=1")

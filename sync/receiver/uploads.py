@@ -218,7 +218,7 @@ class Uploads:
                 del self._senders[key]
 
     async def _open(self, gateway: str, headers: UploadHeaders) -> IncomingFile:
-        """Open the file of an upload; it is not resumable if another request sends the same body."""
+        """Open the file of an upload, which cannot be resumed if another request sends it."""
         if headers.start:
             await self._end_previous_sender(gateway, headers.body_sha256)
         try:

@@ -59,7 +59,7 @@ def test_a_second_enrolment_changes_nothing_unless_it_renews(
     before = out.read_bytes()
     again = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", tmp_path / "new.json")
     assert again.returncode == 1
-    assert again.stderr == f"Error: {GATEWAY} is enrolled already; --renew gives it a new token\n"
+    assert again.stderr == f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
     assert not (tmp_path / "new.json").exists()
     occupied = fleet("gateway", "add", OTHER, "--url", URL, "--out", out)
     assert (occupied.returncode, out.read_bytes()) == (1, before)
@@ -233,7 +233,7 @@ def test_a_key_that_is_not_the_certificates_is_told(
     words = ("serve", "--certificate", pki / "ca.pem", "--key", pki / "server.key")
     done = fleet(*words, "--listen", f"{HOST}:0")
     assert done.returncode == 1
-    assert "are no pair" in done.stderr
+    assert "do not match" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

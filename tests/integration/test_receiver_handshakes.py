@@ -65,7 +65,7 @@ async def test_a_handshake_that_takes_too_long_gives_its_place_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fieldpost.fleet")
-    limits = ReceiverLimits(connections=1, handshake_s=0.05)
+    limits = ReceiverLimits(connections=1, handshake_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre, stalled(centre, 1) as held:
         assert await closed(held[0])
         assert (await put_when_there_is_room(centre)).status == 201

@@ -106,7 +106,7 @@ async def test_a_disk_that_fails_is_503(
 
 
 async def test_bodies_of_one_gateway_are_bounded(tmp_path: Path) -> None:
-    limits = ReceiverLimits(bodies_per_gateway=2)
+    limits = ReceiverLimits(uploads_per_gateway=2)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writers = [await open_body(centre) for _ in range(2)]
         await until_open(centre, 2)
@@ -121,7 +121,7 @@ async def test_bodies_of_one_gateway_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_bodies_of_all_gateways_are_bounded(tmp_path: Path) -> None:
-    async with running_centre(tmp_path / "fleet", ReceiverLimits(bodies=1)) as centre:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(uploads=1)) as centre:
         writer = await open_body(centre, OTHER)
         await until_open(centre, 1)
         answer = await centre.client.put(segment())
@@ -135,8 +135,8 @@ async def test_bodies_of_all_gateways_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        ReceiverLimits(linger_s=0.1, stall_s=0.05),
-        ReceiverLimits(linger_s=0.1, body_s=0.05),
+        ReceiverLimits(linger_s=0.1, stall_timeout_s=0.05),
+        ReceiverLimits(linger_s=0.1, body_timeout_s=0.05),
     ],
 )
 async def test_a_body_that_stalls_is_given_up(tmp_path: Path, limits: ReceiverLimits) -> None:
@@ -171,7 +171,7 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_connection_that_asks_nothing_is_closed(tmp_path: Path) -> None:
-    async with running_centre(tmp_path / "fleet", ReceiverLimits(idle_s=0.05)) as centre:
+    async with running_centre(tmp_path / "fleet", ReceiverLimits(idle_timeout_s=0.05)) as centre:
         assert await raw_request(centre, "") == ("", b"")
         assert await raw_request(centre, "PUT /v1") == ("", b"")
 
@@ -227,7 +227,7 @@ async def test_requests_in_progress_finish_at_a_stop(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_outlasts_the_grace_is_cut_and_lands_nothing(tmp_path: Path) -> None:
-    limits = ReceiverLimits(grace_s=0.05, close_s=0.05)
+    limits = ReceiverLimits(drain_timeout_s=0.05, close_timeout_s=0.05)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         writer = await open_body(centre)
         await until_open(centre, 1)
@@ -275,7 +275,7 @@ async def test_a_gateway_that_asks_too_much_waits_and_no_other(
 
 
 @pytest.mark.parametrize(
-    "limits", [ReceiverLimits(reserve_bytes=2**62), ReceiverLimits(landing_bytes=10)]
+    "limits", [ReceiverLimits(reserve_bytes=2**62), ReceiverLimits(landing_quota_bytes=10)]
 )
 async def test_without_room_a_body_is_507_before_it_is_sent(
     tmp_path: Path, limits: ReceiverLimits
@@ -289,7 +289,7 @@ async def test_without_room_a_body_is_507_before_it_is_sent(
 
 
 async def test_what_is_refused_or_repeated_takes_nobody_s_room(tmp_path: Path) -> None:
-    limits = ReceiverLimits(landing_bytes=5_000)
+    limits = ReceiverLimits(landing_quota_bytes=5_000)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         rest = [centre.client.put(data) for data in (bytes(4_000), segment()) * 8]
         answers = [(await each).status for each in rest]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from sync.receiver.incoming_files import PartialUploadLimits, PartialUploads
 from sync.receiver.limits import ReceiverLimits
-from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads
 from tests.helpers.fleet import GATEWAY, OTHER, Answer, Centre, identity, running_centre, segment
 from tests.helpers.raw_put import close, open_bodies, put_head, raw_request, until_open
 

@@ -146,7 +146,7 @@ async def test_who_is_not_the_proxy_is_not_let_in(
         with pytest.raises(aiohttp.ClientError):
             await session.get("http://{}:{}/".format(*address))
     assert [record.__dict__["facts"]["text"] for record in caplog.records] == [
-        "this is not the proxy"
+        "the peer is not a trusted proxy"
     ] * len(caplog.records)
     assert caplog.records
 
@@ -183,4 +183,4 @@ async def test_the_command_says_http(tmp_path: Path) -> None:
 def test_loopback_is_told_from_the_rest() -> None:
     hosts = ["127.0.0.1", "127.9.9.9", "::1", "localhost", "192.0.2.1", "::", "gw.example"]
     assert [is_loopback(host) for host in hosts] == [True] * 4 + [False] * 3
-    assert ReverseProxy().admits("::1%lo")
+    assert ReverseProxy().is_trusted("::1%lo")

@@ -14,7 +14,7 @@ import pytest
 
 from sync.common.errors import FleetError
 from sync.receiver.pki import Authority
-from sync.receiver.repeating import repeat_in_background
+from sync.receiver.server import repeat_in_background
 from sync.receiver.tls import ReloadingCertificate, ensure_own_certificate
 from tests.helpers.fleet import (
     HOST,

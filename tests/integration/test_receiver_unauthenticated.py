@@ -73,8 +73,8 @@ async def ask(streams: Streams, head: str) -> bytes:
 @pytest.mark.parametrize(
     "limits",
     [
-        ReceiverLimits(strangers_per_address=2),
-        ReceiverLimits(strangers=2),
+        ReceiverLimits(unauthenticated_per_address=2),
+        ReceiverLimits(unauthenticated=2),
         ReceiverLimits(connections_per_address_s=0.01, rate_window_s=300.0),
     ],
     ids=["address", "all", "pace"],
@@ -87,7 +87,7 @@ async def test_idle_strangers_leave_room_for_those_that_are_known(
         async with connected(centre, 2) as ((_, _), known_soon):
             assert await is_refused(centre)
             assert (await centre.client.put(segment())).status == 200, "it is connected"
-            if 2 in (limits.strangers_per_address, limits.strangers):
+            if 2 in (limits.unauthenticated_per_address, limits.unauthenticated):
                 assert b" 404 " in await ask(known_soon, known(centre, OTHER))
                 assert not await is_refused(centre), "who is known is no stranger any more"
     assert {record.getMessage() for record in caplog.records} == {"refused"}
@@ -97,7 +97,7 @@ async def test_idle_strangers_leave_room_for_those_that_are_known(
 async def test_a_stranger_has_little_time_for_its_first_request(
     tmp_path: Path, said: bytes
 ) -> None:
-    limits = ReceiverLimits(first_request_s=0.3)
+    limits = ReceiverLimits(first_request_timeout_s=0.3)
     async with running_centre(tmp_path / "fleet", limits) as centre:
         async with connected(centre) as ((reader, writer),):
             writer.write(said)
@@ -161,7 +161,11 @@ async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_
 
 async def test_a_body_that_trickles_is_given_up_and_gone_on_with(tmp_path: Path) -> None:
     limits = ReceiverLimits(
-        linger_s=0.1, buffer_bytes=1, body_pace_s=0.2, body_bytes_per_s=10**9, stall_s=30.0
+        linger_s=0.1,
+        buffer_bytes=1,
+        min_throughput_window_s=0.2,
+        min_bytes_per_s=10**9,
+        stall_timeout_s=30.0,
     )
     data = segment(text="x" * 1_000)
     async with running_centre(tmp_path / "fleet", limits) as centre:

@@ -1,4 +1,4 @@
-"""The subcommands of `fieldpost-fleet`, one module each, found by `sync.cli.main`.
+"""The subcommands of `fieldpost-fleet`, one module each; a module exports `command`.
 
-A module exports `command`, and imports what is heavy inside the command's function.
+Heavy imports are made inside the command's function, so that `--help` is fast.
 """

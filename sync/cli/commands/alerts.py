@@ -1,4 +1,4 @@
-"""`fieldpost-fleet alerts`: tell in minutes what is wrong in the fleet."""
+"""`fieldpost-fleet alerts`: report problems in the fleet within minutes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sync.cli.options import fleet_dir
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # heavy imports, made where they are used
     from sync.alerts.monitor import AlertMonitor
     from sync.alerts.webhook import Webhook
 
 URL_VARIABLE: Final = "FIELDPOST_ALERTS_WEBHOOK"
-"""Names the webhook where `--webhook` does not: many a URL is a secret."""
+"""Environment variable for `--webhook`, because the URL may contain a secret."""
 
 TOKEN_VARIABLE: Final = "FIELDPOST_ALERTS_TOKEN"  # noqa: S105
-"""Holds the webhook's token where `--webhook-token` names no file."""
+"""Environment variable with the webhook's token, instead of `--webhook-token`."""
 
 TOKEN_BYTES: Final = 4_096
-"""Bytes of a token: what is longer is another file."""
+"""Longest token, in bytes."""
 
 
 @click.command()
@@ -34,21 +34,21 @@ TOKEN_BYTES: Final = 4_096
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Append each alert to this file, too, as a line of JSON.",
+    help="Also append each alert to this file, as a line of JSON.",
 )
 @click.option(
     "--webhook",
     envvar=URL_VARIABLE,
     show_envvar=True,
     metavar="URL",
-    help="Send each alert there: https://, or http:// on this machine.",
+    help="POST each alert to this URL: https://, or http:// on this machine.",
 )
 @click.option(
     "--webhook-token",
     "token_file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help=f"A file with the bearer token for the webhook.  [else: {TOKEN_VARIABLE}]",
+    help=f"File with the bearer token for the webhook.  [env var: {TOKEN_VARIABLE} (the token)]",
 )
 @click.option(
     "--interval",
@@ -56,9 +56,9 @@ TOKEN_BYTES: Final = 4_096
     default=15,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look.",
+    help="Time between two checks of the fleet.",
 )
-@click.option("--once", is_flag=True, help="Look once, and end: for a timer.")
+@click.option("--once", is_flag=True, help="Check once and exit, for example from a timer.")
 def command(
     folder: Path,
     out: Path | None,
@@ -68,11 +68,11 @@ def command(
     *,
     once: bool,
 ) -> None:
-    """Tell what is wrong in the fleet when it begins and when it ends, until SIGTERM.
+    """Report problems in the fleet when they begin and when they end, until SIGTERM.
 
-    Each alert is a line of JSON on standard output. Needs no Java, and an ingest that goes on:
-    `fieldpost-fleet ingest --continuous`. Exit status 1 with --once: some still wait for the
-    webhook.
+    Each alert is a line of JSON on standard output. Alerts need an ingest that runs all the time,
+    `fieldpost-fleet ingest --continuous`, but no Java. With --once, exit status 1 means that some
+    alerts could not be delivered to the webhook yet.
     """
     from sync.alerts.json_lines import JsonLinesOutput
     from sync.alerts.monitor import AlertMonitor
@@ -93,7 +93,7 @@ def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
 
     if not url:
         if token_file is not None:
-            msg = "--webhook-token goes with --webhook"
+            msg = "--webhook-token requires --webhook"
             raise click.UsageError(msg)
         return None
     token = _token(token_file)
@@ -101,14 +101,14 @@ def _webhook(url: str | None, token_file: Path | None) -> Webhook | None:
 
 
 def _token(file: Path | None) -> str:
-    """Read the token. Raises FleetError when it is none that a header can carry."""
+    """Read the token. Raises FleetError when an HTTP header cannot carry it."""
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         with file.open("rb") as opened:
             text = opened.read(TOKEN_BYTES + 1).decode("utf-8", "replace")
     token = text.strip()
     if len(token) > TOKEN_BYTES or not (token.isascii() and (token.isprintable() or not token)):
-        msg = "the webhook's token is no line of printable ASCII"
+        msg = "the webhook's token must be one line of printable ASCII characters"
         raise FleetError(msg)
     return token
 

@@ -1,4 +1,4 @@
-"""`fieldpost-fleet compact`: makes few large files of the many small ones that batches write."""
+"""`fieldpost-fleet compact`: merge the many small files of the tables into few large ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from sync.tables.locations import Named
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Days that ended: 1 is yesterday and all before, 0 is today too.",
+    help="Compact days that are at least this many days old; 0 includes today.",
 )
 @click.option(
-    "--day", type=click.DateTime(formats=["%Y-%m-%d"]), help="This day (UTC) of events alone."
+    "--day",
+    type=click.DateTime(formats=["%Y-%m-%d"]),
+    help="Compact only this day (UTC) of the events.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
 def command(
     folder: Path | None,
@@ -38,9 +40,9 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Rewrite the small files of the tables into few large ones; no row changes.
+    """Merge the many small files of the tables into few large ones. No row changes.
 
-    Waits at most 10 minutes for an ingest that is at work. Spark's messages of the last run are in
+    Waits at most 10 minutes for a running ingest. Spark's messages of the last run are in
     DIR/tables/compact.log, unless --verbose shows them.
     """
     from sync.tables.compaction import Compaction
@@ -64,8 +66,8 @@ def command(
         click.echo(json.dumps(asdict(done) | {"removed": removed}))
         return
     click.echo(
-        f"compacted {done.replaced} files into {done.written}, of {done.days} days; "
-        f"removed {removed} files and folders that were replaced before"
+        f"merged {done.replaced} files of {done.days} days into {done.written}; "
+        f"removed {removed} files and folders that an earlier run had replaced"
     )
 
 

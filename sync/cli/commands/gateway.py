@@ -1,4 +1,4 @@
-"""`fieldpost-fleet gateway`: enrol gateways at the centre, list them, revoke them."""
+"""`fieldpost-fleet gateway`: enrol, list and revoke gateways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -23,60 +23,58 @@ from sync.common.enrolment import (
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder, is_enrollable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.gateways import GatewayRecord
 
 MAX_CA_BYTES = 32 * 1024
-"""Bytes of a foreign authority's certificates: an enrolment file has 64 KiB."""
+"""Largest certificate file for `--ca`, in bytes. An enrolment file may have 64 KiB."""
 
 
 @click.group()
 def command() -> None:
-    """Enrol gateways, list them, revoke them."""
+    """Enrol, list and revoke gateways."""
 
 
 @command.command()
 @click.argument("gateway")
 @fleet_dir
-@click.option(
-    "--url", required=True, help="Where the gateway reaches the centre: https://HOST:PORT."
-)
+@click.option("--url", required=True, help="URL of this centre for the gateway: https://HOST:PORT.")
 @click.option(
     "--host",
     "hosts",
     multiple=True,
-    help="Another name or address that the receiver's certificate shall have. Repeatable.",
+    help="Another host name or address for the receiver's certificate. Repeatable.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The enrolment file to write, for the owner alone. Without it, standard output.",
+    help="Enrolment file to write, readable by its owner only.  [default: standard output]",
 )
 @click.option(
     "--ca",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The authority that the gateway shall trust instead of the centre's own, PEM.",
+    help="PEM file of the authority that the gateway trusts instead of the centre's own.",
 )
 @click.option(
     "--certificate",
     is_flag=True,
-    help="Put a certificate and its key into the file too: the gateway shows it, and renews it.",
+    help="Include a client certificate and its key; the gateway renews them itself.",
 )
 @click.option(
     "--days",
     type=click.IntRange(1, 3_650),
-    help="Days that the first certificate is valid.  [default: 365]",
+    help="Validity of the first certificate, in days.  [default: 365]",
 )
 @click.option(
     "--no-token",
     "tokenless",
     is_flag=True,
-    help="Leave the token out: the certificate alone counts, and has to be renewed in time.",
+    help="Issue no token: the gateway authenticates by its certificate only.",
 )
 @click.option(
     "--renew",
     is_flag=True,
-    help="Replace token and certificate of a gateway that is enrolled: those before end.",
+    help="Replace the credentials of an enrolled gateway; the previous ones become invalid.",
 )
 def add(
     gateway: str,
@@ -91,37 +89,38 @@ def add(
     tokenless: bool,
     renew: bool,
 ) -> None:
-    """Enrol GATEWAY, named by its domain, and write its enrolment file, which holds its secrets.
+    """Enrol GATEWAY, named by its domain, and write its enrolment file with its credentials.
 
-    Makes the fleet folder, its authority and the receiver's certificate when they are missing.
+    Creates the fleet folder, its certificate authority and the receiver's certificate if they do
+    not exist.
     """
     _check(gateway, url)
     if not certificate and (tokenless or days is not None):
-        msg = "--days and --no-token go with --certificate"
+        msg = "--days and --no-token require --certificate"
         raise click.UsageError(msg)
     fleet = FleetFolder(folder)
     fleet.create()
-    with fleet.changing():
+    with fleet.locked():
         _refuse_to_overwrite(fleet, gateway, out, renew=renew)
-        trusted = _prepare_certificates(fleet, (str(urlsplit(url).hostname), *hosts), ca)
-        now_ms, ends_ms = _now_ms(), None
-        enrolment = _new_enrolment(gateway, url, trusted)
+        ca_pem = _prepare_certificates(fleet, (str(urlsplit(url).hostname), *hosts), ca)
+        now_ms, expires_ms = _now_ms(), None
+        enrolment = _new_enrolment(gateway, url, ca_pem)
         if certificate:
-            enrolment, ends_ms = _certified(fleet, enrolment, now_ms, days)
+            enrolment, expires_ms = _add_certificate(fleet, enrolment, now_ms, days)
         if tokenless:
             enrolment = replace(enrolment, token="")
-        _enrol(fleet, enrolment, out, Enrolling(now_ms, ends_ms, renew))
+        _enrol(fleet, enrolment, out, now_ms, expires_ms, renew=renew)
     if out is None:
         click.echo(format_enrolment(enrolment), nl=False)
     else:
-        click.echo(f"enrolled {gateway}: bring {out} to the gateway, then delete it here")
+        click.echo(f"enrolled {gateway}; copy {out} to the gateway, then delete it here")
 
 
 @command.command("list")
 @fleet_dir
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_gateways(folder: Path, *, as_json: bool) -> None:
-    """Name every gateway that was enrolled, its state, and by what it is known."""
+    """List all gateways with their state and credentials."""
     import msgspec
 
     from sync.receiver.gateways import GatewayRegistry
@@ -131,9 +130,9 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
     survey = GatewayRegistry(fleet).survey()
     for record in survey.records:
         if as_json:
-            shown = msgspec.structs.asdict(record)
-            del shown["token_sha256"]
-            click.echo(msgspec.json.encode(shown).decode())
+            fields = msgspec.structs.asdict(record)
+            del fields["token_sha256"]
+            click.echo(msgspec.json.encode(fields).decode())
         else:
             click.echo(_line(record))
     if survey.faults:
@@ -144,51 +143,50 @@ def list_gateways(folder: Path, *, as_json: bool) -> None:
 @click.argument("gateway")
 @fleet_dir
 def revoke(gateway: str, folder: Path) -> None:
-    """Refuse token and certificates of GATEWAY from now on. What has landed stays."""
+    """Refuse the token and certificates of GATEWAY from now on; its landed segments stay."""
     from sync.receiver.gateways import GatewayRegistry
 
     fleet = FleetFolder(folder)
     fleet.require()
-    with fleet.changing():
+    with fleet.locked():
         GatewayRegistry(fleet).revoke(gateway, _now_ms())
     click.echo(f"revoked {gateway}")
 
 
 def _check(gateway: str, url: str) -> None:
     if not is_enrollable(gateway):
-        msg = "is not a domain in lower case, of at most 240 characters"
+        msg = "must be a domain in lower case of at most 240 characters"
         raise click.BadParameter(msg, param_hint="GATEWAY")
     if not is_centre_url(url):
-        raise click.BadParameter("is not https://HOST:PORT", param_hint="--url")
+        raise click.BadParameter("must be https://HOST:PORT", param_hint="--url")
 
 
 def _refuse_to_overwrite(
     fleet: FleetFolder, gateway: str, out: Path | None, *, renew: bool
 ) -> None:
-    """Refuse before anything is changed, so that a mistake leaves all as it was."""
-    from sync.receiver.gateways import GatewayRegistry
+    """Refuse before anything is changed, so that a mistake has no effect."""
+    from sync.receiver.gateways import GatewayRegistry, already_enrolled
 
     if renew:
         return
     if GatewayRegistry(fleet).get(gateway) is not None:
-        msg = f"{gateway} is enrolled already; --renew gives it a new token"
-        raise FleetError(msg)
+        raise already_enrolled(gateway)
     if out is not None and out.exists():
-        msg = f"{out} exists; name another file, or use --renew"
+        msg = f"{out} already exists; choose another file, or use --renew"
         raise FleetError(msg)
 
 
 def _prepare_certificates(fleet: FleetFolder, hosts: tuple[str, ...], ca: Path | None) -> str:
-    """Make the certificates fit `hosts`, and return what the gateway shall trust, PEM."""
+    """Issue a certificate for `hosts`; return the authority (PEM) that the gateway trusts."""
     from sync.receiver.pki import Authority
 
     authority = Authority(fleet.pki)
     authority.ensure(hosts, dt.datetime.now(dt.UTC))
-    trusted = ca or authority.ca
-    with trusted.open("rb") as file:
+    path = ca or authority.ca
+    with path.open("rb") as file:
         text = file.read(MAX_CA_BYTES + 1)
     if len(text) > MAX_CA_BYTES or not text.isascii():
-        msg = f"{trusted} is not a certificate in PEM of at most {MAX_CA_BYTES} bytes"
+        msg = f"{path} is not a certificate in PEM of at most {MAX_CA_BYTES} bytes"
         raise FleetError(msg)
     return text.decode("ascii")
 
@@ -200,30 +198,31 @@ def _new_enrolment(gateway: str, url: str, ca: str) -> Enrolment:
         raise FleetError(str(error)) from None
 
 
-def _certified(
+def _add_certificate(
     fleet: FleetFolder, enrolment: Enrolment, now_ms: int, days: int | None
 ) -> tuple[Enrolment, int]:
-    """Add a certificate and its key; the moment it ends comes with it, in ms since 1970 UTC."""
+    """Add a certificate and its key; return also its expiry in ms since 1970 UTC."""
     from sync.receiver.client_certificates import CLIENT_DAYS, issue_with_key
     from sync.receiver.gateways import GatewayRegistry
     from sync.receiver.pki import Authority
 
     gateway = enrolment.gateway
     issued_ms = GatewayRegistry(fleet).first_issue(gateway, now_ms)
-    made, key = issue_with_key(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
-    return replace(enrolment, certificate=made.pem.decode(), key=key.decode()), made.ends_ms
+    issued, key = issue_with_key(Authority(fleet.pki), gateway, issued_ms, days or CLIENT_DAYS)
+    enrolment = replace(enrolment, certificate=issued.pem.decode(), key=key.decode())
+    return enrolment, issued.expires_ms
 
 
-class Enrolling(NamedTuple):
-    """How a gateway is enrolled: when, until when its certificate is valid, and whether anew."""
-
-    now_ms: int
-    ends_ms: int | None
-    renew: bool
-
-
-def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enrolling) -> None:
-    """Write the file, then the record: a token that nobody has would lock the gateway out."""
+def _enrol(
+    fleet: FleetFolder,
+    enrolment: Enrolment,
+    out: Path | None,
+    now_ms: int,
+    expires_ms: int | None,
+    *,
+    renew: bool,
+) -> None:
+    """Write the file before the record: a lost token must not lock the gateway out."""
     from sync.receiver.gateways import GatewayRegistry
 
     if out is not None:
@@ -233,9 +232,9 @@ def _enrol(fleet: FleetFolder, enrolment: Enrolment, out: Path | None, how: Enro
             enrolment.gateway,
             enrolment.url,
             enrolment.token,
-            how.now_ms,
-            renew=how.renew,
-            certificate_ends=how.ends_ms,
+            now_ms,
+            renew=renew,
+            certificate_ends=expires_ms,
         )
     except (FleetError, OSError):
         if out is not None:
@@ -247,18 +246,18 @@ def _write(out: Path, enrolment: Enrolment) -> None:
     try:
         write_enrolment(out, enrolment)
     except EnrolmentError as error:
-        msg = f"{out} would be {error}"
+        msg = f"cannot write {out}: {error}"
         raise FleetError(msg) from None
 
 
 def _line(record: GatewayRecord) -> str:
     if record.revoked is not None:
         return f"{record.gateway}  revoked {_day(record.revoked)}"
-    known_by = ["token"] if record.token_sha256 else []
+    credentials = ["token"] if record.token_sha256 else []
     if record.certificate_ends is not None:
-        known_by.insert(0, f"certificate until {_day(record.certificate_ends)}")
-    by = ", ".join(known_by)
-    return f"{record.gateway}  enrolled {_day(record.added)}  {record.url}  {by}"
+        credentials.insert(0, f"certificate until {_day(record.certificate_ends)}")
+    listed = ", ".join(credentials)
+    return f"{record.gateway}  enrolled {_day(record.added)}  {record.url}  {listed}"
 
 
 def _day(ms: int) -> str:

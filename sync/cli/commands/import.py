@@ -1,4 +1,4 @@
-"""`fieldpost-fleet import`: take segments from folders or sticks into the landing."""
+"""`fieldpost-fleet import`: import exported segments from folders, such as USB sticks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sync.cli.options import fleet_dir
-from sync.cli.printing import tell
+from sync.cli.printing import print_line
 from sync.common.fleet_folder import FleetFolder
 from sync.common.text import printable
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.segment_import import Importer, ImportResult
 
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 )
 @fleet_dir
 @click.option(
-    "--any", "anyone", is_flag=True, help="Take segments of gateways that are not enrolled too."
+    "--any", "anyone", is_flag=True, help="Import segments of gateways that are not enrolled too."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: bool) -> None:
-    """Take the segments at and below each PATH, in any layout and order, as often as you like.
+    """Import the segments at and below each PATH, in any layout and order.
 
-    Files stay where they are. Exit status 1 if one of them could not be taken.
+    Files are not changed, and importing them again has no effect. Exit status 1 if a file was
+    refused.
     """
     from sync.receiver.segment_import import ImportOutcome, segments_below
 
@@ -45,12 +46,12 @@ def command(paths: tuple[Path, ...], folder: Path, *, anyone: bool, as_json: boo
     counts: Counter[ImportOutcome] = Counter()
     try:
         for each in chain.from_iterable(map(segments_below, paths)):
-            taken = importer.take(each)
-            counts[taken.fate] += 1
-            if taken.text:
-                tell(_json_line(taken) if as_json else _line(taken), err=not as_json)
-    finally:  # what is taken stays taken, also where the disk is full
-        click.echo(_summary({fate.value: counts[fate] for fate in ImportOutcome}, as_json=as_json))
+            result = importer.import_file(each)
+            counts[result.outcome] += 1
+            if result.text:
+                print_line(_json_line(result) if as_json else _line(result), err=not as_json)
+    finally:  # imported segments stay imported, even if the disk is full now
+        click.echo(_summary({each.value: counts[each] for each in ImportOutcome}, as_json=as_json))
     if counts[ImportOutcome.BAD]:
         raise click.exceptions.Exit(1)
 
@@ -64,12 +65,12 @@ def _importer(fleet: FleetFolder, *, anyone: bool) -> Importer:
     limits = ReceiverLimits()
     landing = Landing(fleet, TEMPORARIES, AsideLimits(limits.aside_files, limits.aside_bytes))
     landing.clean()
-    welcome = (lambda _: True) if anyone else _enrolled(fleet)
-    return Importer(landing, welcome, DiskQuota(fleet, limits.reserve_bytes).require)
+    is_accepted = (lambda _: True) if anyone else _enrolled(fleet)
+    return Importer(landing, is_accepted, DiskQuota(fleet, limits.reserve_bytes).require)
 
 
 def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
-    """Tell whether a gateway is enrolled and not revoked, by the records of this moment."""
+    """Return a function that returns whether a gateway is enrolled and not revoked now."""
     from sync.receiver.gateways import GatewayRegistry
 
     survey = GatewayRegistry(fleet).survey()
@@ -77,16 +78,20 @@ def _enrolled(fleet: FleetFolder) -> Callable[[str], bool]:
     return names.__contains__
 
 
-def _line(taken: ImportResult) -> str:
-    return f"{taken.fate.value}  {taken.path}  {taken.reason}: {taken.text}"
+def _line(result: ImportResult) -> str:
+    return f"{result.outcome.value}  {result.path}  {result.reason}: {result.text}"
 
 
-def _json_line(taken: ImportResult) -> str:
+def _json_line(result: ImportResult) -> str:
     import msgspec
 
-    path = printable(str(taken.path))  # which may hold any bytes, and JSON holds text
-    shown = {**taken._asdict(), "path": path, "fate": taken.fate.value}
-    return msgspec.json.encode(shown).decode()
+    fields = {
+        "path": printable(str(result.path)),  # a path may hold bytes that are not text
+        "fate": result.outcome.value,
+        "reason": result.reason,
+        "text": result.text,
+    }
+    return msgspec.json.encode(fields).decode()
 
 
 def _summary(counts: dict[str, int], *, as_json: bool) -> str:

@@ -1,4 +1,4 @@
-"""`fieldpost-fleet ingest`: takes the segments that landed into the tables."""
+"""`fieldpost-fleet ingest`: move landed segments into the tables."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=BATCH_FILES,
     show_default=True,
-    help="Files in one batch: a crash repeats at most so many.",
+    help="Most files in one batch. After a crash, one batch is repeated.",
 )
-@click.option("--continuous", is_flag=True, help="Go on, until SIGTERM ends it after a batch.")
+@click.option(
+    "--continuous", is_flag=True, help="Run until SIGTERM; then finish the current batch and stop."
+)
 @click.option(
     "--every",
     type=click.IntRange(min=1, max=86_400),
     default=60,
     show_default=True,
     metavar="SECONDS",
-    help="With --continuous: from the beginning of one reading to that of the next.",
+    help="With --continuous: time from the start of one run to the start of the next.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
-@click.option("--verbose", is_flag=True, help="Show Spark's own messages, and each step.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@click.option("--verbose", is_flag=True, help="Show Spark's messages and each step.")
 def command(
     folder: Path | None,
     landing: str | None,
@@ -51,11 +53,11 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Take all segments that landed into the tables, each exactly once, and file them away.
+    """Add all landed segments to the tables, each exactly once, and move them to the archive.
 
     Spark's messages of the last run are in DIR/tables/ingest.log, unless --verbose shows them. With
-    --continuous a line tells of each reading that found something, and ingest.log is cut beyond
-    4 MiB, the last of which are kept in ingest.log.1.
+    --continuous, each run that found segments prints a line, and ingest.log is rotated to
+    ingest.log.1 at 4 MiB.
     """
     from sync.tables.spark_session import spark_session, spark_told
 
@@ -135,5 +137,5 @@ def _line(summary: Summary) -> str:
         f"skipped, {counts.quarantined} quarantined"
     )
     if summary.reread:
-        line += f"; {summary.reread} files that the stream had passed over were read anew"
+        line += f"; {summary.reread} files that the stream had skipped were read again"
     return line

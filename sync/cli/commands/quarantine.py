@@ -1,4 +1,4 @@
-"""`fieldpost-fleet quarantine`: what the ingest could not take, and what becomes of it."""
+"""`fieldpost-fleet quarantine`: inspect, re-admit or delete segments that the ingest refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sync.cli.options import fleet_dir
-from sync.cli.printing import tell
+from sync.cli.printing import print_line
 from sync.common.errors import FleetError
 from sync.common.fleet_folder import FleetFolder
 from sync.common.text import plural
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Look at segments that the ingest could not take; re-admit or drop them."""
+    """Inspect, re-admit or delete segments that the ingest refused."""
 
 
 @command.command("list")
 @fleet_dir
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_files(folder: Path, *, as_json: bool) -> None:
-    """List the files with their reasons, oldest first."""
+    """List quarantined files with the reason of each, oldest first."""
     for held in _quarantine(folder).held():
         if as_json:
             click.echo(json.dumps(_document(held)))
         else:
             day = held.arrived.strftime("%Y-%m-%d %H:%M")
-            tell(f"{day}  {held.reason:<9}  {held.size:>9}  {held.shown}")
+            print_line(f"{day}  {held.reason:<9}  {held.size:>9}  {held.shown}")
 
 
 @command.command()
 @click.argument("file")
 @fleet_dir
-@click.option("--json", "as_json", is_flag=True, help="Tell it as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 def show(file: str, folder: Path, *, as_json: bool) -> None:
-    """Show of FILE why it was refused, its header as far as it can be read, and its first bytes."""
+    """Show why FILE was refused, its header if readable, and its first bytes."""
     quarantine = _quarantine(folder)
     held = quarantine.find(file)
     look = quarantine.look(held)
@@ -53,29 +53,29 @@ def show(file: str, folder: Path, *, as_json: bool) -> None:
     for name, value in (_document(held) | {"path": held.shown} | _looked(look)).items():
         if name == "header":
             for key, text in value.items():
-                tell(f"  {key:<10}{text}")
+                print_line(f"  {key:<10}{text}")
         elif value is not None:
-            tell(f"{name:<12}{value}")
+            print_line(f"{name:<12}{value}")
 
 
 @command.command()
 @click.argument("files", nargs=-1)
 @fleet_dir
-@click.option("--reason", help="All files that were refused for this reason.")
+@click.option("--reason", help="Re-admit all files that were refused for this reason.")
 def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None:
-    """Move FILES back into the landing, where the next ingest judges them anew.
+    """Move FILES back to the landing, so that the next ingest reads them again.
 
-    Status 1 when some could not be moved, which is said of each.
+    Exit status 1 if a file could not be moved.
     """
     if bool(files) == bool(reason):
-        msg = "name files, or a reason"
+        msg = "name either files or --reason"
         raise click.UsageError(msg)
     quarantine = _quarantine(folder)
     moved, refused = quarantine.readmit(_chosen(quarantine, files, reason))
     for path in moved:
-        tell(f"re-admitted {path}")
+        print_line(f"re-admitted {path}")
     for text in refused:
-        tell(f"not re-admitted {text}", err=True)
+        print_line(f"not re-admitted {text}", err=True)
     if refused:
         msg = f"{plural(len(refused), 'file')} could not be moved"
         raise FleetError(msg)
@@ -86,16 +86,16 @@ def readmit(files: tuple[str, ...], folder: Path, *, reason: str | None) -> None
 @command.command()
 @click.argument("files", nargs=-1, required=True)
 @fleet_dir
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def drop(files: tuple[str, ...], folder: Path, *, yes: bool) -> None:
-    """Delete FILES from the quarantine, for good."""
+    """Delete FILES from the quarantine permanently."""
     quarantine = _quarantine(folder)
     chosen = _chosen(quarantine, files, None)
     if not yes:
-        click.confirm(f"Delete {plural(len(chosen), 'file')} for good?", abort=True)
+        click.confirm(f"Delete {plural(len(chosen), 'file')} permanently?", abort=True)
     for held in chosen:
         quarantine.drop(held)
-        tell(f"dropped {held.shown}")
+        print_line(f"dropped {held.shown}")
 
 
 def _quarantine(folder: Path) -> Quarantine:
@@ -121,7 +121,7 @@ def _looked(look: Look) -> dict[str, Any]:
     return {
         "sha256": look.sha256,
         "version": look.version,
-        "now": "this version can read it" if look.reason is None else fault,
+        "now": "readable by this version" if look.reason is None else fault,
         "header": look.header,
         "first": look.first,
     }

@@ -1,4 +1,4 @@
-"""`fieldpost-fleet report`: makes the fleet's report from the tables."""
+"""`fieldpost-fleet report`: write the fleet's report from the tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ _SHOWN = (
 )
 
 
-class _Asked(NamedTuple):
-    """Which part of all there is: days from `since` on (UTC), or all; these gateways, or all; as
-    things stood at `as_of`, or stand now. `cap`: bytes that a gateway's folder may take."""
+class _Selection(NamedTuple):
+    """The content of a report; None selects everything.
+
+    `since` is the first day (UTC), `as_of` the point in time that the report describes (None for
+    now), `cap` the quota of a gateway's folder in bytes.
+    """
 
     since: date | None
     gateways: tuple[str, ...] | None
@@ -40,38 +43,38 @@ class _Asked(NamedTuple):
     cap: int | None
 
 
-def _moment(_ctx: click.Context, _option: click.Parameter, told: str | None) -> datetime | None:
-    """Read a moment that is over; a day alone is its end, as far as it is over."""
-    if told is None:
+def _moment(_ctx: click.Context, _option: click.Parameter, text: str | None) -> datetime | None:
+    """Parse a time that is not in the future; a day means its end, or now if it is today."""
+    if text is None:
         return None
     now = datetime.now(UTC)
     try:
         try:
-            moment = datetime.combine(date.fromisoformat(told), time.max, UTC)
+            moment = datetime.combine(date.fromisoformat(text), time.max, UTC)
         except ValueError:
-            moment = datetime.fromisoformat(told)
+            moment = datetime.fromisoformat(text)
             moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        msg = f"{told} is neither a day (YYYY-MM-DD) nor a moment (YYYY-MM-DDTHH:MM:SS)"
+        msg = f"{text} is neither a day (YYYY-MM-DD) nor a time (YYYY-MM-DDTHH:MM:SS)"
         raise click.BadParameter(msg) from None
     if moment.date() > now.date():
-        msg = f"{told} is not over"
+        msg = f"{text} is in the future"
         raise click.BadParameter(msg)
     return min(moment, now)
 
 
-def _day(context: click.Context, _option: click.Parameter, told: str | None) -> date | None:
-    """Read a day, or a number of days of which that of the report is the last."""
-    if told is None:
+def _day(context: click.Context, _option: click.Parameter, text: str | None) -> date | None:
+    """Parse a day, or a number of days that ends with the day of the report."""
+    if text is None:
         return None
     as_of: datetime | None = context.params.get("as_of")
     today = (as_of or datetime.now(UTC)).date()
     try:
-        if re.fullmatch(r"[1-9][0-9]{0,4}d", told):
-            return today - timedelta(days=int(told[:-1]) - 1)
-        return date.fromisoformat(told)
+        if re.fullmatch(r"[1-9][0-9]{0,4}d", text):
+            return today - timedelta(days=int(text[:-1]) - 1)
+        return date.fromisoformat(text)
     except (ValueError, OverflowError):
-        msg = f"{told} is neither a day (YYYY-MM-DD) nor a number of days (7d)"
+        msg = f"{text} is neither a day (YYYY-MM-DD) nor a number of days (7d)"
         raise click.BadParameter(msg) from None
 
 
@@ -81,39 +84,41 @@ def _day(context: click.Context, _option: click.Parameter, told: str | None) -> 
     "--out",
     required=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder to write index.html, report.json and a CSV for each table into.",
+    help="Folder for index.html, report.json and a CSV file for each table.",
 )
 @click.option(
     "--since",
     metavar="DATE|DAYS",
     callback=_day,
-    help="The first day (UTC) to tell of: YYYY-MM-DD, or 7d for the last seven. Default: all. "
-    "Completeness is always told of whole epochs.",
+    help="First day (UTC) of the report: YYYY-MM-DD, or 7d for the last seven days. Completeness "
+    "always covers whole epochs.  [default: all days]",
 )
 @click.option(
     "--gateway",
     "gateways",
     multiple=True,
     metavar="NAME",
-    help="A gateway to tell of; may be given more than once. Default: all.",
+    help="Gateway to include. Repeatable.  [default: all]",
 )
 @click.option(
     "--as-of",
     metavar="TIME",
     callback=_moment,
     is_eager=True,
-    help="Tell of things as they stood then (UTC), as far as the tables tell: YYYY-MM-DD for the "
-    "end of a day, or YYYY-MM-DDTHH:MM:SS. Default: now.",
+    help="Point in time (UTC) that the report describes: YYYY-MM-DD for the end of a day, or "
+    "YYYY-MM-DDTHH:MM:SS.  [default: now]",
 )
 @click.option(
     "--cap",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="What the folder of each gateway may take, for the forecast of growth. Default: what the "
-    "gateway says, else 1 GiB.",
+    help="Quota of each gateway's folder, for the growth forecast.  [default: the quota that the "
+    "gateway reports, else 1 GiB]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print report.json instead of the totals.")
-@click.option("--verbose", is_flag=True, help="Show Spark's own messages, and more.")
+@click.option(
+    "--verbose", is_flag=True, help="Show Spark's messages, and how many days were recomputed."
+)
 def command(
     folder: Path,
     out: Path,
@@ -125,20 +130,19 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Make the report of what is in the tables: a page, CSV and JSON.
+    """Write a report from the tables: an HTML page, CSV and JSON files.
 
-    Only days that events came in for since the last report are computed anew; --verbose tells how
-    many that were.
+    Only days with new events since the last report are recomputed.
 
     Spark's messages of the last run are in DIR/tables/report.log, unless --verbose shows them.
     """
     from sync.pages.page import report_document, write_report
 
-    asked = _Asked(since, gateways or None, as_of, cap)
-    found = _gather(folder, asked, verbose=verbose)
+    selection = _Selection(since, gateways or None, as_of, cap)
+    found = _gather(folder, selection, verbose=verbose)
     if verbose:
-        told = ", ".join(f"{number} {how}" for how, number in found.days.items())
-        click.echo(f"days {told}", err=True)
+        counts = ", ".join(f"{number} {how}" for how, number in found.days.items())
+        click.echo(f"days {counts}", err=True)
     page = write_report(found, out)
     if as_json:
         click.echo((out / "report.json").read_text(encoding="utf-8"), nl=False)
@@ -151,7 +155,7 @@ def command(
     click.echo(f"page {page}")
 
 
-def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
+def _gather(folder: Path, selection: _Selection, *, verbose: bool) -> Findings:
     from sync.reports.as_of import at
     from sync.reports.context import Given
     from sync.reports.figures import finite
@@ -169,10 +173,10 @@ def _gather(folder: Path, asked: _Asked, *, verbose: bool) -> Findings:
     with spark_told(log), spark_session("fieldpost-report") as spark, lenient(spark):
         kept = summarise(spark, tables, manifests, summaries_of())
         segments = read_segments(spark, tables, manifests)
-        moment = asked.as_of or datetime.now(UTC)
-        if asked.as_of is not None:
+        moment = selection.as_of or datetime.now(UTC)
+        if selection.as_of is not None:
             kept, segments = at(kept, segments, moment)
-        given = Given(kept, segments, moment, asked.since, asked.gateways, asked.cap)
+        given = Given(kept, segments, moment, selection.since, selection.gateways, selection.cap)
         return finite(gather(given))
 
 

@@ -1,4 +1,4 @@
-"""`fieldpost-fleet retain`: takes away what is older than it has to be kept."""
+"""`fieldpost-fleet retain`: delete events and files that are older than their retention."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ _DAYS = click.IntRange(min=1)
 
 @click.command()
 @cluster_places
-@click.option("--events", type=_DAYS, metavar="DAYS", help="Keep events of so many days.")
 @click.option(
-    "--archive", type=_DAYS, metavar="DAYS", help="Keep segments that arrived in so many days."
+    "--events", type=_DAYS, metavar="DAYS", help="Delete events older than this many days."
 )
 @click.option(
-    "--quarantine", type=_DAYS, metavar="DAYS", help="Keep refused files of so many days."
+    "--archive",
+    type=_DAYS,
+    metavar="DAYS",
+    help="Delete archived segments that arrived more than this many days ago.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would go, and change nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Tell the result as one JSON object.")
+@click.option(
+    "--quarantine",
+    type=_DAYS,
+    metavar="DAYS",
+    help="Delete quarantined files older than this many days.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option("--verbose", is_flag=True, help="Show Spark's own messages.")
 def command(
     folder: Path | None,
@@ -42,11 +50,10 @@ def command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Take old days of events, old segments and old refused files away; what is not named stays.
+    """Delete old events, archived segments and quarantined files. Without an option, they stay.
 
-    Events are summarised for the reports before they go. Removes what attempts that were cut off
-    have left, too. Waits at most 10 minutes for an ingest
-    that is at work.
+    Events are summarised for the reports before they are deleted. Files of interrupted runs are
+    removed, too. Waits at most 10 minutes for a running ingest.
     """
     from sync.reports.gather import summaries_of
     from sync.tables.hadoop import storage_at
@@ -94,7 +101,7 @@ def _lines(found: Retained, *, dry_run: bool) -> str:
     rubbish = found.rubbish
     left = len(rubbish.replaced) + len(rubbish.attempts) + len(rubbish.checkpoints)
     return (
-        f"{'would take' if dry_run else 'took'} {len(days)} days of events{span}{rows}; "
-        f"{len(found.archive)} files of the archive and {len(found.quarantine)} of the quarantine, "
+        f"{'would delete' if dry_run else 'deleted'} {len(days)} days of events{span}{rows}; "
+        f"{len(found.archive)} archived and {len(found.quarantine)} quarantined files, "
         f"{stored} bytes; {left} replaced or abandoned files and folders"
     )

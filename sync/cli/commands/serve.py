@@ -14,7 +14,7 @@ import click
 from sync.cli.options import fleet_dir
 from sync.common.fleet_folder import FleetFolder
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a heavy import, made where it is used
     from sync.receiver.limits import ReceiverLimits
     from sync.receiver.proxy import ReverseProxy
 
@@ -29,57 +29,57 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
     default=DEFAULT_LISTEN,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen; port 0 takes a free one, 0.0.0.0 is every IPv4 address.",
+    help="Address to listen on. Port 0 selects a free port; 0.0.0.0 is every IPv4 address.",
 )
 @click.option(
     "--certificate",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A certificate of another authority, with its chain, PEM.",
+    help="PEM file of a certificate from another authority, with its chain. Needs --key.",
 )
 @click.option(
     "--key",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The key of --certificate, PEM.",
+    help="PEM file of the key of --certificate.",
 )
 @click.option(
     "--rate",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Bytes that one gateway may send in a second, in the long run.  [default: 16 MiB]",
+    help="Rate limit of each gateway in bytes per second.  [default: 16 MiB]",
 )
 @click.option(
     "--reserve",
     type=click.IntRange(min=0),
     metavar="BYTES",
-    help="Bytes of the disk that stay free.  [default: 512 MiB]",
+    help="Bytes of the disk to keep free; segments are refused below.  [default: 512 MiB]",
 )
 @click.option(
     "--landing-cap",
     type=click.IntRange(min=1),
     metavar="BYTES",
-    help="Bytes of segments that may wait for the ingest.  [default: what the disk has]",
+    help="Quota in bytes of segments that wait for the ingest.  [default: the whole disk]",
 )
 @click.option(
     "--behind-proxy",
     is_flag=True,
-    help="Speak plain HTTP, with a proxy on this machine that ends TLS.",
+    help="Serve plain HTTP to a reverse proxy that terminates TLS.",
 )
 @click.option(
     "--trust-proxy",
     "proxies",
     multiple=True,
     metavar="ADDRESS",
-    help="The proxy's address, or a network, where it is another machine. Repeatable.",
+    help="Address or network of the proxy.  [default: this machine] Repeatable.",
 )
 @click.option(
     "--client-certificate-header",
     metavar="NAME",
-    help="The header in which the proxy gives its client's certificate, PEM escaped as in a URL.",
+    help="Header in which the proxy passes the client certificate (PEM, URL-escaped).",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Where to tell what is counted: /metrics for Prometheus, and /health, over plain HTTP.",
+    help="Address that serves /metrics (Prometheus) and /health over plain HTTP.",
 )
 def command(
     folder: Path,
@@ -99,17 +99,17 @@ def command(
 
     Prints one line, `ready https=HOST:PORT`, when gateways can connect; `http=` behind a proxy.
     """
-    at = _address(listen, "--listen")
-    counts_at = None if metrics is None else _address(metrics, "--metrics")
-    chain = _pair(certificate, key)
+    address = _parse_address(listen, "--listen")
+    metrics_address = None if metrics is None else _parse_address(metrics, "--metrics")
+    files = _certificate_files(certificate, key)
     proxy = None
     if behind_proxy:
-        proxy = _proxy(at[0], proxies, client_certificate_header)
+        proxy = _reverse_proxy(address[0], proxies, client_certificate_header)
     if (proxies or client_certificate_header) and proxy is None:
-        msg = "--trust-proxy and --client-certificate-header go with --behind-proxy"
+        msg = "--trust-proxy and --client-certificate-header require --behind-proxy"
         raise click.UsageError(msg)
-    if proxy is not None and chain is not None:
-        msg = "behind a proxy the certificate is the proxy's"
+    if proxy is not None and files is not None:
+        msg = "--certificate cannot be combined with --behind-proxy: the proxy terminates TLS"
         raise click.UsageError(msg)
     from sync.common import json_log
     from sync.receiver import server, tls
@@ -117,31 +117,42 @@ def command(
     fleet = FleetFolder(folder)
     fleet.require()
     json_log.log_to_stderr()
-    road = proxy or (tls.CertificateFiles(*chain) if chain else tls.ensure_own_certificate(fleet))
-    limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_bytes=landing_cap)
-    where = server.ListenAddress(*at)
-    told = server.ListenAddress(*counts_at) if counts_at else None
-    asyncio.run(server.serve(fleet, where, road, limits, _say_ready, told))
+    frontend = proxy or (
+        tls.CertificateFiles(*files) if files else tls.ensure_own_certificate(fleet)
+    )
+    limits = _limits(bytes_per_s=rate, reserve_bytes=reserve, landing_quota_bytes=landing_cap)
+    metrics_listen = server.ListenAddress(*metrics_address) if metrics_address else None
+    asyncio.run(
+        server.serve(
+            fleet,
+            server.ListenAddress(*address),
+            frontend,
+            limits,
+            _print_ready,
+            metrics_listen,
+        )
+    )
 
 
-def _pair(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+def _certificate_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
     if certificate is not None and key is not None:
         return certificate, key
     if certificate is None and key is None:
         return None
-    msg = "--certificate and --key go together"
+    msg = "--certificate and --key must be given together"
     raise click.UsageError(msg)
 
 
-def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
-    """The proxy that is trusted. Plain HTTP on an open address would show tokens to the network."""
+def _reverse_proxy(host: str, addresses: tuple[str, ...], header: str | None) -> ReverseProxy:
+    """Return the trusted proxy. Plain HTTP on a public address would expose tokens."""
     from sync.receiver.proxy import LOOPBACK_NETWORKS, ReverseProxy, is_loopback
 
     if not addresses and not is_loopback(host):
-        msg = "plain HTTP is for a loopback address, or --trust-proxy names the proxy's"
+        msg = "plain HTTP needs a loopback address, or --trust-proxy with the proxy's address"
         raise click.BadParameter(msg, param_hint="--listen")
     if header is not None and _HEADER.fullmatch(header) is None:
-        raise click.BadParameter("is no header", param_hint="--client-certificate-header")
+        msg = "must be the name of an HTTP header"
+        raise click.BadParameter(msg, param_hint="--client-certificate-header")
     try:
         networks = tuple(map(ipaddress.ip_network, addresses))
     except ValueError as error:
@@ -149,25 +160,25 @@ def _proxy(host: str, addresses: tuple[str, ...], header: str | None) -> Reverse
     return ReverseProxy(networks or LOOPBACK_NETWORKS, header)
 
 
-def _limits(**given: int | None) -> ReceiverLimits:
-    """The receiver's limits, with those that were given in place of the defaults."""
+def _limits(**options: int | None) -> ReceiverLimits:
+    """Return the default limits with the given options applied."""
     from sync.receiver.limits import ReceiverLimits
 
-    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    changed: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     return replace(ReceiverLimits(), **changed)
 
 
-def _address(text: str, option: str) -> tuple[str, int]:
+def _parse_address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise click.BadParameter("is not HOST:PORT", param_hint=option)
+        raise click.BadParameter("must be HOST:PORT", param_hint=option)
     return host.strip("[]"), int(port)
 
 
-def _say_ready(addresses: dict[str, tuple[str, int]]) -> None:
-    words = (f"{name}={_shown(*address)}" for name, address in addresses.items())
-    click.echo(" ".join(("ready", *words)))
+def _print_ready(addresses: dict[str, tuple[str, int]]) -> None:
+    fields = (f"{name}={_format_address(*address)}" for name, address in addresses.items())
+    click.echo(" ".join(("ready", *fields)))
 
 
-def _shown(host: str, port: int) -> str:
+def _format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -72,7 +72,7 @@ def test_renewing_ends_the_certificate_before(fleet: Fleet, tmp_path: Path) -> N
     after = add(fleet, "--certificate", "--renew")
     gateways = gateways_of(tmp_path)
     good = [
-        gateways.accepts(*found)
+        gateways.accepts_certificate(*found)
         for each in (before, after)
         if (found := verify(each["certificate"].encode(), each["ca"].encode(), NOW))
     ]
@@ -98,13 +98,13 @@ def test_a_record_of_before_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps(old))
     record = gateways_of(tmp_path).get(GATEWAY)
     assert record == msgspec.convert(old, GatewayRecord)
-    assert gateways_of(tmp_path).accepts(GATEWAY, 1)
+    assert gateways_of(tmp_path).accepts_certificate(GATEWAY, 1)
 
 
 def test_a_certificate_of_nobody_is_noted_nowhere(tmp_path: Path) -> None:
     make_fleet(tmp_path / "fleet", ())
     gateways = gateways_of(tmp_path)
-    gateways.note_certificate(GATEWAY, 1)
+    gateways.record_certificate(GATEWAY, 1)
     assert gateways.survey().records == []
 
 

@@ -14,12 +14,12 @@ from sync.receiver.limits import ReceiverLimits
 from sync.receiver.listener import Connection, ConnectionRegistry, client_network
 from sync.receiver.log_throttle import LogThrottle
 from sync.receiver.metrics import PREFIX, Metrics
-from sync.receiver.min_throughput import MinThroughput
+from sync.receiver.uploads import MinThroughput
 
 if TYPE_CHECKING:
     Begin = Callable[[str], Connection]
 
-LIMITS = ReceiverLimits(strangers=5, strangers_per_address=2, connections=6)
+LIMITS = ReceiverLimits(unauthenticated=5, unauthenticated_per_address=2, connections=6)
 
 
 class Wire(asyncio.Transport):
@@ -37,13 +37,13 @@ class Wire(asyncio.Transport):
 
 
 def begun(registry: ConnectionRegistry, address: str) -> Connection:
-    connection = registry.begin(address)
+    connection = registry.add(address)
     assert isinstance(connection, Connection)
     return connection
 
 
 def reason(registry: ConnectionRegistry, address: str) -> str:
-    refused = registry.begin(address)
+    refused = registry.add(address)
     assert not isinstance(refused, Connection)
     return refused[0]
 
@@ -63,60 +63,60 @@ def test_an_address_counts_with_those_its_host_can_choose(address: str, network:
 
 
 async def test_strangers_are_bounded_by_address_and_in_all_and_gateways_are_not() -> None:
-    registry = ConnectionRegistry(LIMITS, Metrics(), behind=False)
+    registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     first, second = (begun(registry, "192.0.2.1") for _ in range(2))
     assert reason(registry, "192.0.2.1") == "address"
-    registry.logged_in(Wire(first), "gw.example")
-    assert registry.counts() == {"stranger": 1, "gateway": 1, "proxy": 0}
+    registry.authenticated(Wire(first), "gw.example")
+    assert registry.counts() == {"unauthenticated": 1, "gateway": 1, "proxy": 0}
     others = [begun(registry, f"192.0.2.{each}") for each in (1, 2, 3, 4)]
     assert reason(registry, "192.0.2.5") == "connections"
     for connection in (second, *others):
-        registry.end(connection)
-        registry.end(connection)
-    assert registry.counts() == {"stranger": 0, "gateway": 1, "proxy": 0}
+        registry.remove(connection)
+        registry.remove(connection)
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 1, "proxy": 0}
     first.connection_lost(None)
-    assert registry.counts() == {"stranger": 0, "gateway": 0, "proxy": 0}
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 0}
 
 
 async def test_strangers_never_take_all_places() -> None:
-    registry = ConnectionRegistry(LIMITS, Metrics(), behind=False)
+    registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     for each in range(5):
         begun(registry, f"192.0.2.{each}")
-    assert reason(registry, "192.0.2.9") == "strangers"
+    assert reason(registry, "192.0.2.9") == "unauthenticated"
 
 
 async def test_a_proxy_is_no_stranger() -> None:
-    registry = ConnectionRegistry(LIMITS, Metrics(), behind=True)
+    registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=True)
     wires = [Wire(begun(registry, "127.0.0.1")) for _ in range(6)]
     assert reason(registry, "127.0.0.1") == "connections"
-    registry.logged_in(wires[0], "gw.example")
-    assert not registry.is_stranger(wires[0])
-    assert registry.counts() == {"stranger": 0, "gateway": 0, "proxy": 6}
+    registry.authenticated(wires[0], "gw.example")
+    assert not registry.is_unauthenticated(wires[0])
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 6}
 
 
 async def test_of_too_many_connections_of_a_gateway_the_one_that_rested_longest_is_cut() -> None:
     limits = ReceiverLimits(connections_per_gateway=2)
     metrics = Metrics()
-    registry = ConnectionRegistry(limits, metrics, behind=False)
+    registry = ConnectionRegistry(limits, metrics, behind_proxy=False)
     wires = [Wire(begun(registry, "192.0.2.1")) for _ in range(3)]
     for wire in (*wires[:2], wires[0], wires[2]):
-        registry.logged_in(wire, "gw.example")
+        registry.authenticated(wire, "gw.example")
     assert [wire.cut for wire in wires] == [False, True, False]
-    assert registry.counts() == {"stranger": 0, "gateway": 2, "proxy": 0}
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 2, "proxy": 0}
     assert 'connections_refused_total{reason="gateway"} 1' in exposition(
         PREFIX, metrics.families(0)
     )
 
 
 async def test_a_request_on_a_connection_that_is_gone_changes_nothing() -> None:
-    registry = ConnectionRegistry(LIMITS, Metrics(), behind=False)
+    registry = ConnectionRegistry(LIMITS, Metrics(), behind_proxy=False)
     wire = Wire(begun(registry, "192.0.2.1"))
     wire.abort()
     for transport in (wire, None):
-        registry.heard(transport)
-        registry.logged_in(transport, "gw.example")
-        assert not registry.is_stranger(transport)
-    assert registry.counts() == {"stranger": 0, "gateway": 0, "proxy": 0}
+        registry.request_received(transport)
+        registry.authenticated(transport, "gw.example")
+        assert not registry.is_unauthenticated(transport)
+    assert registry.counts() == {"unauthenticated": 0, "gateway": 0, "proxy": 0}
 
 
 def test_the_pace_is_taken_over_stretches() -> None:
@@ -124,19 +124,19 @@ def test_the_pace_is_taken_over_stretches() -> None:
     floor = MinThroughput(256, 60.0, lambda: now)
     for _ in range(3):
         now += 59.0
-        assert floor.came(1), "a stretch is not over"
+        assert floor.add(1), "a stretch is not over"
         now += 1.0
-        assert floor.came(256 * 60 - 1)
+        assert floor.add(256 * 60 - 1)
     now += 60.0
-    assert not floor.came(256 * 60 - 1)
+    assert not floor.add(256 * 60 - 1)
     now += 90.0
-    assert floor.came(256 * 90)
+    assert floor.add(256 * 90)
 
 
 def test_what_is_left_out_of_the_log_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     seldom = LogThrottle(1e-9, 2e9)
     for _ in range(5):
-        seldom.tell(logging.WARNING, ("a",), "refused")
+        seldom.log(logging.WARNING, ("a",), "refused")
     assert len(caplog.records) == 2
-    seldom.tell(logging.WARNING, ("b",), "refused")
+    seldom.log(logging.WARNING, ("b",), "refused")
     assert len(caplog.records) == 3, "another kind"

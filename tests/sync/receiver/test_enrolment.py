@@ -163,9 +163,9 @@ def test_two_commands_change_a_folder_one_after_the_other(
     folder: FleetFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sync.common.fleet_folder.LOCK_WAIT_S", 0.0)
-    with folder.changing(), pytest.raises(FleetError, match="another command"), folder.changing():
+    with folder.locked(), pytest.raises(FleetError, match="another command"), folder.locked():
         pass
-    with folder.changing():
+    with folder.locked():
         pass
 
 
@@ -174,12 +174,12 @@ def test_a_command_waits_for_another_that_is_about_to_end(folder: FleetFolder) -
 
     def wait() -> None:
         held.wait(10)
-        with folder.changing():
+        with folder.locked():
             waited.append(True)
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    with folder.changing():
+    with folder.locked():
         held.set()
         waiter.join(0.1)
         assert not waited

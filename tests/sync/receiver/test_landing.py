@@ -37,7 +37,7 @@ def landing(folder: FleetFolder) -> Landing:
 
 
 def land(landing: Landing, data: bytes) -> LandingResult:
-    with landing.receive() as incoming:
+    with landing.open_temporary() as incoming:
         incoming.write(data)
         return landing.land(landing.verify(incoming), incoming)
 
@@ -143,7 +143,7 @@ def test_find_tells_the_digest_or_nothing(landing: Landing) -> None:
 
 @pytest.mark.parametrize("damage", ["", "no segment", segment()[:-1].hex()])
 def test_what_is_no_segment_is_refused(folder: FleetFolder, landing: Landing, damage: str) -> None:
-    with landing.receive() as incoming:
+    with landing.open_temporary() as incoming:
         incoming.write(damage.encode())
         with pytest.raises(SegmentError):
             landing.verify(incoming)
@@ -173,7 +173,7 @@ def test_a_file_that_is_never_where_it_was_seen_is_an_error(
         raise FileExistsError
 
     monkeypatch.setattr(os, "link", there)
-    with pytest.raises(OSError, match="keeps moving"):
+    with pytest.raises(OSError, match="was moved"):
         land(landing, segment())
     assert files(folder.incoming) == files(folder.landing) == []
 

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from sync.common.fleet_folder import FleetFolder
-from sync.receiver.incoming_files import IncomingFile, OffsetError, remove_abandoned
+from sync.receiver.incoming_files import (
+    IncomingFile,
+    OffsetError,
+    PartialUploadLimits,
+    PartialUploads,
+    UploadInProgressError,
+    remove_abandoned,
+)
 from sync.receiver.landing import AsideLimits, Landing, Outcome
-from sync.receiver.partial_uploads import PartialUploadLimits, PartialUploads, UploadInProgressError
 from tests.helpers.fleet import GATEWAY, OTHER, identity, segment
 
 SUM = hashlib.sha256(b"").digest()
@@ -31,7 +37,7 @@ def partials(folder: FleetFolder) -> PartialUploads:
 
 
 def made(folder: FleetFolder) -> PartialUploads:
-    partials = PartialUploads(folder, PartialUploadLimits(files=2, age_s=60.0, sums=4))
+    partials = PartialUploads(folder, PartialUploadLimits(files=2, age_s=60.0, hashes=4))
     partials.clean()
     return partials
 
@@ -66,10 +72,10 @@ def test_another_offset_is_told_and_changes_nothing(partials: PartialUploads, st
     begin(partials)
     with pytest.raises(OffsetError) as refused:
         partials.open(GATEWAY, bytes(32), start)
-    assert refused.value.there == partials.size(GATEWAY, bytes(32)) == 4
+    assert refused.value.size == partials.size(GATEWAY, bytes(32)) == 4
     with pytest.raises(OffsetError) as refused:
         partials.open(OTHER, bytes(32), start)
-    assert refused.value.there == 0
+    assert refused.value.size == 0
 
 
 def test_one_has_it_at_a_time(folder: FleetFolder, partials: PartialUploads) -> None:
@@ -192,7 +198,7 @@ def test_going_on_byte_by_byte_reads_nothing_again(
     begin(partials, bytes(100_000))
     monkeypatch.setattr(os, "read", counting)
     for size in range(100_000, 100_050):
-        assert partials.remembers(GATEWAY, bytes(32), size)
+        assert partials.has_hash(GATEWAY, bytes(32), size)
         for other in (size - 1, size + 1):
             with pytest.raises(OffsetError):
                 partials.open(GATEWAY, bytes(32), other)
@@ -200,7 +206,7 @@ def test_going_on_byte_by_byte_reads_nothing_again(
             body.write(b"x")
             assert body.sha256() == hashlib.sha256(bytes(100_000) + b"x" * (size - 99_999)).digest()
     assert count == 0
-    assert not made(folder).remembers(GATEWAY, bytes(32), 100_050)
+    assert not made(folder).has_hash(GATEWAY, bytes(32), 100_050)
     with made(folder).open(GATEWAY, bytes(32), 100_050):
         assert count == 100_050, "another process, or this one after its start, reads it once"
 
@@ -218,5 +224,5 @@ def test_the_sums_of_the_last_ones_are_remembered(partials: PartialUploads) -> N
     gateways = [f"{each}.example" for each in range(6)]
     for gateway in gateways:
         begin(partials, gateway=gateway)
-    known = [partials.remembers(gateway, bytes(32), 4) for gateway in gateways]
+    known = [partials.has_hash(gateway, bytes(32), 4) for gateway in gateways]
     assert known == [False, False, True, True, True, True]

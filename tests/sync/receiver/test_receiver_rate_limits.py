@@ -49,7 +49,7 @@ def test_an_allowance_does_not_grow_beyond_its_window() -> None:
 
 
 def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "_SWEEP", 3)
+    monkeypatch.setattr(rate_limit, "_MAX_BUCKETS", 3)
     clock = Clock()
     rate = RateLimiter(1.0, 1.0, clock)
     for name in ("a", "b"):
@@ -57,7 +57,7 @@ def test_those_who_owe_nothing_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     rate.take("c", 5)
     clock.now += 1
     rate.take("d", 1)
-    assert rate._gateways.keys() == {"c", "d"}
+    assert rate._buckets.keys() == {"c", "d"}
     assert rate.take("c", 1) == 4
 
 
@@ -68,9 +68,9 @@ def test_the_reserve_stays_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("os.statvfs", lambda _: disk)
     room = DiskQuota(folder, 500)
     assert room.free() == 1_000
-    room.take(500)
+    room.reserve(500)
     with pytest.raises(OSError, match="reserve") as refused:
-        room.take(501)
+        room.reserve(501)
     assert refused.value.errno == errno.ENOSPC
 
 
@@ -82,16 +82,16 @@ def test_the_landing_is_bounded_as_of_the_last_measure(tmp_path: Path) -> None:
     segment.write_bytes(bytes(600))
     room = DiskQuota(folder, 0, 1_000)
     room.measure()
-    room.take(300)
+    room.reserve(300)
     with pytest.raises(OSError, match="landing") as refused:
-        room.take(101)
+        room.reserve(101)
     assert refused.value.errno == errno.EDQUOT
     room.settle(300, landed=True)
     with pytest.raises(OSError, match="landing"):
-        room.take(101)
+        room.reserve(101)
     segment.unlink()
     room.measure()
-    room.take(1_000)
+    room.reserve(1_000)
 
 
 def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_what_did_not_land_takes_no_room(tmp_path: Path) -> None:
     folder.create()
     room = DiskQuota(folder, 0, 1_000)
     for _ in range(3):
-        room.take(900)
+        room.reserve(900)
         room.measure()
         with pytest.raises(OSError, match="landing"):
-            room.take(900)
+            room.reserve(900)
         room.settle(900, landed=False)
 
 

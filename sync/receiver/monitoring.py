@@ -1,48 +1,45 @@
-"""Tells a monitoring system how the receiver does: `/metrics` for Prometheus, and `/health`.
+"""Monitoring pages of the receiver: `/metrics` for Prometheus, and `/health`.
 
-Plain HTTP on an address of its own, without any secret and without names of gateways.
+They are plain HTTP on an address of their own and contain no secrets and no names of gateways.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from sync.common.metrics import CONTENT_TYPE, Family, exposition, labels, single
+from sync.common.metrics import CONTENT_TYPE, GAUGE, Family, exposition, labels, single
 from sync.receiver.disk_quota import DiskQuota
 from sync.receiver.gateways import GatewayRegistry
+from sync.receiver.incoming_files import PartialUploads
 from sync.receiver.listener import ConnectionRegistry
 from sync.receiver.metrics import PREFIX, Metrics
-from sync.receiver.partial_uploads import PartialUploads
-from sync.receiver.pki import ends_at
+from sync.receiver.pki import expires_at
 from sync.receiver.threads import ThreadRunner
 from sync.receiver.uploads import Uploads
 from sync.segment import MAX_FILE
 
-if TYPE_CHECKING:
-    import socket
-
 
 @dataclass(frozen=True, slots=True)
 class MonitoringPages:
-    """What is looked at when somebody asks. `certificate` is the one that is shown, if any is."""
+    """The two pages. `certificate` is the server certificate; None behind a proxy."""
 
     metrics: Metrics
-    bodies: Uploads
+    uploads: Uploads
     connections: ConnectionRegistry
     partials: PartialUploads
-    room: DiskQuota
+    quota: DiskQuota
     gateways: GatewayRegistry
     certificate: Path | None
     in_thread: ThreadRunner
 
     def application(self) -> web.Application:
-        """The two pages."""
+        """Return the aiohttp application with its routes."""
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
@@ -50,14 +47,14 @@ class MonitoringPages:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         del request
-        text = await self.in_thread(self._text)
+        text = await self.in_thread(self._exposition)
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _health(self, request: web.Request) -> web.Response:
-        """200 while segments of any size are taken; 503 when it stops, or has too little room."""
+        """Answer 200 if segments of any size are accepted, else 503 with `stopping` or `full`."""
         del request
         state = "ok"
-        if self.bodies.stopping:
+        if self.uploads.stopping:
             state = "stopping"
         elif not await self.in_thread(self._has_room):
             state = "full"
@@ -65,36 +62,38 @@ class MonitoringPages:
 
     def _has_room(self) -> bool:
         try:
-            self.room.require(MAX_FILE)
+            self.quota.require(MAX_FILE)
         except OSError:
             return False
         return True
 
-    def _text(self) -> str:
+    def _exposition(self) -> str:
         enrolled = sum(record.revoked is None for record in self.gateways.survey().records)
         return exposition(PREFIX, [*self.metrics.families(enrolled), *self._gauges()])
 
     def _gauges(self) -> Iterator[Family]:
         sizes = self.partials.sizes()
-        counts = self.connections.counts().items()
-        there = [(labels(who=who), float(count)) for who, count in counts]
-        yield Family("connections", "gauge", "Connections, by who has them.", there)
-        yield single("bodies", "gauge", "Bodies on their way in.", self.bodies.count)
-        yield single("partials", "gauge", "Beginnings of bodies that are kept.", len(sizes))
-        yield single("partial_bytes", "gauge", "Bytes of those.", sum(sizes))
-        yield single("disk_free_bytes", "gauge", "Bytes free for segments.", self.room.free())
+        counts = [
+            (labels(peer=peer), float(count)) for peer, count in self.connections.counts().items()
+        ]
+        meaning = "Open connections, by kind of peer."
+        yield Family("connections", GAUGE, meaning, counts)
+        yield single("uploads_in_progress", GAUGE, "Uploads in progress.", self.uploads.count)
+        meaning = "Partial uploads: in progress, or interrupted and kept to be resumed."
+        yield single("partial_uploads", GAUGE, meaning, len(sizes))
+        yield single("partial_upload_bytes", GAUGE, "Bytes of partial uploads.", sum(sizes))
+        meaning = "Free bytes on the landing's file system."
+        yield single("disk_free_bytes", GAUGE, meaning, self.quota.free())
         if self.certificate is not None:
-            meaning = "When the receiver's certificate ends, in seconds since 1970 UTC."
-            ends = ends_at(self.certificate)
-            yield single("certificate_end_seconds", "gauge", meaning, ends)
+            meaning = "Expiry of the receiver's certificate, in seconds since 1970 UTC."
+            expiry = expires_at(self.certificate)
+            yield single("certificate_expiry_timestamp_seconds", GAUGE, meaning, expiry)
 
 
 @contextlib.asynccontextmanager
-async def serve_monitoring(
-    monitor: MonitoringPages, listener: socket.socket
-) -> AsyncIterator[None]:
-    """Answer at `listener` while the context lasts, and close it."""
-    runner = web.AppRunner(monitor.application(), access_log=None)
+async def serve_monitoring(pages: MonitoringPages, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve the pages at `listener` while the context lasts, and close it."""
+    runner = web.AppRunner(pages.application(), access_log=None)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()
