@@ -59,7 +59,9 @@ def test_a_second_enrolment_changes_nothing_unless_it_renews(
     before = out.read_bytes()
     again = fleet("gateway", "add", GATEWAY, "--url", URL, "--out", tmp_path / "new.json")
     assert again.returncode == 1
-    assert again.stderr == f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
+    assert (
+        again.stderr == f"Error: {GATEWAY} is already enrolled; --renew gives it new credentials\n"
+    )
     assert not (tmp_path / "new.json").exists()
     occupied = fleet("gateway", "add", OTHER, "--url", URL, "--out", out)
     assert (occupied.returncode, out.read_bytes()) == (1, before)
