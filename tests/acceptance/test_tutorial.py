@@ -1,0 +1,105 @@
+"""The tutorial's commands, run in its order as a newcomer would type them."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LONG
+from tests.helpers.processes import Process, start
+
+TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text("utf-8")
+COMMANDS = re.findall(r"^\$ (.+)$", TUTORIAL, re.MULTILINE)
+[FIRMWARE] = re.findall(r"```python\n(.*?)```", TUTORIAL, re.DOTALL)
+COMMAND_S = 300
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Newcomer:
+    """Types the tutorial's commands in a folder, on ports that are free."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ports = {port: str(free_port()) for port in ("5222", "5223", "8443")}
+        self.running: dict[str, Process] = {}
+
+    def adapt(self, text: str) -> str:
+        for port, free in self.ports.items():
+            text = text.replace(port, free)
+        return text
+
+    def type(self, command: str) -> str:
+        """Run a command to its end and return what it prints."""
+        program = Path(sys.executable)
+        line = re.sub(r"\b(fieldpost(?:-fleet)?) (?!run)", rf"{program.parent}/\1 ", command)
+        line = re.sub(r"^python ", f"{program} ", self.adapt(line))
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", line],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=COMMAND_S,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, name: str, command: str) -> None:
+        words = self.adapt(command).split()
+        folders = {"gateway", "fleet"}
+        self.running[name] = start(*(self.folder / w if w in folders else w for w in words))
+
+    def stop(self, name: str) -> None:
+        with self.running.pop(name) as process:
+            assert process.terminate() == 0
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
+    person = Newcomer(tmp_path)
+    yield person
+    for process in person.running.values():
+        process.close()
+
+
+def test_the_tutorial_leads_from_nothing_to_the_report(newcomer: Newcomer) -> None:
+    init, add, run, firmware, events, enrol, serve, name, status, ingest, report = COMMANDS
+    newcomer.type(init)
+    configuration = newcomer.folder / "gateway" / "fieldpost.toml"
+    configuration.write_text(newcomer.adapt(configuration.read_text("utf-8")), "utf-8")
+    assert newcomer.type(add).split() == ["pump1@gw.example"]
+    newcomer.start("gateway", run)
+
+    (newcomer.folder / "pump.py").write_text(newcomer.adapt(FIRMWARE), "utf-8")
+    assert newcomer.type(firmware) == "delivered: 4\n"
+    logged = newcomer.type(events)
+    assert "The pump runs." in logged
+    assert logged.count("temperature") == 3
+
+    newcomer.type(enrol)
+    newcomer.start("centre", serve)
+    newcomer.type(name)
+    newcomer.stop("gateway")
+    newcomer.start("gateway", run)
+    newcomer.stop("gateway")
+    assert "https://localhost" in newcomer.type(status)
+    landed = list((newcomer.folder / "fleet" / "landing").rglob("*.seg"))
+    assert {path.parent.name for path in landed} == {"readings", "logs", "system"}
+
+    if LONG:  # Spark needs a minute; tests/spark run these two commands too
+        newcomer.type(ingest)
+        newcomer.type(report)
+        assert (newcomer.folder / "report" / "index.html").is_file()
+    newcomer.stop("centre")
