@@ -14,8 +14,8 @@ from edge.config.limits import Limits
 from edge.engine.database import Transaction
 from edge.features.pubsub.rules.affiliation import Affiliation
 from edge.features.pubsub.store import affiliations
-from edge.features.queues import commands
 from edge.features.queues.store import queue_items, queues
+from edge.features.queues.xmpp.commands import TABLE_CHARACTERS
 from edge.xmpp.namespaces import COMMANDS, DATA_FORMS, DISCO_INFO, DISCO_ITEMS
 from tests.helpers import queued
 from tests.helpers.people import appear
@@ -341,7 +341,7 @@ def test_one_item_is_told_with_who_is_there(gateway: Gateway) -> None:
     attending = fields(do(gateway, "show", node="work"))["attending"]
     assert attending[0].startswith("worker@gw.example: has ")
     assert attending[0].endswith(f" of 3; {OTHER}")
-    assert attending[1] == "pump1@gw.example/fw: has 0 of 3; away"
+    assert attending[1] == "pump1@gw.example/fw: has 0 of 3; not connected"
     assert note(do(gateway, "show", node="work", item="nix")) == (
         "error",
         "there is no item 'nix' in work",
@@ -359,7 +359,7 @@ def test_a_long_answer_is_cut(gateway: Gateway) -> None:
     gateway.tx(more)
     told = rows(do(gateway, "show", node="work"))
     assert 1 < len(told) < 10
-    assert sum(len(row["item"]) for row in told) < commands.TABLE_BYTES
+    assert sum(len(row["item"]) for row in told) < TABLE_CHARACTERS
 
 
 @pytest.mark.parametrize("name", ["show", "unlock", "requeue", "purge"])
@@ -407,7 +407,7 @@ def test_the_owner_lets_dead_items_wait_again(
     gateway: Gateway, given: dict[str, str | list[str]]
 ) -> None:
     reply = do(gateway, "requeue", node="work", **given)
-    assert note(reply) == ("info", "1 requeued, 0 are dead still")
+    assert note(reply) == ("info", "1 requeued, 0 still dead")
     assert gateway.tx(queued.states)["bad"] == "ready"
     (event,) = gateway.events("system", "requeued")
     assert (event.value, event.text) == (1.0, "by the owner")
@@ -430,7 +430,7 @@ def test_the_owner_deletes_all(gateway: Gateway) -> None:
     assert do(gateway, "purge", node="work").error == ("modify", "bad-request")
     assert do(gateway, "purge", node="work", sure="0").error == ("modify", "bad-request")
     assert len(gateway.tx(queued.states)) == 5
-    assert note(do(gateway, "purge", node="work", sure="1")) == ("info", "5 deleted, 0 are left")
+    assert note(do(gateway, "purge", node="work", sure="1")) == ("info", "5 deleted, 0 left")
     assert gateway.tx(queued.states) == {}
     (event,) = gateway.events("system", "purged")
     assert (event.value, event.level, event.source) == (5.0, "Warning", "olga@gw.example")

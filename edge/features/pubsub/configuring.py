@@ -19,8 +19,8 @@ from edge.features.pubsub.rules import node_config as rules
 from edge.features.pubsub.rules.node_config import InvalidOption, NodeConfig, ValueType
 from edge.features.pubsub.store import items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues import operations
-from edge.features.queues.dispatch import pump
+from edge.features.queues.service import operations as operations_
+from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.store import queues
 from edge.features.queues.store.queues import Queue
 from edge.xmpp import forms, pubsub, serialize
@@ -150,7 +150,7 @@ def _tend_queue(context: Context, tx: Transaction, node: Node) -> None:
     elif config.queueing:
         make_queue(tx, node, queue)
     if queue is not None and config.queueing:
-        pump(context, tx, queue.id)
+        dispatch(context, tx, queue.id)
 
 
 def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
@@ -160,7 +160,7 @@ def make_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
     if queue is None:
         queues.add_for_node(tx, node.id, *how)
     else:
-        operations.configure(tx, queue, *how)
+        operations_.configure(tx, queue, *how)
 
 
 def tell(context: Context, tx: Transaction, node: Node, content: bytes, kind: Kind) -> None:

@@ -21,7 +21,7 @@ from edge.features.pubsub.rules import affiliation
 from edge.features.pubsub.store import items
 from edge.features.pubsub.store.items import Item
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues import requests
+from edge.features.queues.service import operations
 from edge.xmpp import pubsub, rsm, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, RSM, clark
@@ -154,7 +154,8 @@ def retract(context: Context, stanza: Stanza) -> Work:
     def act(tx: Transaction, sender: Sender) -> bytes:
         node = rights.node(context, tx, name)
         if node.config.queueing:
-            return requests.retract(context, tx, sender, node, id)
+            operations.delete_item(context, tx, sender, node, id)
+            return b""
         if not by_set:
             raise pubsub.refusal("bad-request", text="items are deleted by an iq of type set")
         _retract(context, tx, sender, node, id, notify)

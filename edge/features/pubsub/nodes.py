@@ -23,8 +23,9 @@ from edge.features.pubsub.rules.node_config import NodeConfig
 from edge.features.pubsub.rules.topic import Filter
 from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
-from edge.features.queues import admission, operations
 from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import membership
+from edge.features.queues.service.operations import purge
 from edge.features.queues.store import queues
 from edge.xmpp import jid, pubsub, serialize
 from edge.xmpp.errors import StanzaError
@@ -145,7 +146,7 @@ def deleting(context: Context, stanza: Stanza) -> Work:
         configuring.tell(context, tx, node, content, Kind.DELETE)
         configuring.log(tx, sender, node, "deleted", _empty(context, tx, node))
         _dissolve(context, tx, node)
-        admission.node_goes(context, tx, node)
+        membership.remove_node_items(context, tx, node)
         nodes.remove(tx, node.id)
         return b""
 
@@ -184,7 +185,7 @@ def purging(context: Context, stanza: Stanza) -> Work:
 def _empty(context: Context, tx: Transaction, node: Node) -> int:
     """Delete all items of a node; returns how many they were."""
     queue = queues.of_node(tx, node.id)
-    return items.purge(tx, node.id) if queue is None else operations.purge(context, tx, queue)
+    return items.purge(tx, node.id) if queue is None else purge(context, tx, queue)
 
 
 def _dissolve(context: Context, tx: Transaction, node: Node) -> None:
@@ -192,7 +193,7 @@ def _dissolve(context: Context, tx: Transaction, node: Node) -> None:
     queue = queues.of_node(tx, node.id)
     if queue is not None:
         for member in subscriptions.members(tx, queue.id):
-            operations.left(context, tx, member, Loss.UNSUBSCRIBED)
+            membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
         queues.remove(tx, queue.id)
 
 

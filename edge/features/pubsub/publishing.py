@@ -24,7 +24,7 @@ from edge.features.pubsub.store import items
 from edge.features.pubsub.store import nodes as stored
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.uplink_topics import Report
-from edge.features.queues import operations
+from edge.features.queues.service.operations import SHARES_PART, enqueue, exceeded_limit
 from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub
@@ -171,7 +171,7 @@ def _room_in_line(
         return ExceededLimit(ITEM_LOCKED, 1)
     more = size if there is None else size - there.bytes
     count = 1 if there is None else 0
-    return operations.room(context, tx, queue, more, count) if more > 0 else None
+    return exceeded_limit(context, tx, queue, more, count) if more > 0 else None
 
 
 def _room_in_shares(
@@ -179,13 +179,13 @@ def _room_in_shares(
 ) -> ExceededLimit | None:
     size = queue_items.charge(item.id, sender.full, item.body)
     for queue in shares:
-        over = operations.room(context, tx, queue, size)
+        over = exceeded_limit(context, tx, queue, size)
         if over is not None:
             return over
     more = len(shares)
     if more < 2:
         return None
-    return _over_all(context, tx, shares[0].id, more, more * size, operations.SHARES_PART)
+    return _over_all(context, tx, shares[0].id, more, more * size, SHARES_PART)
 
 
 def _over_all(
@@ -259,7 +259,7 @@ def put(
         body = body if config.deliver_payloads else b""
     priority, delay, ttl = options.priority, options.delay, options.ttl
     for queue in _lines(context, tx, node) if lines is None else lines:
-        operations.enqueue(
+        enqueue(
             context, tx, queue, node.name, item.id, sender.full, body,
             priority=priority, delay=delay, ttl=ttl,
         )  # fmt: skip

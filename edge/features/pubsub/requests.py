@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from edge.engine import access
+from edge.engine import access, answers
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, OffloadedWork, Work
-from edge.xmpp import pubsub, replies, serialize
+from edge.errors import ServiceError
+from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
 from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
 from edge.xmpp.stanza import Stanza
@@ -48,8 +49,8 @@ def answering(
             if not access.may_use_services(sender, context.trusted_domains):
                 raise pubsub.refusal("forbidden")
             payload = act(tx, sender)
-        except StanzaError as error:
-            return replies.iq_error(stanza, error, to=sender.full, from_=to)
+        except (ServiceError, StanzaError) as error:
+            return answers.error(context, stanza, sender, error)
         return serialize.iq_result(stanza.attrs["id"], sender.full, to, payload)
 
     return work

@@ -26,10 +26,10 @@ from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.pubsub.targets import Target
-from edge.features.queues import operations
-from edge.features.queues.dispatch import pump
 from edge.features.queues.rules.assignment import Policy
 from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import membership
+from edge.features.queues.service.dispatch import dispatch
 from edge.features.queues.store import queue_items, queues
 from edge.features.queues.store.queues import Queue
 from edge.xmpp import pubsub, serialize
@@ -118,7 +118,7 @@ def _subscribe(context: Context, tx: Transaction, sender: Sender, request: _Requ
         check_room(context, tx, sender.bare, sender.account)
         found = _add(tx, sender, jid, request, wanted, new)
         if found.queue is not None:
-            operations.joined(context, tx, found)
+            membership.join(context, tx, found)
         elif wanted.node is not None:
             notifying.last_item(context, tx, found, wanted.node)
     elif request.given:
@@ -233,7 +233,7 @@ def change(context: Context, tx: Transaction, old: Subscription, new: Settings) 
     )
     subscriptions.save(tx, found)
     if found.queue is not None:
-        operations.joined(context, tx, found)
+        membership.join(context, tx, found)
     return found
 
 
@@ -254,12 +254,12 @@ def end(context: Context, tx: Transaction, subscription: Subscription, why: Why)
     ends too."""
     queue, node = subscription.queue, targets.named(tx, subscription)
     if queue is not None:
-        operations.left(context, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
+        membership.leave(context, tx, subscription, _LOSSES.get(why, Loss.UNSUBSCRIBED))
     subscriptions.remove(tx, subscription)
     if queue is None:
         sending.ended(context, tx, subscription)
     elif subscription.share is not None and not subscriptions.has_members(tx, queue):
-        operations.end_share(context, tx, queue)
+        membership.end_share(tx, queue)
     if why in _TOLD:
         told = targets.told(subscription, node, "none")
         notifying.to_one(context, tx, subscription, told, node=node)
@@ -278,7 +278,7 @@ def recheck(context: Context, tx: Transaction, node: Node) -> None:
             end(context, tx, subscription, Why.RIGHTS)
     for queue in subscriptions.shares_matching(tx, node.name):
         if queue_items.release_held(tx, queue):
-            pump(context, tx, queue)
+            dispatch(context, tx, queue)
 
 
 # Sessions that go
@@ -326,7 +326,7 @@ def due(context: Context, tx: Transaction) -> None:
 def tend(context: Context, tx: Transaction) -> None:
     """End the shares whose members' accounts were removed by another process."""
     for queue in subscriptions.shares_without_members(tx):
-        operations.end_share(context, tx, queue)
+        membership.end_share(tx, queue)
         subscriptions.invalidate_filters(tx)
 
 

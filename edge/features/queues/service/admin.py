@@ -12,7 +12,7 @@ from typing import Final
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.features.queues.service.errors import QueueError, Refusal
+from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.store import overview, queue_items
 from edge.features.queues.store.overview import Overview
 from edge.features.queues.store.queue_items import Item
@@ -39,12 +39,14 @@ def unlock(tx: Transaction, queue: Overview, item: str, by: str | None = None) -
     """
     if queue.node is None:
         text = f"{queue.name} is a shared subscription: its items are not locked, but delivered"
-        raise QueueError(Refusal.NOT_A_QUEUE, text)
+        raise QueueError(RefusalReason.NOT_A_QUEUE, text)
     found = queue_items.find(tx, queue.id, item)
     if found is None:
         raise _no_such_item(queue, item)
     if found.state != "locked":
-        raise QueueError(Refusal.WRONG_STATE, f"item {item!r} is not locked, but {found.state}")
+        raise QueueError(
+            RefusalReason.WRONG_STATE, f"item {item!r} is not locked, but {found.state}"
+        )
     queue_items.end_lock(tx, found.row, queue.max_deliveries)
     tags = {"item": item} if found.holder is None else {"item": item, "holder": found.holder}
     _log(tx, queue, "unlocked", by, "Notice", 1, tags)
@@ -69,7 +71,9 @@ def _dead(tx: Transaction, queue: Overview, item: str) -> list[Item]:
         raise _no_such_item(queue, item)
     dead = [one for one in found if one.state == "dead"]
     if not dead:
-        raise QueueError(Refusal.WRONG_STATE, f"item {item!r} is not dead, but {found[0].state}")
+        raise QueueError(
+            RefusalReason.WRONG_STATE, f"item {item!r} is not dead, but {found[0].state}"
+        )
     return dead
 
 
@@ -96,7 +100,7 @@ def purge(tx: Transaction, queue: Overview, limit: int, by: str | None = None) -
 
 
 def _no_such_item(queue: Overview, item: str) -> QueueError:
-    return QueueError(Refusal.NO_SUCH_ITEM, f"there is no item {item!r} in {queue.name}")
+    return QueueError(RefusalReason.NO_SUCH_ITEM, f"there is no item {item!r} in {queue.name}")
 
 
 def _log(

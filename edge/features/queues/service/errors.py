@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 
+from edge.errors import ServiceError
 
-class Refusal(Enum):
-    """Why an operation on a queue was refused."""
+
+class RefusalReason(Enum):
+    """Why an operation on a queue is refused."""
 
     IN_WORK = "a member is working on the item"
     NO_SUCH_ITEM = "there is no such item"
@@ -17,9 +19,9 @@ class Refusal(Enum):
     WRONG_STATE = "the item is in another state"
 
 
-class QueueError(Exception):
-    """An operation on a queue was refused: `refusal` says why, the text is for people."""
+class QueueError(ServiceError):
+    """An operation on a queue is refused."""
 
-    def __init__(self, refusal: Refusal, text: str = "") -> None:
-        super().__init__(text or refusal.value)
-        self.refusal = refusal
+    def __init__(self, reason: RefusalReason, text: str = "") -> None:
+        super().__init__(reason, text)
+        self.reason: RefusalReason = reason

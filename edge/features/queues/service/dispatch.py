@@ -1,0 +1,276 @@
+"""Dispatch: assign the ready items of a queue to connected members that have room.
+
+Items of a shared subscription may come from nodes with different access rights. An item goes to a
+member that may subscribe to its node. While no such member is connected, the item is held, so that
+it blocks no others, until a member joins or rights change. Source: PROTOCOL decisions on shared
+subscriptions (docs/reference/protocol.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.features.pubsub import matching
+from edge.features.pubsub.store import nodes, subscriptions
+from edge.features.queues.rules import assignment as rules
+from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
+from edge.features.queues.service import notifications, share_delivery
+from edge.features.queues.store import depth_events, queue_items, queue_members, queues
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_members import ConnectedMember
+from edge.features.queues.store.queues import Queue
+
+FIRST_PAGE: Final = 4
+"""Items assigned at once at first: usually one item is new, or one member has room again."""
+
+PAGE: Final = 32
+"""Items assigned at once after the first page."""
+
+PAGES: Final = 8
+"""Pages assigned in one unit of work; the next unit continues."""
+
+LOOKAHEAD: Final = 128
+"""Items considered if the first ones wait for members without room. If all of these do, they are
+assigned to the members with room."""
+
+PER_SLOT: Final = 8
+"""Items of one slot considered at once, under the hash policy."""
+
+STALL: Final = 15.0
+"""Seconds after which a member whose outbox was full is tried again."""
+
+
+def dispatch(
+    context: Context,
+    tx: Transaction,
+    queue_id: int,
+    queue: Queue | None = None,
+    *,
+    query: bool = True,
+) -> None:
+    """Assign ready items of a queue to connected members that have room.
+
+    Args:
+        context: the hook context.
+        tx: the transaction.
+        queue_id: the queue.
+        queue: the queue itself, if it is at hand.
+        query: whether to query members of a shared subscription for their support of QoS. An
+            answer that is known already has consequences at once.
+    """
+    queue = queue or queues.get(tx, queue_id)
+    if queue is None:
+        return
+    for number in range(PAGES):
+        if not _dispatch_page(context, tx, queue, PAGE if number else FIRST_PAGE):
+            if query and queue.node is None:
+                share_delivery.query_qos(context, tx, queue.id)
+            return
+        if queue.policy == Policy.STICKY.value:  # the page may have changed the favourite
+            queue = queues.get(tx, queue_id) or queue
+    tx.wake_at(tx.now.service)
+
+
+def dispatch_all(context: Context, tx: Transaction, queue_ids: Iterable[int]) -> None:
+    """Assign ready items of several queues, each once."""
+    for queue in dict.fromkeys(queue_ids):
+        dispatch(context, tx, queue)
+
+
+def _dispatch_page(context: Context, tx: Transaction, queue: Queue, size: int) -> bool:
+    """Assign up to `size` items; return whether there may be more to assign."""
+    free = queue_members.with_room(tx, queue.id, size + 1)
+    if not free:
+        return False
+    page = _plan_page(tx, queue, free, size)
+    assigned, again = _assign_page(context, tx, queue, page)
+    by_hash = queue.policy == Policy.HASH.value
+    return assigned == size or again or (by_hash and assigned > 0)
+
+
+class _Page(NamedTuple):
+    """Items, the connected members, and which member gets which item."""
+
+    items: Sequence[Item]
+    members: Sequence[ConnectedMember]
+    assignments: Sequence[Assignment]
+
+
+def _plan_page(tx: Transaction, queue: Queue, free: Sequence[ConnectedMember], size: int) -> _Page:
+    """Plan the assignment of up to `size` items; `free` are the first members with room."""
+    policy = Policy(queue.policy)
+    if policy is Policy.HASH:
+        members = queue_members.connected(tx, queue.id)
+        owners = queue_items.slot_owners(tx, queue.id)
+        items = _ready_by_slot(tx, queue.id, [one.member for one in members], owners)
+        return _Page(items, members, _plan(queue, items, members, owners))
+    items = queue_items.next_ready(tx, queue.id, min(size, _room_of(free)))
+    any_given_back = any(item.holder for item in items)
+    simple = policy is Policy.LEAST_LOADED and not any_given_back
+    members = list(free) if simple else queue_members.connected(tx, queue.id)
+    plan = _plan(queue, items, members)
+    if len(plan) == len(items) or not any_given_back:
+        return _Page(items, members, plan)
+    # An item that was given back waits for another member. The items behind it need not wait.
+    items = queue_items.next_ready(tx, queue.id, LOOKAHEAD)
+    plan = _plan(queue, items, members)[:size]
+    if not plan and len(items) == LOOKAHEAD:
+        for_anyone = [item._replace(holder=None) for item in items]
+        plan = _plan(queue, for_anyone, members)[:size]
+    return _Page(items, members, plan)
+
+
+def _plan(
+    queue: Queue,
+    items: Iterable[Item],
+    members: Iterable[ConnectedMember],
+    slot_owners: Mapping[int, int] | None = None,
+) -> list[Assignment]:
+    ready = [ReadyItem(item.row, item.publisher, item.holder) for item in items]
+    candidates = [one.member for one in members]
+    return rules.assign(ready, candidates, Policy(queue.policy), queue.favourite, slot_owners)
+
+
+def _room_of(members: Iterable[ConnectedMember]) -> int:
+    """Return how many items members accept; one with several sessions counts once."""
+    by_subscription = {one.member.subscription: one.member for one in members}
+    return sum(max(0, m.capacity - m.in_flight) for m in by_subscription.values())
+
+
+def _ready_by_slot(
+    tx: Transaction, queue: int, members: Sequence[Member], owners: Mapping[int, int]
+) -> list[Item]:
+    """Return the first ready items of the slots whose members have room."""
+    keys = []
+    for slot in rules.open_slots(queue_items.ready_slots(tx, queue), members, owners):
+        keys += queue_items.next_ready_of_slot(tx, queue, slot, PER_SLOT)
+    found = (queue_items.get(tx, row) for _priority, row in sorted(keys)[:PAGE])
+    return [item for item in found if item is not None]
+
+
+def _assign_page(context: Context, tx: Transaction, queue: Queue, page: _Page) -> tuple[int, bool]:
+    """Assign a planned page; return how many items were, and whether to plan another page because
+    the plan did not hold: an outbox was full, a member had enough bytes, or had no right."""
+    _update_favourite(tx, queue, page)
+    items = {item.row: item for item in page.items}
+    members = {(one.member.subscription, one.member.session): one for one in page.members}
+    without_room: set[int] = set()
+    assigned, again = 0, False
+    for row, planned in page.assignments:
+        if planned.subscription in without_room:
+            again = True
+            continue
+        item, first_choice = items[row], members[planned.subscription, planned.session]
+        member, is_held = _choose_eligible(context, tx, queue, item, first_choice)
+        if member is None and not is_held and queue.policy == Policy.LEAST_LOADED.value:
+            behind = _assign_behind(context, tx, queue)
+            return assigned + behind, behind > 0
+        if member is None:
+            again = again or is_held
+            continue
+        if _assign(context, tx, queue, item, member):
+            assigned += 1
+            if not _count(context, tx, queue, item, member):
+                without_room.add(member.member.subscription)
+        else:
+            again = True
+            without_room.add(member.member.subscription)
+            _stall(tx, member)
+        if member is not first_choice:  # the loads on which the plan is based have changed
+            return assigned, True
+    return assigned, again
+
+
+def _assign_behind(context: Context, tx: Transaction, queue: Queue) -> int:
+    """Assign items behind those that only members without room may get; return how many."""
+    blocked_nodes: set[str] = set()
+    assigned = 0
+    for item in queue_items.next_ready(tx, queue.id, LOOKAHEAD):
+        if item.node in blocked_nodes or item.holder is not None:
+            continue
+        free = queue_members.with_room(tx, queue.id, 1)
+        member = _choose_eligible(context, tx, queue, item, free[0]).member if free else None
+        if member is None:
+            blocked_nodes.add(item.node)
+        elif _assign(context, tx, queue, item, member):
+            assigned += 1
+            _count(context, tx, queue, item, member)
+        else:
+            _stall(tx, member)
+    return assigned
+
+
+class _Choice(NamedTuple):
+    """The member that gets an item, if any can now; `is_held` if the item was held instead."""
+
+    member: ConnectedMember | None
+    is_held: bool = False
+
+
+def _choose_eligible(
+    context: Context, tx: Transaction, queue: Queue, item: Item, first_choice: ConnectedMember
+) -> _Choice:
+    """Return the first choice if it may subscribe to the item's node; otherwise the least loaded
+    member with room that may."""
+    node = nodes.get(tx, item.node) if queue.node is None else None
+    if node is None:
+        return _Choice(first_choice)
+    may_subscribe = matching.admits(context, tx, node)
+    if may_subscribe(_bare(first_choice)):
+        return _Choice(first_choice)
+    eligible = [m for m in queue_members.connected(tx, queue.id) if may_subscribe(_bare(m))]
+    if not eligible:
+        queue_items.hold(tx, queue.id, item.node)
+        return _Choice(None, is_held=True)
+    free = [one for one in eligible if one.member.has_room]
+    return _Choice(min(free, key=lambda one: one.member.in_flight) if free else None)
+
+
+def _bare(member: ConnectedMember) -> str:
+    return member.member.session.partition("/")[0]
+
+
+def _stall(tx: Transaction, member: ConnectedMember) -> None:
+    queue_members.set_stalled(tx, member.member.subscription)
+    tx.wake_at(tx.now.service + STALL)
+
+
+def _update_favourite(tx: Transaction, queue: Queue, page: _Page) -> None:
+    """Record the new favourite of a sticky queue if the old one is not connected."""
+    connected = {one.member.subscription for one in page.members}
+    sticky = queue.policy == Policy.STICKY.value
+    if sticky and page.assignments and queue.favourite not in connected:
+        queues.set_favourite(tx, queue.id, page.assignments[0].member.subscription)
+
+
+def _assign(
+    context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
+) -> bool:
+    """Lock an item and deliver it to a session; return false if the session's outbox is full."""
+    member, until = to.member, None
+    if queue.node is None:
+        subscription = subscriptions.get(tx, member.subscription)
+        if subscription is None or not share_delivery.deliver(
+            context, tx, queue, item, member, subscription
+        ):
+            return False
+        locked = subscription.qos > 0
+    else:
+        locked, until = True, tx.now.service + queue.lock_timeout
+        tx.wake_at(until)
+        notifications.deliver(context, tx, item, to)
+    if locked:
+        queue_items.lock(tx, item.row, member.subscription, member.session, until)
+    depth_events.count_delivery(tx, queue.id, again=item.deliveries > 0)
+    return True
+
+
+def _count(
+    context: Context, tx: Transaction, queue: Queue, item: Item, to: ConnectedMember
+) -> bool:
+    """Count an assigned item; return whether its member has room for more."""
+    max_bytes = context.limits.unacknowledged_bytes
+    return queue_members.count_assignment(tx, queue.id, to, item.bytes, max_bytes)

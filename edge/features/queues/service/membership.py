@@ -1,0 +1,348 @@
+"""Members of queues: how they join and leave, and what their sessions, time and other processes
+change.
+
+A session that becomes eligible gets ready items; one that ends gives back its items. Which
+subscriptions end with a session is decided by publish-subscribe. Source: XEP-0254, "Implementation
+Notes"; MQTT-234, as completed by the project's protocol decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from edge.engine import events, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.features.outbox import undelivered
+from edge.features.outbox.rules import TERMINAL, Input, State
+from edge.features.outbox.store import outbox
+from edge.features.outbox.store.outbox import OutboxRow
+from edge.features.pubsub import matching
+from edge.features.pubsub.store import subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import notifications, operations, share_delivery
+from edge.features.queues.service.dispatch import STALL, dispatch, dispatch_all
+from edge.features.queues.service.share_delivery import Withdrawal
+from edge.features.queues.store import notifications as stored_notifications
+from edge.features.queues.store import queue_items, queue_members, queues
+from edge.features.queues.store.queue_items import BATCH, Item
+from edge.xmpp.errors import StanzaError
+
+ORPHAN_BATCHES: Final = 160
+"""Batches of items taken at once from removed accounts: as many as one account may have."""
+
+_QOS_1_LOSSES: Final = {Input.FINAL_ERROR: Loss.REFUSED, Input.SESSION_LOST: Loss.CONNECTION}
+"""Why an item at QoS 1 left its session, by the input that ended its message; otherwise it timed
+out."""
+
+
+# Subscriptions
+
+
+def join(context: Context, tx: Transaction, subscription: Subscription) -> None:
+    """Add a new or changed subscription to its queue and assign items to it."""
+    queue_members.add_subscription(tx, subscription.id, context.limits.unacknowledged_bytes)
+    if subscription.queue is not None:
+        notifications.flush_jid(tx, subscription.jid)
+        queue_items.release_held(tx, subscription.queue)
+        dispatch(context, tx, subscription.queue)
+
+
+def leave(context: Context, tx: Transaction, subscription: Subscription, loss: Loss) -> None:
+    """Take back the items of a subscription that is about to be removed."""
+    queue_members.remove_subscription(tx, subscription.id)
+    if loss is Loss.CONNECTION:  # the sessions have ended and get no items of other queues either
+        queue_members.remove_sessions_of(tx, subscription.jid)
+    for item in queue_items.locked_by(tx, subscription.jid):
+        if item.subscription == subscription.id:
+            _take_from_subscription(context, tx, item, _loss_of(tx, item, loss))
+    if subscription.queue is not None:
+        # The row of the subscription still exists: an answer to a query would add it again.
+        dispatch(context, tx, subscription.queue, query=False)
+
+
+def _loss_of(tx: Transaction, item: Item, loss: Loss) -> Loss:
+    """Return the loss of one item of a subscription that ends with a lost session.
+
+    If the item's own session dates from before a restart, that session may come back believing that
+    it has the item. It is notified as if it had become unavailable.
+    """
+    if loss is not Loss.CONNECTION or item.holder is None:
+        return loss
+    return Loss.UNAVAILABLE if sessions.holder(tx, item.holder) is None else loss
+
+
+def _take_from_subscription(context: Context, tx: Transaction, item: Item, loss: Loss) -> None:
+    """Take an item from a subscription that ends, also if it is still in the outbox."""
+    queue = queues.get(tx, item.queue)
+    if queue is None or queue.node is not None:
+        operations.lose(context, tx, item, loss)
+        return
+    sent = outbox.find(tx, item.outbox or 0)
+    withdrawal = share_delivery.withdraw(context, tx, item)
+    if withdrawal is Withdrawal.IN_DOUBT:
+        operations.uncount(context, tx, item)
+    elif withdrawal is Withdrawal.UNSENT:
+        operations.make_ready_unsent(context, tx, item)
+    else:  # the end of the subscription counts, whatever the end of its session means
+        qos = None if sent is None else sent.qos
+        operations.lose(context, tx, item, Loss.UNSUBSCRIBED, qos)
+
+
+def end_share(tx: Transaction, queue_id: int) -> None:
+    """Remove a shared subscription without members, with all items that wait in it (MQTT-234)."""
+    queue = queues.get(tx, queue_id)
+    if queue is None:
+        return
+    count = queue.items
+    queues.remove(tx, queue_id)
+    event = NewEvent(
+        "message",
+        topic=queue.filter,
+        name="share_ended",
+        value=float(count),
+        unit="items",
+        level="Warning" if count else "Notice",
+        text="the last member of a shared subscription left; its waiting items were deleted",
+        tags={"share": queue.share or ""},
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def remove_node_items(context: Context, tx: Transaction, node: Node) -> None:
+    """Make items dead that shared subscriptions have of a node that is about to be deleted.
+
+    This happens where a member has no right to the node's items: without the node, rights cannot be
+    checked any more.
+    """
+    may_subscribe = matching.admits(context, tx, node)
+    for queue in subscriptions.shares_matching(tx, node.name):
+        if all(map(may_subscribe, subscriptions.member_jids(tx, queue))):
+            continue
+        count = queue_items.dead_letter_node(tx, queue, node.name, "its node was deleted")
+        if count:
+            event = NewEvent(
+                "message",
+                topic=node.name,
+                name="share_items_dead",
+                value=float(count),
+                level="Warning",
+                text="a node was deleted, and its items in a shared subscription are dead",
+                tags={"queue": str(queue)},
+            )
+            events.append(tx, events.SYSTEM, event)
+
+
+def release_held(context: Context, tx: Transaction, node: Node) -> None:
+    """Dispatch what shared subscriptions hold, after the rights to a node have changed."""
+    for queue in subscriptions.shares_matching(tx, node.name):
+        if queue_items.release_held(tx, queue):
+            dispatch(context, tx, queue)
+
+
+# Sessions
+
+
+def session_bound(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Add a new session; it gets items as soon as it has learned that it is bound."""
+    is_member = _add_session(context, tx, sender)
+    if is_member or stored_notifications.waiting(tx, sender.account, sender.full):
+        tx.wake_at(tx.now.service)
+
+
+def session_available(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Send a session its waiting notifications, and assign items to it."""
+    notifications.flush(tx, sender)
+    if _add_session(context, tx, sender):
+        session_ready(context, tx, sender)
+
+
+def session_ready(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Assign items to a session that is connected again or whose capabilities are now known."""
+    found = queue_members.queues_of(tx, sender.generation)
+    for queue in found:
+        queue_items.release_held(tx, queue)
+    dispatch_all(context, tx, found)
+
+
+def session_detached(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Assign to others what waited for a session that lost its connection; it keeps its items."""
+    dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
+
+
+def session_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Take back the items of a session that has sent unavailable presence."""
+    touched = queue_members.queues_of(tx, sender.generation)
+    queue_members.remove_session(tx, sender.generation)
+    touched += _take_share_items(
+        context, tx, queue_items.reassignable(tx, sender.full), Loss.UNAVAILABLE
+    )
+    touched += _take_node_items(context, tx, sender, Loss.UNAVAILABLE)
+    dispatch_all(context, tx, touched)
+
+
+def session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Take back the items of queue nodes from a session that ends while the gateway goes on."""
+    touched = queue_members.queues_of(tx, sender.generation)
+    queue_members.remove_session(tx, sender.generation)
+    touched += _take_node_items(context, tx, sender, Loss.CONNECTION)
+    dispatch_all(context, tx, touched)
+
+
+def session_ended(context: Context, tx: Transaction, sender: Sender) -> None:
+    """Take back the items of shared subscriptions that do not belong to the session's member."""
+    queue_members.remove_session(tx, sender.generation)
+    items = queue_items.reassignable(tx, sender.full)
+    dispatch_all(context, tx, _take_share_items(context, tx, items, Loss.CONNECTION))
+
+
+def shutdown(_context: Context, tx: Transaction, _sender: Sender) -> None:
+    """Remove all members when the gateway stops: all sessions end, and the items of one would
+    otherwise pass through all others."""
+    queue_members.remove_all(tx)
+
+
+def _add_session(context: Context, tx: Transaction, sender: Sender) -> bool:
+    max_bytes = context.limits.unacknowledged_bytes
+    return queue_members.add_session(tx, sender.generation, sender.full, max_bytes)
+
+
+def _take_node_items(context: Context, tx: Transaction, sender: Sender, loss: Loss) -> list[int]:
+    """Take back a session's items of queue nodes; return the queues."""
+    touched = []
+    for item in queue_items.locked_by(tx, sender.full):
+        if item.until is not None:
+            operations.lose(context, tx, item, loss)
+            touched.append(item.queue)
+    return touched
+
+
+def _take_share_items(
+    context: Context, tx: Transaction, items: Iterable[Item], loss: Loss
+) -> list[int]:
+    """Take back items of shared subscriptions at QoS 1 or never sent; return the queues."""
+    touched = []
+    for item in items:
+        row = outbox.find(tx, item.outbox or 0)
+        if row is not None:
+            outbox.remove(tx, row)
+        if row is not None and row.state == State.QUEUED.value and not row.attempts:
+            operations.make_ready_unsent(context, tx, item)
+        else:
+            operations.lose(context, tx, item, loss, qos=1)
+        touched.append(item.queue)
+    return touched
+
+
+# Deliveries to members of shared subscriptions
+
+
+def qos_0_acknowledged(
+    context: Context, tx: Transaction, sender: Sender | None, _rows: Sequence[int]
+) -> None:
+    """Assign more items at QoS 0 to a session that has received what it was sent."""
+    if sender is not None:
+        queue_members.count_sent(tx, sender.generation)
+        dispatch_all(context, tx, queue_members.queues_of(tx, sender.generation))
+
+
+def qos_0_lost(
+    _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Log how many items at QoS 0 a session ended without; nobody else gets them."""
+    text = "items of shared subscriptions at QoS 0 were lost with a session"
+    count = float(len(rows))
+    event = NewEvent("message", name="share_lost", value=count, level="Notice", text=text)
+    events.append(tx, events.SYSTEM, event)
+
+
+def message_ended(
+    context: Context,
+    tx: Transaction,
+    row: OutboxRow,
+    event: Input,
+    state: State,
+    error: StanzaError,
+) -> None:
+    """Complete, reassign or dead-letter an item when its message in the outbox ends.
+
+    Args:
+        context: the hook context.
+        tx: the transaction.
+        row: the message; it is removed from the outbox.
+        event: the input that ended it or, at QoS 1, separated it from its session.
+        state: its new state.
+        error: why it was not delivered, if it was not.
+    """
+    item = queue_items.get(tx, row.queue_item or 0)
+    if item is None or item.outbox != row.row:
+        outbox.remove(tx, row)
+    elif state is State.DONE:
+        outbox.remove(tx, row)
+        operations.complete(context, tx, item)
+    elif row.qos == 1:
+        outbox.remove(tx, row)
+        if item.state == "locked":
+            loss = _QOS_1_LOSSES.get(event, Loss.TIMEOUT)
+            operations.lose(context, tx, item, loss, row.qos)
+            dispatch(context, tx, item.queue)
+    elif state is State.IN_DOUBT:
+        undelivered.give_up(context, tx, row, state, error)
+        operations.complete(context, tx, item)
+    elif state in TERMINAL:
+        outbox.remove(tx, row)
+        operations.dead_letter(context, tx, item, str(error))
+        dispatch(context, tx, item.queue)
+
+
+# Time, restarts and other processes
+
+
+def run_timers(context: Context, tx: Transaction) -> None:
+    """Handle what is due: lock timeouts, expired items, delays, stalled members, notifications."""
+    _take_back_after_restart(context, tx)
+    notifications.run_timers(context, tx)  # before an item is assigned again
+    timed_out, expired = queue_items.lock_timeouts(tx), queue_items.expired(tx)
+    for item in timed_out:
+        operations.lose(context, tx, item, Loss.TIMEOUT)
+    for item in expired:
+        operations.dead_letter(context, tx, item, "expired")
+    released = queue_items.release_delayed(tx)
+    queue_members.clear_stalls(tx, context.limits.unacknowledged_bytes)
+    dispatch_all(context, tx, queue_members.dispatchable(tx))
+    if BATCH in (len(timed_out), len(expired), released):
+        tx.wake_at(tx.now.service)
+    next_timer = queue_items.next_timer(tx)
+    if next_timer is not None:
+        tx.wake_at(next_timer)
+    if queue_members.has_stalled(tx):
+        tx.wake_at(tx.now.service + STALL)
+
+
+def _take_back_after_restart(context: Context, tx: Transaction) -> None:
+    """Take back items of shared subscriptions from the sessions before the gateway's start."""
+    if queue_items.is_restart_handled(tx):
+        return
+    found = queue_items.reassignable_after_restart(tx)
+    dispatch_all(context, tx, _take_share_items(context, tx, found, Loss.RESTART))
+    if len(found) < BATCH:
+        queue_items.set_restart_handled(tx)
+    else:
+        tx.wake_at(tx.now.service)
+
+
+def external_change(context: Context, tx: Transaction) -> None:
+    """Handle what another process has unlocked, requeued or removed."""
+    for _batch in range(ORPHAN_BATCHES):
+        found = queue_items.orphaned(tx)
+        for item in found:
+            _take_from_subscription(context, tx, item, Loss.UNSUBSCRIBED)
+        if len(found) < BATCH:
+            break
+    queue_members.recount_locking(tx, context.limits.unacknowledged_bytes)
+    run_timers(context, tx)

@@ -1,0 +1,45 @@
+"""Messages that the queue service sends to members, for each protocol to encode."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ItemDelivery(NamedTuple):
+    """An item for a member.
+
+    Attributes:
+        node: the name of the node that the item was published to.
+        item: the ItemID.
+        body: the payload; empty if there is none.
+        redeliveries: how often the item was assigned before.
+        subid: the SubID of a member of a shared subscription.
+        to: the full JID of the session; `None` if the outbox addresses the message.
+        id: the id of the message, if it has one.
+    """
+
+    node: str
+    item: str
+    body: bytes
+    redeliveries: int
+    subid: str | None = None
+    to: str | None = None
+    id: str | None = None
+
+
+class ItemDeleted(NamedTuple):
+    """Notice that the item that a session had locked is deleted."""
+
+    node: str
+    item: str
+    to: str
+    id: str
+
+
+class ItemUnlocked(NamedTuple):
+    """Notice that a session no longer holds the lock of an item."""
+
+    node: str
+    item: str
+    to: str
+    id: str

@@ -1,0 +1,115 @@
+"""Notices to workers of queue nodes: an item is delivered, deleted or unlocked (XEP-0254).
+
+An item is delivered once; if the session ends without it, its lock ends too. The notice that an
+item is deleted or unlocked is stored until the session that had the lock has received it, because
+workers commit their work on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edge.engine import events, in_flight, sessions
+from edge.engine.access import Sender
+from edge.engine.database import STAYS, Receipt, Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
+from edge.features.queues.store import notifications, queue_items
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queue_members import ConnectedMember
+
+
+def deliver(context: Context, tx: Transaction, item: Item, to: ConnectedMember) -> None:
+    """Send an item of a queue node to the session that it is assigned to."""
+    body, full = queue_items.body(tx, item.row), to.member.session
+    id = f"item-{item.row}-{item.deliveries}"
+    delivery = ItemDelivery(item.node, item.item, body, item.deliveries, None, full, id)
+    context.send(tx, to.generation, delivery, STAYS)
+
+
+def notify_deleted(context: Context, tx: Transaction, item: Item, full: str) -> None:
+    """Notify a session that the item that it had locked is deleted."""
+    id = f"deleted-{item.row}-{item.deliveries}"
+    _store(context, tx, ItemDeleted(item.node, item.item, full, id))
+
+
+def notify_unlocked(context: Context, tx: Transaction, item: Item, full: str) -> None:
+    """Notify a session that it no longer holds the lock of an item."""
+    id = f"unlocked-{item.row}-{item.deliveries}"
+    _store(context, tx, ItemUnlocked(item.node, item.item, full, id))
+
+
+def _store(context: Context, tx: Transaction, notice: ItemDeleted | ItemUnlocked) -> None:
+    """Store a notice, and send it if its session is connected."""
+    full = notice.to
+    account, stanza = full.partition("@")[0], context.encode(notice)
+    if notifications.make_room(tx, account, context.limits.notifications_per_account):
+        _log_dropped(tx, full, "too many notifications are waiting")
+    row = notifications.add(tx, account, full, stanza)
+    session = sessions.at(tx, full)
+    if row is None:
+        return
+    if session is None:
+        tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    else:
+        _send(tx, session.generation, row, stanza)
+
+
+def _send(tx: Transaction, generation: int, row: int, stanza: bytes) -> None:
+    receipt = Receipt(notifications.KIND, row)
+    in_flight.begin(tx, receipt, generation)
+    tx.send(generation, stanza, receipt)
+
+
+def _log_dropped(tx: Transaction, full: str, reason: str) -> None:
+    event = NewEvent(
+        "message", full, name="queue_notification_dropped", level="Warning", text=reason
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def flush(tx: Transaction, sender: Sender) -> None:
+    """Send a session the notices that wait for it."""
+    for waiting in notifications.waiting(tx, sender.account, sender.full):
+        _send(tx, sender.generation, waiting.row, waiting.stanza)
+
+
+def flush_jid(tx: Transaction, jid: str) -> None:
+    """Send the session of a full JID, or all sessions of a bare JID, the notices that wait.
+
+    This precedes new assignments: a session must not be notified that it has lost an item after it
+    was assigned that item again.
+    """
+    found = [sessions.at(tx, jid)] if "/" in jid else sessions.of(tx, jid)
+    for session in found:
+        sender = None if session is None else sessions.sender(tx, session.generation)
+        if sender is not None:
+            flush(tx, sender)
+
+
+def acknowledged(
+    _context: Context, tx: Transaction, _sender: Sender | None, rows: Sequence[int]
+) -> None:
+    """Remove notices that a session has received."""
+    notifications.remove(tx, rows)
+
+
+def unacknowledged(
+    context: Context, tx: Transaction, _sender: Sender | None, _rows: Sequence[int]
+) -> None:
+    """Keep notices that a session ended without, until they expire."""
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+
+
+def run_timers(context: Context, tx: Transaction) -> None:
+    """Drop expired notices, and send those that wait for connected sessions."""
+    for full in notifications.expire(tx, context.limits.outbox_ttl):
+        _log_dropped(tx, full, "its session did not come back")
+    for generation in notifications.sessions_with_waiting(tx):
+        sender = sessions.sender(tx, generation)
+        if sender is not None:
+            flush(tx, sender)
+    oldest = notifications.oldest(tx)
+    if oldest is not None:
+        tx.wake_at(oldest + context.limits.outbox_ttl)

@@ -1,0 +1,296 @@
+"""Operations on items of queues: enqueue, complete, delete, unlock, dead-letter.
+
+They serve queue nodes and shared subscriptions alike. `rules.transitions` decides what becomes of
+an item that its member loses. Source: XEP-0254; MQTT-234, as completed by the project's protocol
+decisions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import events, space
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
+from edge.features.outbox.store import outbox
+from edge.features.pubsub import rights
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.store import nodes, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues.rules import locks, transitions
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.locks import Action, Lock, Role, Verdict
+from edge.features.queues.rules.transitions import NOTIFIED, Kind, Loss, Outcome
+from edge.features.queues.service import notifications
+from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.service.errors import QueueError, RefusalReason
+from edge.features.queues.store import depth_events, queue_items, queue_members, queues
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queues import Queue
+
+SHARES_PART: Final = 2
+"""Shared subscriptions may use one part in this many of the limits of all queues. Anyone who may
+subscribe can create one that nobody serves, and it must not use up the room of queue nodes."""
+
+_REFUSALS: Final = {
+    Verdict.CONFLICT: RefusalReason.LOCKED_BY_ANOTHER,
+    Verdict.FORBIDDEN: RefusalReason.NOT_ALLOWED,
+    Verdict.UNEXPECTED: RefusalReason.LOCK_ENDED,
+}
+_PUBLISHERS: Final = (Affiliation.PUBLISHER, Affiliation.PUBLISH_ONLY)
+
+
+# Queues
+
+
+def configure(
+    tx: Transaction, queue: Queue, policy: str, lock_timeout: float, max_deliveries: int
+) -> None:
+    """Change the options of a queue; a change to or from the hash policy writes all its items."""
+    queues.configure(tx, queue.id, policy, lock_timeout, max_deliveries)
+    if policy != queue.policy:
+        queue_items.assign_slots(tx, queue.id, by_hash=policy == Policy.HASH.value)
+
+
+def purge(context: Context, tx: Transaction, queue: Queue) -> int:
+    """Delete all items of a queue node, including locked ones; return how many."""
+    count = queue_items.delete_all(tx, queue.id)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
+    return count
+
+
+# Items arrive
+
+
+def exceeded_limit(
+    context: Context, tx: Transaction, queue: Queue, size: int, count: int = 1
+) -> ExceededLimit | None:
+    """Return the limit that one more item would exceed.
+
+    Args:
+        context: the hook context.
+        tx: the transaction.
+        queue: the queue.
+        size: bytes that it is charged with (`queue_items.charge`).
+        count: 0 if it replaces another item; `size` is then the difference.
+    """
+    limits, part = context.limits, 1 if queue.share is None else SHARES_PART
+    own, total = queues.usage(tx, queue.id)
+    for used, limit, rule in (
+        (own.messages + count, limits.items_per_queue, "items_per_queue"),
+        (own.bytes + size, limits.queue_bytes_per_queue, "queue_bytes_per_queue"),
+        (total.messages + count, limits.queue_items // part, "queue_items"),
+        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
+    ):
+        if used > limit:
+            return ExceededLimit(rule, limit)
+    return space.refuses(tx, size, limits)
+
+
+def enqueue(
+    context: Context,
+    tx: Transaction,
+    queue: Queue,
+    node: str,
+    item_id: str,
+    publisher: str,
+    body: bytes,
+    *,
+    priority: int = 0,
+    delay: float | None = None,
+    ttl: float | None = None,
+) -> None:
+    """Enqueue an item that exceeds no limit, and assign it if a member has room.
+
+    In a queue node, a waiting item with the same ItemID gets the new payload and keeps its place; a
+    dead one is replaced.
+
+    Args:
+        context: the hook context.
+        tx: the transaction.
+        queue: the queue.
+        node: the name of the node that the item was published to.
+        item_id: its ItemID.
+        publisher: the publisher's full JID.
+        body: its payload, a complete element; empty if there is none.
+        priority: items of the highest priority are delivered first.
+        delay: seconds until it is ready.
+        ttl: seconds after which it is dead unless it is locked.
+
+    Raises:
+        QueueError: a member has locked the item with this ItemID.
+    """
+    now = tx.now.service
+    due = now + delay if delay else None
+    expires = None if ttl is None else now + ttl
+    for timer in (due, expires):
+        if timer is not None:
+            tx.wake_at(timer)
+    if queue.node is not None and (old := queue_items.find(tx, queue.id, item_id)) is not None:
+        if old.state == "locked":
+            raise QueueError(RefusalReason.IN_WORK)
+        if old.state != "dead":
+            queue_items.replace(tx, queue, old, publisher, body, expires)
+            dispatch(context, tx, queue.id, queue)  # the old item may have expired already
+            return
+        queue_items.delete(tx, old.row)
+    queue_items.enqueue(
+        tx, queue, node, item_id, publisher, body, priority=priority, due=due, expires=expires
+    )
+    if due is None:
+        dispatch(context, tx, queue.id, queue)
+
+
+# Items leave their members
+
+
+def complete(context: Context, tx: Transaction, item: Item) -> None:
+    """Delete an item that its member has completed, and assign the next one."""
+    delete(context, tx, item)
+    dispatch(context, tx, item.queue)
+
+
+def delete(context: Context, tx: Transaction, item: Item) -> None:
+    """Delete an item, whether or not it is locked."""
+    queue_items.delete(tx, item.row)
+    uncount(context, tx, item)
+
+
+def uncount(context: Context, tx: Transaction, item: Item) -> None:
+    """Count that a member no longer has an item, if one has locked it."""
+    if item.state == "locked" and item.subscription is not None:
+        max_bytes, holder = context.limits.unacknowledged_bytes, item.holder or ""
+        queue_members.count_removal(tx, item.subscription, holder, item.bytes, max_bytes)
+
+
+def dead_letter(context: Context, tx: Transaction, item: Item, reason: str) -> None:
+    """Make an item dead: it is kept until an operator or owner requeues or deletes it."""
+    queue_items.dead_letter(tx, item.row, reason)
+    uncount(context, tx, item)
+    tags = {"item": item.item, "deliveries": str(item.deliveries)}
+    event = NewEvent(
+        "message", item.publisher, item.node, "queue_dead", level="Warning", text=reason, tags=tags
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+def lose(context: Context, tx: Transaction, item: Item, loss: Loss, qos: int | None = None) -> bool:
+    """Handle that a member lost a locked item; return false if the item stays with the member.
+
+    A worker of a queue node that is connected is notified. The caller dispatches.
+
+    Args:
+        context: the hook context.
+        tx: the transaction.
+        item: the locked item.
+        loss: why the member lost it.
+        qos: the QoS at which an item of a shared subscription was sent, if known.
+    """
+    queue = queues.get(tx, item.queue)
+    if queue is None:
+        return False
+    kind = _kind(tx, queue, item) if qos is None else transitions.kind(qos)
+    counted = item.deliveries - item.spared
+    outcome = transitions.outcome(kind, loss, counted, queue.max_deliveries)
+    if outcome is Outcome.STAYS:
+        return False
+    if loss is Loss.TIMEOUT:
+        depth_events.count_timeout(tx, queue.id)
+    if outcome is Outcome.DEAD:
+        dead_letter(context, tx, item, f"{loss.value}, after {item.deliveries} deliveries")
+    else:
+        avoid = item.holder if outcome is Outcome.READY_FOR_ANOTHER else None
+        queue_items.unlock(tx, item.row, avoid)
+        uncount(context, tx, item)
+        if item.expires is not None:
+            tx.wake_at(item.expires)
+    if kind is Kind.NODE and loss in NOTIFIED and item.holder is not None:
+        notifications.notify_unlocked(context, tx, item, item.holder)
+    return True
+
+
+def make_ready_unsent(context: Context, tx: Transaction, item: Item) -> None:
+    """Make an item ready that was assigned but never sent, without counting a delivery."""
+    queue_items.unlock(tx, item.row, delivered=False)
+    uncount(context, tx, item)
+
+
+def _kind(tx: Transaction, queue: Queue, item: Item) -> Kind:
+    """Return the kind of a locked item; QoS 2 if its member is gone without a trace."""
+    if queue.node is not None:
+        return Kind.NODE
+    member = subscriptions.get(tx, item.subscription or 0)
+    if member is not None:
+        return transitions.kind(member.qos)
+    sent = outbox.find(tx, item.outbox or 0)
+    return Kind.SHARE_2 if sent is None else transitions.kind(sent.qos)
+
+
+# Requests for items of queue nodes
+
+
+def delete_item(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item_id: str
+) -> None:
+    """Delete an item of a queue node, as its worker, its publisher or an owner of the node.
+
+    Raises `QueueError` if there is no such item or the sender may not delete it.
+    """
+    item = _find(tx, node, item_id)
+    if _check(tx, sender, node, item, Action.DELETE) is Verdict.ALLOWED_WITH_NOTIFICATION:
+        notifications.notify_deleted(context, tx, item, sender.full)
+    complete(context, tx, item)
+
+
+def unlock_item(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item_id: str
+) -> None:
+    """Unlock an item of a queue node, so that another worker gets it.
+
+    Raises `QueueError` if there is no such item or the sender may not unlock it.
+    """
+    if not node.config.queueing:
+        raise QueueError(RefusalReason.NOT_A_QUEUE)
+    item = _find(tx, node, item_id)
+    if _check(tx, sender, node, item, Action.UNLOCK) is Verdict.ALLOWED_WITH_NOTIFICATION:
+        lose(context, tx, item, Loss.UNLOCKED)
+        dispatch(context, tx, item.queue)
+
+
+def _find(tx: Transaction, node: Node, item_id: str) -> Item:
+    queue = queues.of_node(tx, node.id)
+    item = None if queue is None else queue_items.find(tx, queue.id, item_id)
+    if item is None:
+        raise QueueError(RefusalReason.NO_SUCH_ITEM)
+    return item
+
+
+def _check(tx: Transaction, sender: Sender, node: Node, item: Item, action: Action) -> Verdict:
+    """Return the verdict on a request; raises `QueueError` if it is a refusal."""
+    lock = Lock.NONE
+    if item.state == "locked":
+        lock = Lock.OWN if item.holder == sender.full else Lock.FOREIGN
+    role = Role.RECEIVER if lock is Lock.OWN else _role(tx, sender, node, item)
+    verdict = locks.decide(action, lock, role)
+    if verdict in _REFUSALS:
+        raise QueueError(_REFUSALS[verdict])
+    return verdict
+
+
+def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
+    """Return what the sender is to an item: the first role that applies."""
+    if queue_items.has_received(tx, item.row, sender.full):
+        return Role.RECEIVER
+    affiliation = rights.affiliation(tx, node, sender.bare)
+    if affiliation is Affiliation.OWNER:
+        return Role.OWNER
+    if item.publisher.partition("/")[0] == sender.bare:
+        return Role.AUTHOR
+    if affiliation in _PUBLISHERS:
+        return Role.PUBLISHER
+    if nodes.has_subscriber(tx, node.id, sender.account):
+        return Role.SUBSCRIBER
+    return Role.NOBODY

@@ -1,0 +1,139 @@
+"""Delivery of items of shared subscriptions (MQTT-234) to the members that they are assigned to.
+
+At QoS 0 an item leaves its queue when it is sent as a plain message; if it is lost, nobody gets it.
+At QoS 1 and 2 it is delivered through the outbox of the member's account. At QoS 1 only the
+assigned session may receive it; if that session ends, it goes to another member. At QoS 2 it
+belongs to its member from the first delivery on, through reconnections and restarts. If the session
+has received it but never said what became of it, it is in doubt: it is kept as a dead letter that
+only this session can complete. Source: MQTT-234, as completed by the project's protocol decisions.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from edge.engine import in_flight, quota, sessions
+from edge.engine.addresses import pubsub_service
+from edge.engine.database import Receipt, Transaction
+from edge.engine.hooks import Context
+from edge.features.discovery import capabilities
+from edge.features.outbox import undelivered
+from edge.features.outbox import xmpp as outbox_sender
+from edge.features.outbox.rules import State
+from edge.features.outbox.store import outbox
+from edge.features.pubsub import sending
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.queues.rules.assignment import Member, Policy
+from edge.features.queues.service.messages import ItemDelivery
+from edge.features.queues.store import queue_items, queue_members
+from edge.features.queues.store.queue_items import Item
+from edge.features.queues.store.queues import Queue
+from edge.xmpp.errors import StanzaError
+
+QOS_0: Final = "share"
+"""The kind of receipt of an item sent at QoS 0; it has no row in its queue any more."""
+
+_IN_DOUBT: Final = (State.RELEASED.value, State.PLAIN.value)
+"""States in which nobody knows whether a message at QoS 2 was delivered, until it is answered."""
+
+
+class Withdrawal(Enum):
+    """How far the delivery of an item had come when it was withdrawn from its member."""
+
+    UNSENT = "the item was never sent"
+    SENT = "the item may have been received, but is not the member's"
+    IN_DOUBT = "the item may be the member's: it is a dead letter now, and in no queue"
+
+
+def deliver(
+    context: Context,
+    tx: Transaction,
+    queue: Queue,
+    item: Item,
+    member: Member,
+    subscription: Subscription,
+) -> bool:
+    """Deliver an item to a member; return false, with nothing changed, if its outbox is full.
+
+    At QoS 0 the item leaves the queue; at QoS 1 and 2 the caller locks it.
+    """
+    if subscription.qos == 0:
+        _send_once(context, tx, item, member, subscription)
+        return True
+    body = context.encode(_delivery(tx, item, subscription))
+    account, size = subscription.account, quota.charge("", body)
+    if sending.room(context, tx, account, size) is not None:
+        return False
+    service, is_full = pubsub_service(context.domain), "/" in subscription.jid
+    row = outbox.add(
+        tx,
+        account,
+        f"{service}/{_ordering_key(queue, item)}",
+        f"{service}/{item.node}",
+        None,
+        subscription.qos,
+        body,
+        size,
+        only_session=member.session if is_full or subscription.qos == 1 else None,
+        session=member.session,
+        queue_item=item.row,
+    )
+    if row is None:
+        return False
+    queue_items.set_outbox_row(tx, item.row, row)
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    outbox_sender.pump(context, tx, account, ask=False)  # no other item is assigned meanwhile
+    return True
+
+
+def _ordering_key(queue: Queue, item: Item) -> str:
+    """Return the key within which the outbox keeps messages in order.
+
+    It is the publisher's if one member gets all items of a publisher; otherwise each item's own.
+    """
+    if queue.policy == Policy.LEAST_LOADED.value:
+        return f"{queue.id}/{item.row}"
+    return f"{queue.id}/{item.publisher.partition('/')[0]}"
+
+
+def _delivery(tx: Transaction, item: Item, subscription: Subscription) -> ItemDelivery:
+    body = queue_items.body(tx, item.row)
+    return ItemDelivery(item.node, item.item, body, item.deliveries, subscription.subid)
+
+
+def _send_once(
+    context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
+) -> None:
+    session, delivery = sessions.at(tx, member.session), _delivery(tx, item, subscription)
+    queue_items.delete(tx, item.row)
+    if session is not None:
+        receipt = Receipt(QOS_0, item.row)
+        in_flight.begin(tx, receipt, session.generation)
+        context.send(tx, session.generation, delivery._replace(to=session.full), receipt)
+
+
+def query_qos(context: Context, tx: Transaction, queue: int) -> None:
+    """Query the capabilities of connected members whose support of QoS is unknown, if an item is
+    ready; they get items when they have answered."""
+    for full in queue_members.with_unknown_qos(tx, queue):
+        session = sessions.at(tx, full)
+        if session is not None and session.qos is None:
+            capabilities.learn(context, tx, session)
+
+
+def withdraw(context: Context, tx: Transaction, item: Item) -> Withdrawal:
+    """Remove an item's message from the outbox of a member that must not get it any more.
+
+    An item in doubt is removed from its queue; the caller decides about all others.
+    """
+    row = None if item.outbox is None else outbox.find(tx, item.outbox)
+    if row is None:
+        return Withdrawal.SENT
+    if row.qos == 2 and row.state in _IN_DOUBT:
+        error = StanzaError("recipient-unavailable", "the member left the shared subscription")
+        undelivered.give_up(context, tx, row, State.IN_DOUBT, error)
+        queue_items.delete(tx, item.row)
+        return Withdrawal.IN_DOUBT
+    outbox.remove(tx, row)
+    return Withdrawal.UNSENT if row.state == State.QUEUED.value else Withdrawal.SENT

@@ -1,0 +1,183 @@
+"""Ad-hoc commands for the owner of a queue node: show, unlock, requeue, purge (XEP-0050).
+
+Shared subscriptions have no owner; only the gateway's operator can inspect them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias, TypeVar
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
+from edge.features.discovery.disco import NODE
+from edge.features.pubsub import rights
+from edge.features.queues.service import admin, diagnosis
+from edge.features.queues.service.diagnosis import Moment, Report
+from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.service.errors import QueueError
+from edge.features.queues.store import overview, queue_members
+from edge.features.queues.store.overview import Overview
+from edge.xmpp import commands as wire
+from edge.xmpp import forms
+from edge.xmpp.forms import Field
+from sync.common.text import plural
+
+Form: TypeAlias = Mapping[str, list[str]]
+Row = TypeVar("Row", bound=tuple[str, ...])
+
+FORM: Final = f"{NODE}:queue"
+"""The type of the forms, and the prefix of the commands' nodes."""
+
+ITEMS: Final = 10
+"""Items of each state in an answer."""
+
+TABLE_CHARACTERS: Final = 16 * 1024
+"""Characters in a table of items or members, so that an answer fits into any stream."""
+
+BATCH: Final = 1000
+"""Items that one command requeues or deletes, so that its unit of work is short."""
+
+_NODE: Final = Field("node", "text-single", required=True, label="Node")
+_ITEM: Final = Field("item", "text-single", label="ItemID; if empty, the first of each state")
+_REQUIRED_ITEM: Final = Field("item", "text-single", required=True, label="ItemID")
+_DEAD: Final = Field("items", "text-multi", label="ItemIDs, one per line")
+_ALL: Final = Field("all", "boolean", ("0",), label=f"All dead items, {BATCH} at a time")
+_SURE: Final = Field(
+    "sure", "boolean", ("0",), required=True, label=f"Delete all items for good, {BATCH} at a time"
+)
+
+_COLUMNS: Final = (
+    Field("item", "text-single", label="Item"),
+    Field("state", "text-single", label="State"),
+    Field("why", "text-single", label="Reason"),
+    Field("sentence", "text-single", label="Why it does not move"),
+    Field("before", "text-single", label="Items before it"),
+    Field("deliveries", "text-single", label="Deliveries"),
+    Field("holder", "text-single", label="Locked by"),
+)
+_COUNTS: Final = ("policy", "items", "bytes", "ready", "locked", "delayed", "dead", "members")
+_TRUE: Final = (["1"], ["true"])
+
+
+def show(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+    """Show a queue, and why its items, or one of them, do not move."""
+    queue, item = _queue(context, tx, sender, form), _text(form, "item")
+    attendance = overview.attendance(tx, queue.id, diagnosis.MAX_MEMBERS)
+    moment = Moment(tx.now.service, tx.now.wall)
+    report = diagnosis.report(tx, queue, attendance, moment, item=item, limit=ITEMS)
+    if item is not None and not report.items:
+        return CommandResult(f"there is no item {item!r} in {queue.name}", failed=True)
+    fields = [Field("node", "text-single", (queue.name,))]
+    fields += [Field(name, "text-single", (str(getattr(queue, name)),)) for name in _COUNTS]
+    members = [text for (text,) in _limited(_members(report))]
+    fields.append(Field("attending", "text-multi", members))
+    table = forms.table(_COLUMNS, _limited(_rows(report)))
+    text = (
+        f"{plural(queue.items, 'item')}: {queue.ready} ready, {queue.locked} locked,"
+        f" {queue.delayed} delayed, {queue.dead} dead"
+    )
+    return CommandResult(text, forms.write("result", FORM, fields, table))
+
+
+def unlock(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+    """Take an item from its worker, as if its lock had timed out."""
+    queue, item = _queue(context, tx, sender, form), _text(form, "item")
+    if item is None:
+        raise wire.refusal("bad-request", "bad-payload", "item is required")
+    try:
+        admin.unlock(tx, queue, item, sender.bare)
+    except QueueError as error:
+        return CommandResult(str(error), failed=True)
+    tx.wake_at(tx.now.service)
+    return CommandResult(f"{item} is unlocked")
+
+
+def requeue(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+    """Make dead items ready again."""
+    queue = _queue(context, tx, sender, form)
+    items = list(dict.fromkeys(item for item in form.get("items", ()) if item))
+    if bool(items) == (form.get("all") in _TRUE):
+        raise wire.refusal("bad-request", "bad-payload", "either items or all is required")
+    try:
+        if items:
+            count = admin.requeue(tx, queue, items, sender.bare)
+        else:
+            count = admin.requeue_all(tx, queue, BATCH, sender.bare)
+    except QueueError as error:
+        return CommandResult(str(error), failed=True)
+    dispatch(context, tx, queue.id)
+    return CommandResult(f"{count} requeued, {queue.dead - count} still dead")
+
+
+def purge(context: Context, tx: Transaction, sender: Sender, form: Form) -> CommandResult:
+    """Delete all items of a queue."""
+    queue = _queue(context, tx, sender, form)
+    if form.get("sure") not in _TRUE:
+        raise wire.refusal("bad-request", "bad-payload", "sure must be true")
+    count = admin.purge(tx, queue, BATCH, sender.bare)
+    queue_members.recount_queue(tx, queue.id, context.limits.unacknowledged_bytes)
+    return CommandResult(f"{count} deleted, {queue.items - count} left")
+
+
+def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Overview:
+    """Return the queue that a form names, if the sender owns its node; raises `StanzaError`."""
+    name = _text(form, "node")
+    if name is None:
+        raise wire.refusal("bad-request", "bad-payload", "node is required")
+    node = rights.node(context, tx, name)
+    rights.check_owner(context, tx, node, sender)
+    found = overview.of_node(tx, node.name)
+    if found is None:
+        raise wire.refusal("bad-request", "bad-payload", "the node is not a queue node")
+    return found
+
+
+def _text(form: Form, name: str) -> str | None:
+    values = form.get(name, [])
+    if len(values) > 1:
+        raise wire.refusal("bad-request", "bad-payload", f"{name} takes one value")
+    return values[0] if values and values[0] else None
+
+
+def _members(report: Report) -> Iterator[tuple[str]]:
+    for member in report.members:
+        connected = ", ".join(report.sessions(member) or ()) or "not connected"
+        yield (f"{member.jid}: has {member.in_flight} of {member.requests}; {connected}",)
+
+
+def _rows(report: Report) -> Iterator[tuple[str, ...]]:
+    for found in report.items:
+        item = found.item
+        holder = item.holder if item.state == "locked" else None
+        texts = (item.item, item.state, found.reason.value, found.explanation)
+        yield (*texts, str(found.before), str(item.deliveries), holder or "")
+
+
+def _limited(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the first rows that together have `TABLE_CHARACTERS` at most."""
+    room = TABLE_CHARACTERS
+    for row in rows:
+        room -= sum(map(len, row))
+        if room < 0:
+            return
+        yield row
+
+
+def _form(*fields: Field) -> bytes:
+    return forms.write("form", FORM, fields)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register the commands."""
+    for name, label, form, act in (
+        ("show", "Show a queue", _form(_NODE, _ITEM), show),
+        ("unlock", "Unlock an item", _form(_NODE, _REQUIRED_ITEM), unlock),
+        ("requeue", "Requeue dead items", _form(_NODE, _DEAD, _ALL), requeue),
+        ("purge", "Delete all items of a queue", _form(_NODE, _SURE), purge),
+    ):
+        hooks.adhoc_command(AdHocCommand(f"{FORM}#{name}", label, form, act))

@@ -1,0 +1,120 @@
+"""Requests for items of queue nodes, messages to members, and registration (XEP-0254)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine.access import Sender
+from edge.engine.addresses import pubsub_service
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Hooks, Work
+from edge.features.outbox.undelivered import ITEM_MESSAGE_ENDED
+from edge.features.pubsub import rights
+from edge.features.pubsub.requests import answering
+from edge.features.queues.service import membership, notifications, operations, share_delivery
+from edge.features.queues.service.errors import QueueError, RefusalReason
+from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
+from edge.features.queues.store.notifications import KIND
+from edge.xmpp import pubsub, serialize
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, SHIM, clark
+from edge.xmpp.stanza import Stanza
+
+_CONDITIONS: Final = {
+    RefusalReason.IN_WORK: "conflict",
+    RefusalReason.NO_SUCH_ITEM: "item-not-found",
+    RefusalReason.LOCKED_BY_ANOTHER: "conflict",
+    RefusalReason.LOCK_ENDED: "unexpected-request",
+    RefusalReason.NOT_ALLOWED: "forbidden",
+    RefusalReason.NOT_A_QUEUE: "feature-not-implemented",
+    RefusalReason.WRONG_STATE: "conflict",
+}
+"""The stanza error of each refusal, of the type that RFC 6120 recommends."""
+
+
+def _stanza_error(error: QueueError) -> StanzaError:
+    return pubsub.refusal(_CONDITIONS[error.reason], text=str(error))
+
+
+# Requests
+
+
+def unlock(context: Context, stanza: Stanza) -> Work:
+    """Unlock an item of a queue node; raises `StanzaError`."""
+    element = stanza.children[0].children[0]
+    name = element.attrs.get("node")
+    if not name:
+        raise pubsub.refusal("bad-request", "nodeid-required")
+    ids = [child.get("id", "") for child in element.tree() if child.tag.endswith("}item")]
+    if len(ids) != 1 or not ids[0]:
+        raise pubsub.refusal("bad-request", "item-required", "exactly one item id is required")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        operations.unlock_item(context, tx, sender, rights.node(context, tx, name), ids[0])
+        return b""
+
+    return answering(context, stanza, act)
+
+
+# Messages to members
+
+
+def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
+    """Encode an item for a member; without an address if the outbox adds it."""
+    item = serialize.tag("item", {"id": message.item}, message.body)
+    content = pubsub.event(serialize.tag("items", {"node": message.node}, item))
+    if message.redeliveries:
+        times = {"times": str(message.redeliveries)}
+        content += serialize.tag("redelivered", times, xmlns=REDELIVERED)
+    if message.subid is not None:
+        header = serialize.tag("header", {"name": "SubID"}, serialize.escape(message.subid))
+        content += serialize.tag("headers", content=header, xmlns=SHIM)
+    service = None if message.to is None else pubsub_service(context.domain)
+    return serialize.message(None, service, message.to, content, message.id)
+
+
+def encode_deleted(context: Context, message: ItemDeleted) -> bytes:
+    """Encode the notice that an item is deleted."""
+    return _encode_notice(context, message, serialize.tag("retract", {"id": message.item}))
+
+
+def encode_unlocked(context: Context, message: ItemUnlocked) -> bytes:
+    """Encode the notice that an item is unlocked."""
+    unlock = serialize.tag("unlock", {"id": message.item}, xmlns=QUEUEING)
+    return _encode_notice(context, message, unlock)
+
+
+def _encode_notice(context: Context, message: ItemDeleted | ItemUnlocked, content: bytes) -> bytes:
+    event = pubsub.event(serialize.tag("items", {"node": message.node}, content))
+    return serialize.message(None, pubsub_service(context.domain), message.to, event, message.id)
+
+
+NEEDS_ACCOUNTS: Final = True
+
+
+def register(hooks: Hooks) -> None:
+    """Register what queues handle, advertise and send, and when they run."""
+    for type_ in ("get", "set"):
+        for namespace in (QUEUEING, QUEUEING_SHORT):
+            hooks.pubsub_request(type_, clark(namespace, "unlock"), unlock)
+    hooks.advertise_pubsub(QUEUEING)
+    hooks.error_mapping(QueueError, _stanza_error)
+    hooks.encode(ItemDelivery, encode_delivery)
+    hooks.encode(ItemDeleted, encode_deleted)
+    hooks.encode(ItemUnlocked, encode_unlocked)
+    hooks.on_session_bound(membership.session_bound)
+    hooks.on_available(membership.session_available)
+    hooks.on_caps_known(membership.session_ready)
+    hooks.on_detached(membership.session_detached)
+    hooks.on_resumed(membership.session_ready)
+    hooks.on_unavailable(membership.session_unavailable)
+    hooks.on_session_lost(membership.session_lost)
+    hooks.on_session_end(membership.session_ended)
+    hooks.on_shutdown(membership.shutdown)
+    hooks.on_acknowledged(KIND, notifications.acknowledged)
+    hooks.on_unacknowledged(KIND, notifications.unacknowledged)
+    hooks.on_acknowledged(share_delivery.QOS_0, membership.qos_0_acknowledged)
+    hooks.on_unacknowledged(share_delivery.QOS_0, membership.qos_0_lost)
+    hooks.on(ITEM_MESSAGE_ENDED, membership.message_ended)
+    hooks.on_timer(membership.run_timers)
+    hooks.on_external_change(membership.external_change)
