@@ -84,7 +84,8 @@ async def test_a_worker_that_hangs_is_seen_and_freed(tmp_path: Path) -> None:
             assert (first["item"], first["why"]) == ("a", "locked")
             assert (second["why"], second["sentence"]) == (
                 "full",
-                f"each connected member has as many items as it accepts: valve@{DOMAIN}/fw has 1 of 1",
+                "each connected member has as many items as it accepts:"
+                f" valve@{DOMAIN}/fw has 1 of 1",
             )
             asked = await ask(
                 pump, f"<command xmlns='{COMMANDS}' node='urn:x-fieldpost:queue#show'/>"
