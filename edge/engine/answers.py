@@ -5,12 +5,14 @@ Only the engine's router and the features' `xmpp` modules use this.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from edge.engine import addresses
+from edge.engine import access, addresses
 from edge.engine.access import Sender
 from edge.engine.addresses import AddressError, AddressKind, AddressReason
-from edge.engine.hooks import Context
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Work
 from edge.errors import ServiceError
 from edge.xmpp import replies, serialize
 from edge.xmpp.errors import StanzaError
@@ -38,6 +40,30 @@ def error(
     stanza_error_ = stanza_error(context, error)
     to = stanza.attrs.get("to")
     return replies.iq_error(stanza, stanza_error_, to=sender.full, from_=to)
+
+
+def service_work(
+    context: Context, stanza: Stanza, act: Callable[[Transaction, Sender], bytes]
+) -> Work:
+    """Return work that answers a request to the publish-subscribe service.
+
+    Args:
+        context: the gateway's context.
+        stanza: the request.
+        act: does what the request asks for and returns the payload of the result; it raises
+            `ServiceError` or `StanzaError` to refuse the request.
+    """
+
+    def work(tx: Transaction, sender: Sender) -> bytes:
+        try:
+            if not access.may_use_services(sender, context.trusted_domains):
+                raise StanzaError("forbidden", echo=True)
+            payload = act(tx, sender)
+        except (ServiceError, StanzaError) as refusal:
+            return error(context, stanza, sender, refusal)
+        return result(stanza, sender, payload)
+
+    return work
 
 
 def stanza_error(context: Context, error: ServiceError | StanzaError) -> StanzaError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from edge.xmpp import serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWNER
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_ERRORS, PUBSUB_EVENT, PUBSUB_OWNER, SHIM
 
 
 def payload(content: bytes, *, owner: bool = False) -> bytes:
@@ -17,6 +17,12 @@ def payload(content: bytes, *, owner: bool = False) -> bytes:
 def event(content: bytes) -> bytes:
     """Build the `<event/>` of a notification (XEP-0060, section 7.1.2)."""
     return serialize.tag("event", content=content, xmlns=PUBSUB_EVENT)
+
+
+def subid_header(subid: str) -> bytes:
+    """Build the header that names the subscription of a notification (XEP-0060, section 12.17)."""
+    header = serialize.tag("header", {"name": "SubID"}, serialize.escape(subid))
+    return serialize.tag("headers", content=header, xmlns=SHIM)
 
 
 def refusal(

@@ -12,10 +12,10 @@ import pytest
 from edge.engine.database import Transaction
 from edge.features.accounts.store import accounts
 from edge.features.outbox.store import dead_letters, outbox
-from edge.features.pubsub import sending
+from edge.features.pubsub.service import notifications
+from edge.features.pubsub.service.notifications import ItemPublished, Notification
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.subscriptions import Subscription
-from edge.xmpp import pubsub
 from tests.helpers.custody import (
     CAM,
     CLIENT,
@@ -64,11 +64,10 @@ def subscribe(
 def notify(
     gateway: Gateway, subscription: Subscription, text: str, kind: str | None = None
 ) -> None:
-    content = pubsub.event(f"<items node='meters'><item id='{text}'/></items>".encode())
+    event = ItemPublished("meters", text, b"")
+    notification = Notification(event, subscription.jid, kind)
     context = gateway.router.context
-    gateway.tx(
-        lambda tx: sending.notify(context, tx, subscription, content, node="meters", kind=kind)
-    )
+    gateway.tx(lambda tx: notifications.send(context, tx, subscription, notification))
 
 
 def item(message: Element | None) -> str | None:
@@ -398,7 +397,7 @@ def test_one_that_waits_too_long_dies(gateway: Gateway) -> None:
 
 
 def end(gateway: Gateway, subscription: Subscription) -> None:
-    gateway.tx(lambda tx: sending.ended(gateway.router.context, tx, subscription))
+    gateway.tx(lambda tx: notifications.drop_waiting(gateway.router.context, tx, subscription))
 
 
 def dropped(gateway: Gateway) -> list[float | None]:

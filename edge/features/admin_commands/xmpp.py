@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from xml.etree.ElementTree import Element
 
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, Context, Hooks, OffloadedWork, Work
 from edge.features.admin_commands import store
-from edge.features.pubsub.requests import answering
 from edge.xmpp import commands as wire
 from edge.xmpp import forms, serialize
 from edge.xmpp.errors import StanzaError
@@ -56,7 +56,7 @@ def execute(context: Context, stanza: Stanza) -> OffloadedWork:
             return wire.answer(asked.command.node, asked.session, wire.CANCELED)
         return _complete(context, tx, sender, asked, asked.session)
 
-    return OffloadedWork(lambda: answering(context, stanza, act))
+    return OffloadedWork(lambda: answers.service_work(context, stanza, act))
 
 
 def listed(context: Context, stanza: Stanza) -> Work | None:
@@ -75,7 +75,7 @@ def listed(context: Context, stanza: Stanza) -> Work | None:
     else:
         return None
     payload = serialize.tag("query", {"node": node}, content, xmlns=namespace)
-    return answering(context, stanza, lambda _tx, _sender: payload)
+    return answers.service_work(context, stanza, lambda _tx, _sender: payload)
 
 
 def _read(context: Context, stanza: Stanza) -> _Asked:

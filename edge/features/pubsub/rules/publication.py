@@ -32,20 +32,13 @@ class PublicationShape(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Reason for which a publication does not fit its node, and a text for people."""
+    """Reason for which a publication does not fit its node, and a text for people; an empty text
+    means that of the reason."""
 
     reason: Reason
-    text: str
+    text: str = ""
 
 
-_TOO_MANY_ITEMS: Final = Fault(Reason.TOO_MANY_ITEMS, "a publication has at most one item")
-_ITEM_REQUIRED: Final = Fault(Reason.ITEM_REQUIRED, "the node requires an item")
-_ITEM_FORBIDDEN: Final = Fault(
-    Reason.ITEM_FORBIDDEN, "the node neither stores items nor sends them to subscribers"
-)
-_PAYLOAD_REQUIRED: Final = Fault(
-    Reason.PAYLOAD_REQUIRED, "the node stores no items, so an item needs a payload"
-)
 _TWO_PAYLOADS: Final = Fault(Reason.INVALID_PAYLOAD, "an item has at most one payload")
 _WRONG_NAMESPACE: Final = Fault(
     Reason.INVALID_PAYLOAD, "the payload's namespace differs from the node's pubsub#type"
@@ -55,16 +48,16 @@ _WRONG_NAMESPACE: Final = Fault(
 def find_fault(shape: PublicationShape, config: NodeConfig) -> Fault | None:
     """Return why a publication does not fit a node's configuration, if it does not (7.1.3)."""
     if shape.items > 1:
-        return _TOO_MANY_ITEMS
+        return Fault(Reason.TOO_MANY_ITEMS)
     stores = config.persist_items or config.queueing
     if not shape.items:
-        return _ITEM_REQUIRED if stores or config.deliver_payloads else None
+        return Fault(Reason.ITEM_REQUIRED) if stores or config.deliver_payloads else None
     if not stores and not config.deliver_payloads:
-        return _ITEM_FORBIDDEN
+        return Fault(Reason.ITEM_FORBIDDEN)
     if shape.payloads > 1:
         return _TWO_PAYLOADS
     if not shape.payloads:
-        return None if stores else _PAYLOAD_REQUIRED
+        return None if stores else Fault(Reason.PAYLOAD_REQUIRED)
     return _WRONG_NAMESPACE if config.type not in ("", shape.namespace) else None
 
 

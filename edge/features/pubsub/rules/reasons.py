@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum
 
 
 class Reason(Enum):
-    """Why a request was refused."""
+    """Why a request was refused; the value explains it to people."""
 
     # rights
-    FORBIDDEN = auto()
-    CLOSED_NODE = auto()
-    PRESENCE_SUBSCRIPTION_REQUIRED = auto()
-    NOT_IN_ROSTER_GROUP = auto()
+    FORBIDDEN = "you may not do this"
+    CLOSED_NODE = "the node admits only affiliated accounts"
+    PRESENCE_SUBSCRIPTION_REQUIRED = "the node admits only subscribers to an owner's presence"
+    NOT_IN_ROSTER_GROUP = "the node admits only certain groups of an owner's roster"
 
     # nodes
-    NODE_REQUIRED = auto()
-    NODE_NOT_FOUND = auto()
-    NODE_EXISTS = auto()
-    INVALID_NODE_NAME = auto()
-    TOO_MANY_NODES = auto()
-    INVALID_CONFIGURATION = auto()
-    UNSUPPORTED_ACCESS_MODEL = auto()
-    NOT_PERSISTENT = auto()
-    IS_QUEUE = auto()
-    INVALID_AFFILIATION = auto()
-    TOO_MANY_AFFILIATIONS = auto()
+    NODE_REQUIRED = "the request must name a node"
+    NODE_NOT_FOUND = "the node does not exist"
+    NODE_EXISTS = "the node exists already"
+    INVALID_NODE_NAME = "the name of the node is invalid"
+    TOO_MANY_NODES = "there are too many nodes"
+    INVALID_CONFIGURATION = "the configuration is invalid"
+    UNSUPPORTED_ACCESS_MODEL = "the access model is not supported"
+    NOT_PERSISTENT = "the node stores no items"
+    IS_QUEUE = "the items of a queue cannot be retrieved"
+    INVALID_AFFILIATION = "the affiliation is invalid"
+    TOO_MANY_AFFILIATIONS = "the node has too many affiliations"
 
     # publications and items
-    PRECONDITION_NOT_MET = auto()
-    TOO_MANY_ITEMS = auto()
-    ITEM_REQUIRED = auto()
-    ITEM_FORBIDDEN = auto()
-    PAYLOAD_REQUIRED = auto()
-    INVALID_PAYLOAD = auto()
-    UNREADABLE_PAYLOAD = auto()
-    ITEM_NOT_FOUND = auto()
-    ITEM_LOCKED = auto()
-    LIMIT_EXCEEDED = auto()
+    PRECONDITION_NOT_MET = "the node is configured differently"
+    TOO_MANY_ITEMS = "a publication has at most one item"
+    ITEM_REQUIRED = "the node requires an item"
+    ITEM_FORBIDDEN = "the node neither stores items nor sends them to subscribers"
+    PAYLOAD_REQUIRED = "the node stores no items, so an item needs a payload"
+    INVALID_PAYLOAD = "the payload is invalid"
+    UNREADABLE_PAYLOAD = "the payload cannot be read"
+    ITEM_NOT_FOUND = "the item does not exist"
+    ITEM_LOCKED = "a worker has locked the item of this ItemID"
+    LIMIT_EXCEEDED = "a limit is exceeded"
 
     # subscriptions
-    SHARES_DISABLED = auto()
-    INVALID_FILTER = auto()
-    INVALID_SUBSCRIBER = auto()
-    NOT_SUBSCRIBED = auto()
-    INVALID_SUBID = auto()
-    INVALID_OPTIONS = auto()
-    CONFIGURATION_REQUIRED = auto()
-    POLICY_CONFLICT = auto()
-    TOO_MANY_SUBSCRIPTIONS = auto()
-    SUBSCRIPTION_NOT_ACCEPTABLE = auto()
+    SHARES_DISABLED = "shared subscriptions are disabled"
+    INVALID_FILTER = "the filter is invalid"
+    INVALID_SUBSCRIBER = "the JID must be your bare JID or your own full JID"
+    NOT_SUBSCRIBED = "the JID is not subscribed"
+    INVALID_SUBID = "the SubID belongs to no subscription of the JID"
+    INVALID_OPTIONS = "the options are invalid"
+    CONFIGURATION_REQUIRED = "the subscription requires options"
+    POLICY_CONFLICT = "the share has another policy"
+    TOO_MANY_SUBSCRIPTIONS = "there are too many subscriptions"
+    SUBSCRIPTION_NOT_ACCEPTABLE = "the JID cannot be subscribed"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T", bound="Hashable")
@@ -143,6 +144,16 @@ def matches(filter: Filter, name: str) -> bool:
     return len(levels) == len(wanted) and all(
         want in (ONE_LEVEL, level) for want, level in zip(wanted, levels, strict=True)
     )
+
+
+def matches_any(filters: tuple[str, ...], name: str) -> bool:
+    """Return whether one of several filters, which are valid, matches the name of a node."""
+    return any(matches(filter, name) for filter in _parse_filters(filters))
+
+
+@lru_cache(maxsize=8)
+def _parse_filters(texts: tuple[str, ...]) -> tuple[Filter, ...]:
+    return tuple(map(parse_filter, texts))
 
 
 class _Branch(Generic[T]):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.features.pubsub import matching
+from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.queues.rules import assignment as rules
 from edge.features.queues.rules.assignment import Assignment, Member, Policy, ReadyItem
@@ -218,7 +218,7 @@ def _choose_eligible(
     node = nodes.get(tx, item.node) if queue.node is None else None
     if node is None:
         return _Choice(first_choice)
-    may_subscribe = matching.admits(context, tx, node)
+    may_subscribe = access_check(context, tx, node)
     if may_subscribe(_bare(first_choice)):
         return _Choice(first_choice)
     eligible = [m for m in queue_members.connected(tx, queue.id) if may_subscribe(_bare(m))]

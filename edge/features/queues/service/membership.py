@@ -20,7 +20,7 @@ from edge.features.outbox import undelivered
 from edge.features.outbox.rules import TERMINAL, Input, State
 from edge.features.outbox.store import outbox
 from edge.features.outbox.store.outbox import OutboxRow
-from edge.features.pubsub import matching
+from edge.features.pubsub.service.access import access_check
 from edge.features.pubsub.store import subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.pubsub.store.subscriptions import Subscription
@@ -120,7 +120,7 @@ def remove_node_items(context: Context, tx: Transaction, node: Node) -> None:
     This happens where a member has no right to the node's items: without the node, rights cannot be
     checked any more.
     """
-    may_subscribe = matching.admits(context, tx, node)
+    may_subscribe = access_check(context, tx, node)
     for queue in subscriptions.shares_matching(tx, node.name):
         if all(map(may_subscribe, subscriptions.member_jids(tx, queue))):
             continue

@@ -16,8 +16,8 @@ from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.engine.quota import ExceededLimit
 from edge.features.outbox.store import outbox
-from edge.features.pubsub import rights
 from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.service import access
 from edge.features.pubsub.store import nodes, subscriptions
 from edge.features.pubsub.store.nodes import Node
 from edge.features.queues.rules import locks, transitions
@@ -284,7 +284,7 @@ def _role(tx: Transaction, sender: Sender, node: Node, item: Item) -> Role:
     """Return what the sender is to an item: the first role that applies."""
     if queue_items.has_received(tx, item.row, sender.full):
         return Role.RECEIVER
-    affiliation = rights.affiliation(tx, node, sender.bare)
+    affiliation = access.affiliation_of(tx, node, sender.bare)
     if affiliation is Affiliation.OWNER:
         return Role.OWNER
     if item.publisher.partition("/")[0] == sender.bare:

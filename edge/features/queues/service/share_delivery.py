@@ -22,7 +22,7 @@ from edge.features.outbox import undelivered
 from edge.features.outbox import xmpp as outbox_sender
 from edge.features.outbox.rules import State
 from edge.features.outbox.store import outbox
-from edge.features.pubsub import sending
+from edge.features.pubsub.service.notifications import exceeded_outbox_limit
 from edge.features.pubsub.store.subscriptions import Subscription
 from edge.features.queues.rules.assignment import Member, Policy
 from edge.features.queues.service.messages import ItemDelivery
@@ -63,7 +63,7 @@ def deliver(
         return True
     body = context.encode(_delivery(tx, item, subscription))
     account, size = subscription.account, quota.charge("", body)
-    if sending.room(context, tx, account, size) is not None:
+    if exceeded_outbox_limit(context, tx, account, size) is not None:
         return False
     service, is_full = pubsub_service(context.domain), "/" in subscription.jid
     row = outbox.add(

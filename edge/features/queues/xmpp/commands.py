@@ -12,7 +12,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import AdHocCommand, CommandResult, Context, Hooks
 from edge.features.discovery.disco import NODE
-from edge.features.pubsub import rights
+from edge.features.pubsub.service import access
 from edge.features.queues.service import admin, diagnosis
 from edge.features.queues.service.diagnosis import Moment, Report
 from edge.features.queues.service.dispatch import dispatch
@@ -126,8 +126,8 @@ def _queue(context: Context, tx: Transaction, sender: Sender, form: Form) -> Ove
     name = _text(form, "node")
     if name is None:
         raise wire.refusal("bad-request", "bad-payload", "node is required")
-    node = rights.node(context, tx, name)
-    rights.check_owner(context, tx, node, sender)
+    node = access.get_node(tx, name)
+    access.check_owner(tx, node, sender)
     found = overview.of_node(tx, node.name)
     if found is None:
         raise wire.refusal("bad-request", "bad-payload", "the node is not a queue node")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from edge.engine import answers
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.features.outbox.undelivered import ITEM_MESSAGE_ENDED
-from edge.features.pubsub import rights
-from edge.features.pubsub.requests import answering
+from edge.features.pubsub.service import access
 from edge.features.queues.service import membership, notifications, operations, share_delivery
 from edge.features.queues.service.errors import QueueError, RefusalReason
 from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
 from edge.features.queues.store.notifications import KIND
 from edge.xmpp import pubsub, serialize
 from edge.xmpp.errors import StanzaError
-from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, SHIM, clark
+from edge.xmpp.namespaces import QUEUEING, QUEUEING_SHORT, REDELIVERED, clark
 from edge.xmpp.stanza import Stanza
 
 _CONDITIONS: Final = {
@@ -50,10 +50,10 @@ def unlock(context: Context, stanza: Stanza) -> Work:
         raise pubsub.refusal("bad-request", "item-required", "exactly one item id is required")
 
     def act(tx: Transaction, sender: Sender) -> bytes:
-        operations.unlock_item(context, tx, sender, rights.node(context, tx, name), ids[0])
+        operations.unlock_item(context, tx, sender, access.get_node(tx, name), ids[0])
         return b""
 
-    return answering(context, stanza, act)
+    return answers.service_work(context, stanza, act)
 
 
 # Messages to members
@@ -67,8 +67,7 @@ def encode_delivery(context: Context, message: ItemDelivery) -> bytes:
         times = {"times": str(message.redeliveries)}
         content += serialize.tag("redelivered", times, xmlns=REDELIVERED)
     if message.subid is not None:
-        header = serialize.tag("header", {"name": "SubID"}, serialize.escape(message.subid))
-        content += serialize.tag("headers", content=header, xmlns=SHIM)
+        content += pubsub.subid_header(message.subid)
     service = None if message.to is None else pubsub_service(context.domain)
     return serialize.message(None, service, message.to, content, message.id)
 

@@ -1,0 +1,158 @@
+"""Options of a subscription: which exist for each kind of subscription, and their values.
+
+A member of a queue node sets only the number of items that it takes at a time (XEP-0254, section
+4.1). A member of a share also sets its level, and the first member sets the share's policy. Source:
+XEP-0060, sections 6.3 and 16.4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from edge.features.queues.rules.assignment import Policy
+
+DEFAULT_REQUESTS: Final = 10
+"""Items that a member of a share takes at a time by default: enough to keep it busy while an
+acknowledgement is on its way, and few enough to leave items for other members."""
+
+DELIVER: Final = "pubsub#deliver"
+EXPIRE: Final = "pubsub#expire"
+QOS: Final = "pubsub#qos"
+REQUESTS: Final = "pubsub#queue_requests"
+POLICY: Final = "pubsub#queue_policy"
+
+PRESENCE: Final = "presence"
+"""The value of `EXPIRE` that ends a subscription with its session."""
+
+_BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
+_LEVELS: Final = ("0", "1", "2")
+_POLICIES: Final = [policy.value for policy in Policy]
+
+
+class SubscriptionKind(Enum):
+    """What a subscription is to."""
+
+    PLAIN = "a node or a filter"
+    QUEUE = "a queue node"
+    SHARE = "a share"
+
+
+OPTIONS: Final = {
+    SubscriptionKind.PLAIN: (DELIVER, QOS, EXPIRE),
+    SubscriptionKind.QUEUE: (REQUESTS,),
+    SubscriptionKind.SHARE: (REQUESTS, QOS, EXPIRE, POLICY),
+}
+"""The options that can be set, by kind of subscription."""
+
+_FIXED: Final = {
+    "pubsub#digest": ("0", "false"),
+    "pubsub#include_body": ("0", "false"),
+    "pubsub#subscription_type": ("items",),
+}
+_DELIVERS: Final = {DELIVER: ("1", "true")}
+_FIXED_BY_KIND: Final = {
+    SubscriptionKind.PLAIN: _FIXED,
+    SubscriptionKind.QUEUE: {**_FIXED, **_DELIVERS, QOS: ("0",), EXPIRE: ("", PRESENCE)},
+    SubscriptionKind.SHARE: {**_FIXED, **_DELIVERS},
+}
+"""Options that cannot be set, with the values that are accepted because clients send them."""
+
+
+class InvalidSubscriptionOption(ValueError):
+    """An option of a subscription is unknown or has an invalid value."""
+
+
+class SubscriptionOptions(NamedTuple):
+    """Options of a subscription.
+
+    `requests` is the number of items that a member of a queue takes at a time, `None` if not set;
+    with `presence` the subscription ends with its session; `policy` is that of a share, `None` if
+    not set.
+    """
+
+    deliver: bool = True
+    qos: int = 0
+    presence: bool = False
+    requests: int | None = None
+    policy: Policy | None = None
+
+    @property
+    def other_options(self) -> Mapping[str, str]:
+        """The options that are stored in no column of their own."""
+        return {} if self.deliver else {DELIVER: "0"}
+
+
+def default_options(kind: SubscriptionKind, max_requests: int) -> SubscriptionOptions:
+    """Return the default options of a kind of subscription."""
+    if kind is SubscriptionKind.SHARE:
+        return SubscriptionOptions(qos=1, requests=min(DEFAULT_REQUESTS, max_requests))
+    return SubscriptionOptions()
+
+
+def apply_options(
+    kind: SubscriptionKind,
+    old: SubscriptionOptions,
+    values: Mapping[str, Sequence[str]],
+    max_requests: int,
+) -> SubscriptionOptions:
+    """Return options with some changed.
+
+    Args:
+        kind: the kind of subscription.
+        old: the options to change.
+        values: the values of the options to change, by registered name.
+        max_requests: the upper bound of `REQUESTS`.
+
+    Raises:
+        InvalidSubscriptionOption: an option does not exist or has an invalid value.
+    """
+    new = old
+    for name, texts in values.items():
+        text = texts[0] if texts else ""
+        if len(texts) > 1:
+            raise InvalidSubscriptionOption(f"{name} must have one value")
+        if name in OPTIONS[kind]:
+            new = _set(new, name, text, max_requests)
+        elif text not in _FIXED_BY_KIND[kind].get(name, ()):
+            raise InvalidSubscriptionOption(
+                f"{name} does not exist or cannot have this value for {kind.value}"
+            )
+    return new
+
+
+def _set(old: SubscriptionOptions, name: str, text: str, max_requests: int) -> SubscriptionOptions:
+    if name == DELIVER:
+        if text not in _BOOLEANS:
+            raise InvalidSubscriptionOption(f"{name} must be 1 or 0")
+        return old._replace(deliver=_BOOLEANS[text])
+    if name == QOS:
+        if text not in _LEVELS:
+            raise InvalidSubscriptionOption(f"{name} must be 0, 1 or 2")
+        return old._replace(qos=int(text))
+    if name == EXPIRE:
+        if text not in ("", PRESENCE):
+            raise InvalidSubscriptionOption(f"{name} must be {PRESENCE} or empty, not a time")
+        return old._replace(presence=bool(text))
+    if name == POLICY:
+        if text not in _POLICIES:
+            raise InvalidSubscriptionOption(f"{name} must be one of {', '.join(_POLICIES)}")
+        return old._replace(policy=Policy(text))
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    if not (is_number and 1 <= int(text) <= max_requests):
+        raise InvalidSubscriptionOption(f"{name} must be a number from 1 to {max_requests}")
+    return old._replace(requests=int(text))
+
+
+def format_option(options: SubscriptionOptions, name: str) -> str | None:
+    """Return the value of an option as text; `None` if it is not set."""
+    if name == DELIVER:
+        return "1" if options.deliver else "0"
+    if name == QOS:
+        return str(options.qos)
+    if name == EXPIRE:
+        return PRESENCE if options.presence else ""
+    if name == POLICY:
+        return (options.policy or Policy.LEAST_LOADED).value
+    return None if options.requests is None else str(options.requests)

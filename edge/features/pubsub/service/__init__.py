@@ -1,0 +1,1 @@
+"""Operations of publish-subscribe as units of work."""

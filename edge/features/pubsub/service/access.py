@@ -1,0 +1,157 @@
+"""Check what an account may do at a node (XEP-0060, sections 4.1, 4.5, 6.1.3, 6.5.9 and 7.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.features.presence.rules.roster import FIELDS
+from edge.features.presence.store import roster
+from edge.features.pubsub.rules import affiliation as rules
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.store import affiliations, nodes
+from edge.features.pubsub.store.nodes import Node
+
+_SEES_PRESENCE: Final = ("from", "both")
+"""Roster subscriptions with which a contact sees the presence of the roster's owner."""
+
+_ROSTER_MODELS: Final = ("presence", "roster")
+"""Access models that depend on the rosters of a node's owners."""
+
+_CHECKS: Final = "pubsub access checks"
+
+AccessCheck = Callable[[str], bool]
+"""Returns whether a bare JID may subscribe to a node."""
+
+
+def get_node(tx: Transaction, name: str | None) -> Node:
+    """Return a node by name.
+
+    Raises:
+        PubsubError: no name is given, or the node does not exist.
+    """
+    if not name:
+        raise PubsubError(Reason.NODE_REQUIRED)
+    node = nodes.get(tx, name)
+    if node is None:
+        raise PubsubError(Reason.NODE_NOT_FOUND)
+    return node
+
+
+def affiliation_of(tx: Transaction, node: Node, bare: str) -> Affiliation:
+    """Return the affiliation of a bare JID with a node."""
+    return affiliations.get(tx, node.id, bare)
+
+
+def may_subscribe(context: Context, tx: Transaction, node: Node, bare: str) -> bool:
+    """Return whether a bare JID may subscribe to a node."""
+    return _may_subscribe(context, tx, node, bare, affiliation_of(tx, node, bare))
+
+
+def may_discover(
+    context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
+) -> bool:
+    """Return whether service discovery lists a node to a bare JID with this affiliation."""
+    in_roster = _is_in_roster(context, tx, node, bare, affiliation)
+    return rules.may_discover(affiliation, node.config.access_model, in_roster=in_roster)
+
+
+def access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
+    """Return a function that checks many bare JIDs against the affiliations, which it reads once.
+
+    The function is reused within the transaction if it depends on the affiliations alone.
+    """
+    if node.config.access_model in _ROSTER_MODELS:
+        return _access_check(context, tx, node)
+    checks: dict[int, AccessCheck] = tx.memo.setdefault(_CHECKS, {})
+    if node.id not in checks:
+        checks[node.id] = _access_check(context, tx, node)
+    return checks[node.id]
+
+
+def discard_access_check(tx: Transaction, node: Node) -> None:
+    """Discard the reusable check of a node, because its access rights have changed."""
+    tx.memo.get(_CHECKS, {}).pop(node.id, None)
+
+
+def check_read(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
+    """Check that the sender may subscribe to a node and retrieve its items; raises `PubsubError`
+    (sections 6.1.3 and 6.5.9)."""
+    affiliation = affiliation_of(tx, node, sender.bare)
+    if not _may_subscribe(context, tx, node, sender.bare, affiliation):
+        raise PubsubError(_refusal_reason(node, affiliation))
+
+
+def check_discovery(context: Context, tx: Transaction, node: Node, sender: Sender) -> None:
+    """Check that the sender may learn about a node; raises `PubsubError`."""
+    affiliation = affiliation_of(tx, node, sender.bare)
+    if not may_discover(context, tx, node, sender.bare, affiliation):
+        raise PubsubError(_refusal_reason(node, affiliation))
+
+
+def check_publish(tx: Transaction, node: Node, sender: Sender) -> None:
+    """Check that the sender may publish to a node; raises `PubsubError` (section 7.1.3.1)."""
+    affiliation, model = affiliation_of(tx, node, sender.bare), node.config.publish_model
+    subscribed = model == "subscribers" and nodes.has_subscriber(tx, node.id, sender.account)
+    if not rules.may_publish(affiliation, model, subscribed=subscribed):
+        raise PubsubError(Reason.FORBIDDEN)
+
+
+def check_owner(tx: Transaction, node: Node, sender: Sender) -> None:
+    """Check that the sender is an owner of a node; raises `PubsubError` (section 8)."""
+    if not rules.may_configure(affiliation_of(tx, node, sender.bare)):
+        raise PubsubError(Reason.FORBIDDEN)
+
+
+def _access_check(context: Context, tx: Transaction, node: Node) -> AccessCheck:
+    known = affiliations.of_node(tx, node.id)
+
+    def check(bare: str) -> bool:
+        return _may_subscribe(context, tx, node, bare, known.get(bare, Affiliation.NONE))
+
+    return check
+
+
+def _may_subscribe(
+    context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
+) -> bool:
+    in_roster = _is_in_roster(context, tx, node, bare, affiliation)
+    return rules.may_subscribe(affiliation, node.config.access_model, in_roster=in_roster)
+
+
+def _is_in_roster(
+    context: Context, tx: Transaction, node: Node, bare: str, affiliation: Affiliation
+) -> bool:
+    """Return whether an owner's roster admits a bare JID, if its affiliation does not decide."""
+    model = node.config.access_model
+    if affiliation is not Affiliation.NONE or model not in _ROSTER_MODELS:
+        return False
+    groups = set(node.config.roster_groups_allowed)
+    for owner in affiliations.owners(tx, node.id):
+        local, _at, domain = owner.rpartition("@")
+        account = roster.account_id(tx, local) if domain == context.domain else None
+        if account is None:
+            continue
+        contact = roster.find(tx, account, bare)
+        if model == "roster":
+            admitted = contact.listed and not groups.isdisjoint(contact.groups)
+        else:
+            admitted = FIELDS[contact.state].subscription in _SEES_PRESENCE
+        if admitted:
+            return True
+    return False
+
+
+def _refusal_reason(node: Node, affiliation: Affiliation) -> Reason:
+    if affiliation in (Affiliation.OUTCAST, Affiliation.PUBLISH_ONLY):
+        return Reason.FORBIDDEN
+    if node.config.access_model == "presence":
+        return Reason.PRESENCE_SUBSCRIPTION_REQUIRED
+    if node.config.access_model == "roster":
+        return Reason.NOT_IN_ROSTER_GROUP
+    return Reason.CLOSED_NODE

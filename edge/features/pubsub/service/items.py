@@ -1,0 +1,181 @@
+"""Retrieve, delete and expire stored items (XEP-0060, sections 5.5, 6.5 and 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.features.pubsub.rules import affiliation
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.service import access
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.notifications import ItemRetracted, announce
+from edge.features.pubsub.store import items
+from edge.features.pubsub.store.items import Item
+from edge.features.pubsub.store.nodes import Node
+
+
+class PageRequest(NamedTuple):
+    """A requested page of items in the order of their publication.
+
+    At most `size` items: the first after the ItemID `after`, the last before the ItemID `before`
+    (an empty one is the end), or those from number `start` (from 0).
+    """
+
+    size: int
+    after: str | None = None
+    before: str | None = None
+    start: int | None = None
+
+
+class ItemPage(NamedTuple):
+    """Items of a node, the number of the first of them (from 0), and the number of all items."""
+
+    node: Node
+    items: Sequence[Item]
+    start: int
+    total: int
+
+
+class ItemIdPage(NamedTuple):
+    """ItemIDs of a node, the number of the first of them (from 0), and the number of all items."""
+
+    node: Node
+    ids: Sequence[str]
+    start: int
+    total: int
+
+
+def retrieve(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    name: str | None,
+    ids: Sequence[str],
+    page: PageRequest,
+    max_bytes: int,
+) -> ItemPage:
+    """Return items of a node, with a limited number of bytes but at least one if there is any.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: who asks.
+        name: the name of the node.
+        ids: the ItemIDs of the items to return; if empty,
+        page: the page to return.
+        max_bytes: the maximum sum of the items' sizes.
+
+    Raises:
+        PubsubError: the request is refused, or none of the items exists.
+    """
+    node = access.get_node(tx, name)
+    access.check_read(context, tx, node, sender)
+    if node.config.queueing:
+        raise PubsubError(Reason.IS_QUEUE)
+    if not node.config.persist_items:
+        raise PubsubError(Reason.NOT_PERSISTENT)
+    if ids:
+        return _items_by_id(tx, node, ids, max_bytes)
+    return _page(tx, node, page, max_bytes)
+
+
+def _items_by_id(tx: Transaction, node: Node, ids: Sequence[str], max_bytes: int) -> ItemPage:
+    found: list[Item] = []
+    for id in dict.fromkeys(ids):
+        item = items.get(tx, node.id, id)
+        if item is None:
+            continue
+        max_bytes -= item.size
+        if found and max_bytes < 0:
+            break
+        found.append(item)
+    if not found:
+        raise _item_not_found()
+    return ItemPage(node, found, 0, len(found))
+
+
+def _page(tx: Transaction, node: Node, page: PageRequest, max_bytes: int) -> ItemPage:
+    if page.before is not None:
+        before = _position(tx, node, page.before) if page.before else items.LAST_POSITION
+        found = items.page(tx, node.id, page.size, before=before, max_bytes=max_bytes)
+    else:
+        after = 0 if page.after is None else _position(tx, node, page.after)
+        skip = page.start or 0
+        found = items.page(tx, node.id, page.size, after=after, skip=skip, max_bytes=max_bytes)
+    start = items.count_before(tx, node.id, found[0].row) if found else 0
+    return ItemPage(node, found, start, node.items)
+
+
+def list_ids(
+    context: Context, tx: Transaction, sender: Sender, name: str, page: PageRequest
+) -> ItemIdPage:
+    """Return a page of a node's ItemIDs (section 5.5); raises `PubsubError`."""
+    node = access.get_node(tx, name)
+    access.check_read(context, tx, node, sender)
+    start, size = page.start or 0, page.size
+    if page.after is not None:
+        start = items.count_before(tx, node.id, _position(tx, node, page.after)) + 1
+    elif page.before is not None:
+        end = node.items
+        if page.before:
+            end = items.count_before(tx, node.id, _position(tx, node, page.before))
+        start, size = max(0, end - size), min(size, end)
+    return ItemIdPage(node, items.item_ids(tx, node.id, start, size), start, node.items)
+
+
+def _position(tx: Transaction, node: Node, id: str) -> int:
+    position = items.position(tx, node.id, id)
+    if position is None:
+        raise _item_not_found()
+    return position
+
+
+def _item_not_found() -> PubsubError:
+    return PubsubError(Reason.ITEM_NOT_FOUND)
+
+
+def retract(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    id: str,
+    *,
+    notify: bool | None = None,
+) -> None:
+    """Delete an item of a node other than a queue (section 7.2).
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: who asks.
+        node: the node.
+        id: the ItemID.
+        notify: whether to notify subscribers; `None` leaves that to the node's configuration.
+
+    Raises:
+        PubsubError: the request is refused.
+    """
+    item = items.get(tx, node.id, id)
+    own = item is None or item.publisher.partition("/")[0] == sender.bare
+    if not affiliation.may_delete_item(access.affiliation_of(tx, node, sender.bare), own=own):
+        raise PubsubError(Reason.FORBIDDEN)
+    if not node.config.persist_items:
+        raise PubsubError(Reason.NOT_PERSISTENT)
+    if item is None:
+        raise _item_not_found()
+    items.remove(tx, node.id, id)
+    if notify is not False:
+        announce(context, tx, node, ItemRetracted(node.name, id), always=notify is True)
+
+
+def expire(context: Context, tx: Transaction) -> None:
+    """Remove expired items (`pubsub#item_expire`) and set the timer for the next expiry."""
+    items.expire(tx)
+    due = items.next_expiry(tx)
+    if due is not None:
+        tx.wake_at(due)

@@ -1,0 +1,374 @@
+"""Create, configure, describe, purge and delete nodes, and manage affiliations (XEP-0060, sections
+5 and 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from edge.engine import events, refusals
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.features.pubsub.rules import affiliation as rules
+from edge.features.pubsub.rules import node_config, topic
+from edge.features.pubsub.rules.affiliation import Affiliation
+from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.service import access
+from edge.features.pubsub.service import subscriptions as subscribing
+from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
+from edge.features.pubsub.service.notifications import (
+    NodeConfigured,
+    NodeDeleted,
+    NodeEvent,
+    NodePurged,
+    announce_to_all,
+)
+from edge.features.pubsub.store import affiliations, items, nodes, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import membership, operations
+from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.store import queues
+from edge.features.queues.store.queues import Queue
+from edge.xmpp import jid
+
+_DISCOVERY_BATCH = 256
+"""Nodes read at a time to find those that an account may discover."""
+
+
+# Create
+
+
+def create(
+    context: Context, tx: Transaction, name: str, owner: str, config: NodeConfig = DEFAULT
+) -> Node:
+    """Create a node (section 8.1).
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        name: the name of the node.
+        owner: the bare JID of its owner, whose limits are charged.
+        config: its configuration.
+
+    Raises:
+        PubsubError: the node exists, its name is invalid, or there are too many nodes.
+    """
+    check_name(context, name)
+    if nodes.get(tx, name) is not None:
+        raise PubsubError(Reason.NODE_EXISTS)
+    _check_room(context, tx, owner)
+    node = nodes.add(tx, name, owner, config)
+    affiliations.put(tx, node.id, owner, Affiliation.OWNER)
+    if config.queueing:
+        _save_queue(tx, node)
+    return node
+
+
+def may_auto_create(context: Context, tx: Transaction, sender: Sender, name: str) -> bool:
+    """Return whether publishing to a node that does not exist creates it (`[pubsub] auto_create`).
+
+    Raises:
+        PubsubError: it would, but its name is invalid or there are too many nodes.
+    """
+    if not topic.matches_any(tuple(context.pubsub.auto_create), name):
+        return False
+    check_name(context, name)
+    _check_room(context, tx, sender.bare)
+    return True
+
+
+def check_name(context: Context, name: str) -> None:
+    """Check that a node can have a name; raises `PubsubError`."""
+    problem = topic.name_problem(name, context.limits.node_bytes)
+    if not problem:
+        try:
+            prepared = jid.prepare_resource(name)
+        except jid.JidError:
+            problem = "a node name must not contain characters that addresses cannot contain"
+        else:
+            problem = "" if prepared == name else f"normalise the name of the node: {prepared!r}"
+    if problem:
+        raise PubsubError(Reason.INVALID_NODE_NAME, problem)
+
+
+def _check_room(context: Context, tx: Transaction, owner: str) -> None:
+    limits = context.limits
+    for rule, limit, count in (
+        ("nodes", limits.nodes, nodes.count(tx)),
+        ("nodes_per_account", limits.nodes_per_account, nodes.count(tx, owner)),
+    ):
+        if count >= limit:
+            refusals.log_source(context, tx, owner, rule, limit)
+            raise PubsubError(Reason.TOO_MANY_NODES, f"{rule} is {limit}")
+
+
+# Configure
+
+
+def apply_options(
+    context: Context, old: NodeConfig, values: Mapping[str, Sequence[str]]
+) -> NodeConfig:
+    """Return a configuration with some options changed, by registered name.
+
+    Raises:
+        PubsubError: an option is unknown or has an invalid value.
+    """
+    try:
+        return node_config.apply_options(old, values, context.limits.items_per_node)
+    except InvalidOption as error:
+        is_access_model = error.name == "pubsub#access_model"
+        reason = (
+            Reason.UNSUPPORTED_ACCESS_MODEL if is_access_model else Reason.INVALID_CONFIGURATION
+        )
+        raise PubsubError(reason, str(error)) from None
+
+
+def get_configuration(tx: Transaction, sender: Sender, name: str | None) -> Node:
+    """Return a node with its configuration to an owner (section 8.2.1); raises `PubsubError`."""
+    node = access.get_node(tx, name)
+    access.check_owner(tx, node, sender)
+    return node
+
+
+def configure(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    name: str | None,
+    values: Mapping[str, Sequence[str]] | None,
+) -> None:
+    """Change options of a node for an owner (section 8.2.4).
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: an owner of the node.
+        name: the name of the node.
+        values: the values of the options to change, by registered name; `None` changes nothing.
+
+    Raises:
+        PubsubError: the request is refused.
+    """
+    node = get_configuration(tx, sender, name)
+    if values is not None:
+        config = apply_options(context, node.config, values)
+        if config != node.config:
+            _configure(context, tx, sender, node, config)
+
+
+def _configure(
+    context: Context, tx: Transaction, sender: Sender, before: Node, config: NodeConfig
+) -> None:
+    old, node = before.config, before._replace(config=config)
+    if config.queueing != old.queueing:
+        _check_empty(tx, before)
+    nodes.save(tx, node)
+    _configure_queue(context, tx, node)
+    access_changed = (
+        config.access_model != old.access_model
+        or config.roster_groups_allowed != old.roster_groups_allowed
+    )
+    if access_changed:  # first: a subscriber that loses access does not see the configuration
+        subscribing.end_unauthorized(context, tx, node)
+    trimmed = items.trim(tx, node.id, config.max_items if config.persist_items else 0)
+    if trimmed:
+        _log_items(tx, sender, node, "trimmed", trimmed)
+    event = NodeConfigured(node.name, config if config.deliver_payloads else None)
+    _announce(context, tx, node, event)
+
+
+def _check_empty(tx: Transaction, node: Node) -> None:
+    """Check that a node can become a queue or stop being one: items and subscriptions of one kind
+    do not fit the other."""
+    queue = queues.of_node(tx, node.id)
+    if node.items or (queue is not None and queue.items) or nodes.count_subscriptions(tx, node.id):
+        raise PubsubError(
+            Reason.INVALID_CONFIGURATION,
+            "pubsub#queueing cannot change because the node has items or subscribers",
+        )
+
+
+def _configure_queue(context: Context, tx: Transaction, node: Node) -> None:
+    queue = queues.of_node(tx, node.id)
+    if node.config.queueing:
+        _save_queue(tx, node, queue)
+        if queue is not None:
+            dispatch(context, tx, queue.id)
+    elif queue is not None:
+        queues.remove(tx, queue.id)
+
+
+def _save_queue(tx: Transaction, node: Node, queue: Queue | None = None) -> None:
+    config = node.config
+    values = config.queue_policy, config.queue_lock_timeout, config.queue_max_deliveries
+    if queue is None:
+        queues.add_for_node(tx, node.id, *values)
+    else:
+        operations.configure(tx, queue, *values)
+
+
+# Purge and delete
+
+
+def purge(context: Context, tx: Transaction, sender: Sender, name: str | None) -> None:
+    """Delete all items of a node for an owner (section 8.5); raises `PubsubError`."""
+    node = get_configuration(tx, sender, name)
+    if not (node.config.persist_items or node.config.queueing):
+        raise PubsubError(Reason.NOT_PERSISTENT)
+    _log_items(tx, sender, node, "purged", _remove_items(context, tx, node))
+    _announce(context, tx, node, NodePurged(node.name))
+
+
+def delete(
+    context: Context, tx: Transaction, sender: Sender, name: str | None, redirect: str = ""
+) -> None:
+    """Delete a node for an owner and notify its subscribers (section 8.4).
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: an owner of the node.
+        name: the name of the node.
+        redirect: the URI of a node that replaces it.
+
+    Raises:
+        PubsubError: the request is refused.
+    """
+    node = get_configuration(tx, sender, name)
+    _announce(context, tx, node, NodeDeleted(node.name, redirect))
+    _log_items(tx, sender, node, "deleted", _remove_items(context, tx, node))
+    queue = queues.of_node(tx, node.id)
+    if queue is not None:
+        for member in subscriptions.members(tx, queue.id):
+            membership.leave(context, tx, member, Loss.UNSUBSCRIBED)
+        queues.remove(tx, queue.id)
+    membership.remove_node_items(context, tx, node)
+    nodes.remove(tx, node.id)
+
+
+def _remove_items(context: Context, tx: Transaction, node: Node) -> int:
+    queue = queues.of_node(tx, node.id)
+    return items.purge(tx, node.id) if queue is None else operations.purge(context, tx, queue)
+
+
+def _announce(context: Context, tx: Transaction, node: Node, event: NodeEvent) -> None:
+    queue = queues.of_node(tx, node.id)
+    members = [] if queue is None else subscriptions.members(tx, queue.id)
+    announce_to_all(context, tx, node, event, members)
+
+
+def _log_items(tx: Transaction, sender: Sender, node: Node, name: str, count: int) -> None:
+    """Log the number of items that an owner's request removed."""
+    event = NewEvent(
+        "node",
+        sender.bare,
+        topic=node.name,
+        name=name,
+        value=float(count),
+        unit="items",
+        level="Notice",
+    )
+    events.append(tx, events.SYSTEM, event)
+
+
+# Affiliations
+
+
+def own_affiliations(
+    tx: Transaction, sender: Sender, name: str | None
+) -> list[tuple[str, Affiliation]]:
+    """Return the sender's affiliations with all nodes, or with the node `name`, by name of the node
+    (section 5.7); raises `PubsubError`."""
+    found = [(node, affiliation) for _, node, affiliation in affiliations.of_jid(tx, sender.bare)]
+    if name is None:
+        return found
+    wanted = access.get_node(tx, name).name
+    return [(node, affiliation) for node, affiliation in found if node == wanted]
+
+
+def affiliations_of_node(
+    tx: Transaction, sender: Sender, name: str | None
+) -> Mapping[str, Affiliation]:
+    """Return the affiliations of a node, by bare JID, to an owner (section 8.9.1); raises
+    `PubsubError`."""
+    return affiliations.of_node(tx, get_configuration(tx, sender, name).id)
+
+
+class AffiliationChange(NamedTuple):
+    """A requested affiliation; `problem` says why it is invalid, and is empty if it is valid."""
+
+    jid: str
+    affiliation: Affiliation | None
+    problem: str = ""
+
+
+def set_affiliations(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    name: str | None,
+    changes: Sequence[AffiliationChange],
+) -> None:
+    """Change affiliations of a node for an owner (section 8.9.2): all of them, or none.
+
+    Raises:
+        AffiliationsRefused: a change is invalid, or the node would have no owner.
+        PubsubError: the request is refused for another reason.
+    """
+    node = get_configuration(tx, sender, name)
+    before = affiliations.of_node(tx, node.id)
+    new = {one.jid: one.affiliation for one in changes if one.affiliation is not None}
+    after = {**before, **new}
+    problem = next((one.problem for one in changes if one.problem), "")
+    if not problem and not rules.has_owner(after.values()):
+        problem = "a node must have an owner"
+    if problem:
+        current = {one.jid: before.get(one.jid, Affiliation.NONE) for one in changes}
+        raise AffiliationsRefused(problem, node.name, current)
+    limit = context.limits.affiliations
+    count = sum(affiliation is not Affiliation.NONE for affiliation in after.values())
+    if count > max(limit, len(before)):
+        refusals.log(context, tx, sender, "affiliations", limit)
+        raise PubsubError(Reason.TOO_MANY_AFFILIATIONS, f"affiliations is {limit}")
+    for bare, affiliation in new.items():
+        affiliations.put(tx, node.id, bare, affiliation)
+    subscribing.end_unauthorized(context, tx, node)
+
+
+# Discovery
+
+
+class NodeInfo(NamedTuple):
+    """A node, its owners' bare JIDs, and the number of its subscriptions."""
+
+    node: Node
+    owners: Sequence[str]
+    subscribers: int
+
+
+def describe(context: Context, tx: Transaction, sender: Sender, name: str) -> NodeInfo:
+    """Return what an account may discover about a node (sections 5.3 and 5.4); raises
+    `PubsubError`."""
+    node = access.get_node(tx, name)
+    access.check_discovery(context, tx, node, sender)
+    owners, count = affiliations.owners(tx, node.id), nodes.count_subscriptions(tx, node.id)
+    return NodeInfo(node, owners, count)
+
+
+def discoverable_titles(context: Context, tx: Transaction, bare: str) -> dict[str, str]:
+    """Return the titles of the nodes that a bare JID may discover, by name and in order (section
+    5.2); reads all nodes, which takes 20 ms for 1000."""
+    known = {id: affiliation for id, _, affiliation in affiliations.of_jid(tx, bare)}
+    titles: dict[str, str] = {}
+    after = ""
+    while batch := nodes.page(tx, after, _DISCOVERY_BATCH):
+        for node in batch:
+            affiliation = known.get(node.id, Affiliation.NONE)
+            if access.may_discover(context, tx, node, bare, affiliation):
+                titles[node.name] = node.config.title
+        after = batch[-1].name
+    return titles

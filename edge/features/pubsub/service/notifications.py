@@ -1,0 +1,304 @@
+"""Notify subscribers of what happens at a node (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5).
+
+Each plain subscription gets one notification; a JID with several learns the SubID of each. At level
+0 a notification is a plain message. At levels 1 and 2 it waits in the outbox of the subscriber's
+account, in a queue of its subscription's own. A filter reaches the nodes that its subscriber could
+subscribe to by name; this is checked for each notification, so that a right that is withdrawn
+counts at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from edge.engine import events, sessions
+from edge.engine.addresses import pubsub_service
+from edge.engine.database import Transaction
+from edge.engine.events import NewEvent
+from edge.engine.hooks import Context
+from edge.engine.quota import FEW, OUTBOX, ExceededLimit, Stored, Usage, charge, over_waiting
+from edge.engine.refusals import log_source
+from edge.features.accounts import service as accounts
+from edge.features.messages import rules
+from edge.features.messages.service import NOBODY_THERE, AccountMessage, deliver
+from edge.features.outbox import xmpp as handing
+from edge.features.outbox.rules import BOUND, State
+from edge.features.outbox.store import outbox
+from edge.features.pubsub.rules.node_config import NodeConfig
+from edge.features.pubsub.rules.subscription import DELIVER
+from edge.features.pubsub.service.access import access_check
+from edge.features.pubsub.store import items, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.subscriptions import Subscription
+
+
+class ItemPublished(NamedTuple):
+    """An item was published; `item_id` is `None` if the node takes no items, `payload` is empty if
+    the node sends none."""
+
+    node: str
+    item_id: str | None
+    payload: bytes
+
+
+class ItemRetracted(NamedTuple):
+    """An item was deleted."""
+
+    node: str
+    item_id: str
+
+
+class NodePurged(NamedTuple):
+    """All items of a node were deleted."""
+
+    node: str
+
+
+class NodeDeleted(NamedTuple):
+    """A node was deleted; `redirect` is the URI of its replacement, empty if there is none."""
+
+    node: str
+    redirect: str
+
+
+class NodeConfigured(NamedTuple):
+    """The configuration of a node changed; `config` is `None` if the node sends no payloads."""
+
+    node: str
+    config: NodeConfig | None
+
+
+class SubscriptionChanged(NamedTuple):
+    """An owner or the loss of a right began or ended a subscription."""
+
+    node: str
+    jid: str
+    subid: str
+    subscribed: bool
+
+
+NodeEvent: TypeAlias = (
+    ItemPublished | ItemRetracted | NodePurged | NodeDeleted | NodeConfigured | SubscriptionChanged
+)
+
+
+class Notification(NamedTuple):
+    """A message that notifies one subscription of an event.
+
+    Attributes:
+        event: the event.
+        to: the JID that it is for; `None` for the body of a message in the outbox.
+        type: the type of the message; `None` is `normal`.
+        subid: the SubID, if the JID has several subscriptions that get the notification.
+        published: the time of publication (ms since 1970), for an item that was published before.
+    """
+
+    event: NodeEvent
+    to: str | None
+    type: str | None = None
+    subid: str | None = None
+    published: int | None = None
+
+
+def is_notified(config: NodeConfig, event: NodeEvent) -> bool:
+    """Return whether a node's configuration lets subscribers be notified of an event."""
+    if isinstance(event, NodeConfigured):
+        return config.notify_config
+    if isinstance(event, NodeDeleted):
+        return config.notify_delete
+    if isinstance(event, ItemPublished):
+        return config.deliver_notifications
+    return config.notify_retract
+
+
+def recipients(context: Context, tx: Transaction, node: Node) -> list[Subscription]:
+    """Return the subscriptions that are notified of events at a node, without members of queues:
+    those by its name or by a filter that may subscribe to it and have not set `DELIVER` to 0."""
+    found = subscriptions.plain_of_node(tx, node.id) + subscriptions.plain_matching(tx, node.name)
+    if not found:
+        return found
+    may_subscribe = access_check(context, tx, node)
+    return [one for one in found if one.options.get(DELIVER) != "0" and may_subscribe(one.bare)]
+
+
+def matching_shares(context: Context, tx: Transaction, node: Node) -> list[int]:
+    """Return the numbers of the queues of shares that get what is published to a node: their
+    filters match its name, and one of their members may subscribe to it."""
+    found = subscriptions.shares_matching(tx, node.name)
+    if not found:
+        return found
+    may_subscribe = access_check(context, tx, node)
+    return [q for q in found if any(map(may_subscribe, subscriptions.member_jids(tx, q)))]
+
+
+def announce(
+    context: Context, tx: Transaction, node: Node, event: NodeEvent, *, always: bool = False
+) -> None:
+    """Notify all plain subscriptions to a node of an event.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction in which it happens.
+        node: the node.
+        event: the event.
+        always: notify also if the node's configuration does not ask for it.
+    """
+    if not (always or is_notified(node.config, event)):
+        return
+    found = recipients(context, tx, node)
+    if not found:
+        return
+    counts = Counter(subscription.jid for subscription in found)
+    type_ = _message_type(node.config)
+    for subscription in found:
+        subid = subscription.subid if counts[subscription.jid] > 1 else None
+        send(context, tx, subscription, Notification(event, subscription.jid, type_, subid))
+
+
+def announce_to_all(
+    context: Context, tx: Transaction, node: Node, event: NodeEvent, members: Sequence[Subscription]
+) -> None:
+    """Notify all plain subscriptions to a node and the `members` of its queue of an event."""
+    announce(context, tx, node, event)
+    if is_notified(node.config, event):
+        for member in members:
+            send(context, tx, member, Notification(event, member.jid))
+
+
+def notify_changed(
+    context: Context, tx: Transaction, subscription: Subscription, node: str, *, subscribed: bool
+) -> None:
+    """Notify a subscriber that somebody else began or ended its subscription."""
+    event = SubscriptionChanged(node, subscription.jid, subscription.subid, subscribed)
+    send(context, tx, subscription, Notification(event, subscription.jid))
+
+
+def send_last_item(
+    context: Context, tx: Transaction, subscription: Subscription, node: Node
+) -> None:
+    """Send a new subscription the item that was published last, if the node is configured so
+    (section 6.1.7)."""
+    config = node.config
+    if config.send_last_published_item == "never" or not config.persist_items or config.queueing:
+        return
+    item = items.last(tx, node.id)
+    if item is None:
+        return
+    event = published(node, item.item, item.body)
+    to, type_ = subscription.jid, _message_type(config)
+    send(context, tx, subscription, Notification(event, to, type_, published=item.wall))
+
+
+def published(node: Node, item_id: str | None, payload: bytes) -> ItemPublished:
+    """Return the event of a published item, as subscribers of its node see it."""
+    return ItemPublished(node.name, item_id, payload if node.config.deliver_payloads else b"")
+
+
+def _message_type(config: NodeConfig) -> str | None:
+    return None if config.notification_type == "normal" else config.notification_type
+
+
+# Delivery
+
+
+def send(
+    context: Context, tx: Transaction, subscription: Subscription, notification: Notification
+) -> None:
+    """Send a notification at the level of a subscription that belongs to no share.
+
+    One that finds no room is logged as refused to its subscriber and does not hold up the
+    publisher.
+    """
+    if subscription.qos == 0:
+        _send_plain(context, tx, subscription, notification)
+        return
+    body = _encode(context, notification._replace(to=None))
+    account, size = subscription.account, charge("", body)
+    exceeded = exceeded_outbox_limit(context, tx, account, size)
+    if exceeded is not None:
+        log_source(context, tx, subscription.jid, exceeded.rule, exceeded.figure)
+        return
+    only = subscription.jid if "/" in subscription.jid else None
+    sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
+    source = _outbox_source(context, subscription)
+    outbox.add(tx, account, source, sender, None, subscription.qos, body, size, only_session=only)
+    tx.wake_at(tx.now.service + context.limits.outbox_ttl)
+    handing.pump(context, tx, account)
+
+
+def _encode(context: Context, notification: Notification) -> bytes:
+    return context.hooks.encoders[Notification](context, notification)
+
+
+def _send_plain(
+    context: Context, tx: Transaction, subscription: Subscription, notification: Notification
+) -> None:
+    """Send a plain message to the session of a full JID, or route it for a bare JID."""
+    to = subscription.jid
+    if "/" in to:
+        session = sessions.at(tx, to)
+        if session is None:
+            log_source(context, tx, to.partition("/")[0], NOBODY_THERE)
+        else:
+            context.send(tx, session.generation, notification)
+        return
+    available, type_ = sessions.of(tx, to), rules.parse_type(notification.type)
+    exists = bool(available) or accounts.is_active(tx, subscription.account)
+    route = rules.route(type_, available, None, exists=exists)
+    stanza, source = _encode(context, notification), pubsub_service(context.domain)
+    message = AccountMessage(stanza, source, subscription.account, type_, storable=True)
+    refusal = deliver(context, tx, message, route)
+    if refusal is not None:
+        log_source(context, tx, to, refusal.rule, refusal.figure)
+
+
+def exceeded_outbox_limit(
+    context: Context, tx: Transaction, account: str, size: int
+) -> ExceededLimit | None:
+    """Return the limit that one more notification of `size` bytes in an account's outbox would
+    exceed.
+
+    The service is one source for all publications, so the limits of one source do not apply to it;
+    but it leaves the part of the outbox that is reserved for sources with few messages to them.
+    """
+    limits = context.limits
+    _own, waiting = outbox.usage(tx, account, "")
+    maximum = Stored(
+        Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
+        Usage(limits.outbox_messages, limits.outbox_bytes),
+        Usage(limits.outbox_messages, limits.outbox_bytes),
+    )
+    return over_waiting(OUTBOX, size, FEW, waiting._replace(source=Usage(FEW, 0)), maximum)
+
+
+def _outbox_source(context: Context, subscription: Subscription) -> str:
+    """Return the source under which a subscription's notifications wait, so that those of another
+    do not hold them up."""
+    return f"{pubsub_service(context.domain)}/{subscription.subid}"
+
+
+def drop_waiting(context: Context, tx: Transaction, subscription: Subscription) -> None:
+    """Drop the notifications that wait for a subscription that has ended, and log their number.
+
+    A notification in flight is completed. If the subscription ended with its session, this applies
+    only to notifications that the session has received.
+    """
+    dropped = 0
+    for row in outbox.find_by_source(tx, _outbox_source(context, subscription)):
+        bound = State(row.state) in BOUND
+        if not bound and (subscription.presence or not row.in_flight):
+            outbox.remove(tx, row)
+            dropped += 1
+    if dropped:
+        event = NewEvent(
+            "message",
+            subscription.jid,
+            name="notifications_dropped",
+            value=float(dropped),
+            level="Notice",
+            text="Notifications were dropped because their subscription ended.",
+            tags={"subscription": subscription.subid},
+        )
+        events.append(tx, events.SYSTEM, event)

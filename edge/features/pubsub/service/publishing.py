@@ -1,0 +1,326 @@
+"""Publish items, whether they come in a request or in a message (XEP-0060, section 7.1).
+
+A plain node stores the item, notifies its subscribers, and puts the item into the queue of each
+share whose filter matches. A queue node puts it into its own queue only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from edge.engine import refusals, space
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.engine.quota import ExceededLimit
+from edge.features.pubsub.rules import node_config
+from edge.features.pubsub.rules.node_config import DEFAULT, InvalidOption, NodeConfig
+from edge.features.pubsub.rules.publication import (
+    DEFAULT_OPTIONS,
+    ItemOptions,
+    PublicationShape,
+    find_fault,
+)
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.service import access, notifications, uplink_topics
+from edge.features.pubsub.service import nodes as node_service
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.uplink_topics import NO_EVENTS, ItemEvents
+from edge.features.pubsub.store import items, nodes
+from edge.features.pubsub.store.nodes import Node
+from edge.features.queues.service import operations
+from edge.features.queues.store import queue_items, queues
+from edge.features.queues.store.queues import Queue
+
+NEW_NODE: Final = 0
+"""The number of a node that does not exist yet and is created by the publication."""
+
+UNREADABLE: Final = "unreadable"
+"""The rule that refuses an item whose payload is to be logged and cannot be read."""
+
+UNFIT: Final = "unfit"
+"""The rule that refuses an item in a message that does not fit its node."""
+
+ITEM_LOCKED: Final = "item_locked"
+"""The rule that refuses an item of a queue if a worker has locked the item of the same ItemID."""
+
+NOTIFICATION_OVERHEAD: Final = 512
+"""Approximate bytes of a notification beside the payload."""
+
+_NO_PRECONDITIONS: Final[Mapping[str, Sequence[str]]] = {}
+
+
+class NewItem(NamedTuple):
+    """An item to publish: ItemID, payload as bytes (empty if there is none), and the events that it
+    contains if it is to be logged."""
+
+    id: str
+    payload: bytes = b""
+    logged: ItemEvents = NO_EVENTS
+
+
+class Publication(NamedTuple):
+    """A request to publish an item.
+
+    Attributes:
+        node: the name of the node.
+        shape: what the request contains.
+        item: the item.
+        options: the item's options, for a queue.
+        preconditions: required values of the node's options, by registered name; a node that is
+            created gets them.
+        unreadable: why the payload cannot be read, if it is to be logged; else empty.
+    """
+
+    node: str
+    shape: PublicationShape
+    item: NewItem
+    options: ItemOptions = DEFAULT_OPTIONS
+    preconditions: Mapping[str, Sequence[str]] = _NO_PRECONDITIONS
+    unreadable: str = ""
+
+
+def publish(context: Context, tx: Transaction, sender: Sender, request: Publication) -> None:
+    """Publish an item; raises `PubsubError` before anything is changed."""
+    node = find_target(context, tx, sender, request.node, request.preconditions)
+    fault = find_fault(request.shape, node.config)
+    if fault is not None:
+        raise PubsubError(fault.reason, fault.text)
+    if request.unreadable:
+        refusals.log(context, tx, sender, UNREADABLE)
+        raise PubsubError(Reason.UNREADABLE_PAYLOAD, request.unreadable)
+    if request.options != DEFAULT_OPTIONS and not node.config.queueing:
+        raise PubsubError(
+            Reason.PRECONDITION_NOT_MET, "options of an item need a queue node (pubsub#queueing)"
+        )
+    item = request.item
+    exceeded, queues_ = check_room(context, tx, sender, node, item)
+    if not node.config.queueing:  # the check of a queue includes the database
+        size = _stored_size(sender, item)
+        exceeded = exceeded or space.refuses(tx, size, context.limits)
+    if exceeded is not None:
+        refusals.log(context, tx, sender, exceeded.rule, exceeded.figure)
+        if exceeded.rule == ITEM_LOCKED:
+            raise PubsubError(Reason.ITEM_LOCKED)
+        raise PubsubError(Reason.LIMIT_EXCEEDED, f"{exceeded.rule} is {exceeded.figure}")
+    put(context, tx, sender, node, item, request.options, queues_)
+
+
+def find_target(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    name: str,
+    preconditions: Mapping[str, Sequence[str]] = _NO_PRECONDITIONS,
+) -> Node:
+    """Return the node to publish to; if it is to be created, as it will be, with number `NEW_NODE`.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: who publishes.
+        name: the name of the node.
+        preconditions: required values of the node's options, by registered name.
+
+    Raises:
+        PubsubError: the node does not exist, the sender may not publish to it, or it is configured
+            differently (sections 7.1.3 and 7.1.5).
+    """
+    node = nodes.get(tx, name)
+    if node is None:
+        if not node_service.may_auto_create(context, tx, sender, name):
+            raise PubsubError(Reason.NODE_NOT_FOUND)
+        config = _apply_preconditions(context, DEFAULT, preconditions)
+        return Node(NEW_NODE, name, sender.bare, config, 0, 0)
+    access.check_publish(tx, node, sender)
+    if preconditions and _apply_preconditions(context, node.config, preconditions) != node.config:
+        raise PubsubError(Reason.PRECONDITION_NOT_MET)
+    return node
+
+
+def _apply_preconditions(
+    context: Context, config: NodeConfig, preconditions: Mapping[str, Sequence[str]]
+) -> NodeConfig:
+    try:
+        return node_config.apply_options(config, preconditions, context.limits.items_per_node)
+    except InvalidOption as error:
+        raise PubsubError(Reason.PRECONDITION_NOT_MET, str(error)) from None
+
+
+class Room(NamedTuple):
+    """The limit that an item would exceed, if any, and the queues that get the item."""
+
+    exceeded: ExceededLimit | None
+    queues: Sequence[Queue]
+
+
+def check_room(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> Room:
+    """Return which limit an item would exceed: of the event log, of the node, or of a queue.
+
+    A share that is full refuses the publication, so that the share loses nothing.
+    """
+    found = _find_queues(context, tx, node)
+    exceeded = uplink_topics.exceeded_limit(context, tx, item.logged)
+    if exceeded is None and node.config.queueing:
+        exceeded = _exceeded_queue_limit(context, tx, sender, item, found)
+    elif exceeded is None:
+        exceeded = (
+            _exceeded_storage_limit(context, tx, sender, node, item)
+            or _exceeded_notification_limit(context, tx, node, item)
+            or _exceeded_share_limit(context, tx, sender, item, found)
+        )
+    return Room(exceeded, found)
+
+
+def _find_queues(context: Context, tx: Transaction, node: Node) -> list[Queue]:
+    """Return the queues that get items of a node: its own, or those of shares."""
+    if node.config.queueing:
+        found = [queues.of_node(tx, node.id)]
+    else:
+        shares = notifications.matching_shares(context, tx, node)
+        found = [queues.get(tx, share) for share in shares]
+    return [queue for queue in found if queue is not None]
+
+
+def _stored_size(sender: Sender, item: NewItem) -> int:
+    return items.charge(item.id, sender.full, item.payload)
+
+
+def _exceeded_queue_limit(
+    context: Context, tx: Transaction, sender: Sender, item: NewItem, found: Sequence[Queue]
+) -> ExceededLimit | None:
+    size = queue_items.charge(item.id, sender.full, item.payload)
+    if not found:  # the queue is created with its node
+        return _exceeded_total(context, tx, NEW_NODE, 1, size)
+    (queue,) = found
+    old = queue_items.find(tx, queue.id, item.id)
+    if old is not None and old.state == "locked":
+        return ExceededLimit(ITEM_LOCKED, 1)
+    more = size if old is None else size - old.bytes
+    count = 1 if old is None else 0
+    return operations.exceeded_limit(context, tx, queue, more, count) if more > 0 else None
+
+
+def _exceeded_share_limit(
+    context: Context, tx: Transaction, sender: Sender, item: NewItem, shares: Sequence[Queue]
+) -> ExceededLimit | None:
+    size = queue_items.charge(item.id, sender.full, item.payload)
+    for queue in shares:
+        exceeded = operations.exceeded_limit(context, tx, queue, size)
+        if exceeded is not None:
+            return exceeded
+    count = len(shares)
+    if count < 2:
+        return None
+    part = operations.SHARES_PART
+    return _exceeded_total(context, tx, shares[0].id, count, count * size, part)
+
+
+def _exceeded_total(
+    context: Context, tx: Transaction, queue: int, count: int, size: int, part: int = 1
+) -> ExceededLimit | None:
+    """Return the limit of all queues together that `count` more items would exceed, if they may use
+    one `part` of it."""
+    limits, (_own, total) = context.limits, queues.usage(tx, queue)
+    for used, limit, rule in (
+        (total.messages + count, limits.queue_items // part, "queue_items"),
+        (total.bytes + size, limits.queue_bytes // part, "queue_bytes"),
+    ):
+        if used > limit:
+            return ExceededLimit(rule, limit)
+    return None
+
+
+def _exceeded_storage_limit(
+    context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem
+) -> ExceededLimit | None:
+    if not node.config.persist_items:
+        return None
+    limits, used, size = context.limits, items.total(tx), _stored_size(sender, item)
+    if used.messages < limits.items and used.bytes + size <= limits.items_bytes:
+        return None
+    replaced = items.usage_replaced(tx, node.id, item.id, _max_items(context, node))
+    if used.messages - replaced.messages + 1 > limits.items:
+        return ExceededLimit("items", limits.items)
+    if used.bytes - replaced.bytes + size > limits.items_bytes:
+        return ExceededLimit("items_bytes", limits.items_bytes)
+    return None
+
+
+def _exceeded_notification_limit(
+    context: Context, tx: Transaction, node: Node, item: NewItem
+) -> ExceededLimit | None:
+    """Return the limit that an item's notifications would exceed together: all of them are in
+    memory at once. Subscribers are counted only for large items."""
+    limits = context.limits
+    maximum = limits.unacknowledged_total_bytes
+    size = len(item.payload) + NOTIFICATION_OVERHEAD
+    if not node.config.deliver_payloads or size * limits.subscriptions <= maximum:
+        return None
+    if size * len(notifications.recipients(context, tx, node)) <= maximum:
+        return None
+    return ExceededLimit("unacknowledged_total_bytes", maximum)
+
+
+def _max_items(context: Context, node: Node) -> int:
+    return min(node.config.max_items, context.limits.items_per_node)
+
+
+def put(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    node: Node,
+    item: NewItem,
+    options: ItemOptions = DEFAULT_OPTIONS,
+    found: Sequence[Queue] | None = None,
+) -> None:
+    """Publish an item for which there is room.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: who publishes, and may do so.
+        node: the node, from `find_target`.
+        item: the item, which fits the node.
+        options: the item's options, for a queue.
+        found: the queues that get the item, from `check_room`; `None` looks them up.
+    """
+    if node.id == NEW_NODE:
+        node = node_service.create(context, tx, node.name, sender.bare, node.config)
+        found = None
+    config, payload = node.config, item.payload
+    if item.logged.events:
+        uplink_topics.log(tx, sender, node.name, item.logged)
+    if not config.queueing:
+        if config.persist_items:
+            _store(context, tx, sender, node, item)
+        item_id = item.id if config.persist_items or config.deliver_payloads else None
+        notifications.announce(context, tx, node, notifications.published(node, item_id, payload))
+        payload = payload if config.deliver_payloads else b""
+    for queue in _find_queues(context, tx, node) if found is None else found:
+        operations.enqueue(
+            context,
+            tx,
+            queue,
+            node.name,
+            item.id,
+            sender.full,
+            payload,
+            priority=options.priority,
+            delay=options.delay,
+            ttl=options.ttl,
+        )
+
+
+def _store(context: Context, tx: Transaction, sender: Sender, node: Node, item: NewItem) -> None:
+    """Store an item and remove the oldest items in excess of `max_items`."""
+    ttl, max_items = node.config.item_expire, _max_items(context, node)
+    expires = tx.now.service + ttl if ttl else None
+    size = _stored_size(sender, item)
+    items.put(tx, node.id, item.id, sender.full, item.payload, size, expires)
+    if node.items >= max_items:
+        items.trim(tx, node.id, max_items)

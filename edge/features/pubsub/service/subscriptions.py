@@ -1,0 +1,579 @@
+"""Begin, change, list and end subscriptions (XEP-0060, sections 5.6, 6.1 to 6.4 and 8.8).
+
+A JID has at most one subscription to a node, to a filter, or in a share. It ends when its
+subscriber or an owner ends it, or when the subscriber loses the right to it. A subscription that is
+bound to a session also ends with that session, or with the last session of a bare JID. A restart of
+the gateway ends it only if no session returns in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from edge.engine import event_counters, refusals, sessions
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context
+from edge.features.accounts import service as accounts
+from edge.features.pubsub.rules import subscription as rules
+from edge.features.pubsub.rules import topic
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.rules.subscription import (
+    DELIVER,
+    REQUESTS,
+    InvalidSubscriptionOption,
+    SubscriptionKind,
+    SubscriptionOptions,
+)
+from edge.features.pubsub.rules.topic import Filter, Share
+from edge.features.pubsub.service import access, notifications
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.store import nodes, subscriptions
+from edge.features.pubsub.store.nodes import Node
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.queues.rules.assignment import Policy
+from edge.features.queues.rules.transitions import Loss
+from edge.features.queues.service import membership
+from edge.features.queues.service.dispatch import dispatch
+from edge.features.queues.store import queue_items, queues
+from edge.features.queues.store.queues import Queue
+from edge.xmpp.jid import Jid
+
+OptionValues: TypeAlias = Mapping[str, Sequence[str]]
+"""Values of options, by registered name."""
+
+
+class EndReason(Enum):
+    """Why a subscription ends."""
+
+    UNSUBSCRIBED = "its subscriber ended it"
+    OWNER = "an owner of the node ended it"
+    UNAUTHORIZED = "its subscriber may no longer subscribe"
+    UNAVAILABLE = "its session became unavailable"
+    SESSION_ENDED = "its session ended"
+    NOT_RETURNED = "its session did not return after a restart"
+
+
+_LOSSES: Final = {
+    EndReason.UNAVAILABLE: Loss.UNAVAILABLE,
+    EndReason.SESSION_ENDED: Loss.CONNECTION,
+    # the session may return later and still hold items, so it has to be notified
+    EndReason.NOT_RETURNED: Loss.UNAVAILABLE,
+}
+_NOTIFIED: Final = (EndReason.OWNER, EndReason.UNAUTHORIZED)
+
+
+class Target(NamedTuple):
+    """What a subscription is to: a share, a filter, or the node named `text`."""
+
+    text: str
+    share: Share | None = None
+    filter: Filter | None = None
+
+
+class SubscribedOptions(NamedTuple):
+    """A subscription with the name of its target, its kind and its options."""
+
+    subscription: Subscription
+    target: str
+    kind: SubscriptionKind
+    options: SubscriptionOptions
+
+
+class _Subject(NamedTuple):
+    """The rows that a new subscription refers to: a node, and a queue, which a share has from its
+    first member on."""
+
+    kind: SubscriptionKind
+    node: Node | None = None
+    queue: Queue | None = None
+
+
+# Targets
+
+
+def parse_target(context: Context, text: str) -> Target:
+    """Parse the name of a node, a topic filter, or a share.
+
+    Raises:
+        PubsubError: the text is empty, is not a valid filter or share, or is a share while shares
+            are disabled.
+    """
+    if not text:
+        raise PubsubError(Reason.NODE_REQUIRED)
+    if topic.is_share(text) and not context.pubsub.shares:
+        raise PubsubError(Reason.SHARES_DISABLED)
+    try:
+        share = topic.parse_share(text)
+        if share is not None:
+            _check_size(context, share.name)
+            _check_size(context, share.filter.text)
+            return Target(text, share, share.filter)
+        if not topic.is_filter(text):
+            return Target(text)
+        _check_size(context, text)
+        return Target(text, None, topic.parse_filter(text))
+    except topic.InvalidFilter as error:
+        raise PubsubError(Reason.INVALID_FILTER, str(error)) from None
+
+
+def _check_size(context: Context, text: str) -> None:
+    limit = context.limits.node_bytes
+    if len(text.encode()) > limit:
+        raise topic.InvalidFilter(f"a filter and the name of a share have at most {limit} bytes")
+
+
+def target_name(tx: Transaction, subscription: Subscription) -> str:
+    """Return what a subscription is to: the name of the node, the filter, or the share."""
+    if subscription.node is not None:
+        node = nodes.by_id(tx, subscription.node)
+        return "" if node is None else node.name
+    filter = subscription.filter or ""
+    if subscription.share is None:
+        return filter
+    return Share(subscription.share, topic.parse_filter(filter)).text
+
+
+def _find(tx: Transaction, target: Target, jid: str) -> Subscription | None:
+    """Return the subscription of a JID to a target; raises `PubsubError` if there is no such
+    node."""
+    if target.filter is None:
+        return subscriptions.find(tx, jid, node=access.get_node(tx, target.text).id)
+    share = None if target.share is None else target.share.name
+    return subscriptions.find(tx, jid, filter=target.filter.text, share=share)
+
+
+def _get(
+    tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None
+) -> Subscription:
+    """Return a subscription of the sender; no SubID means the only one.
+
+    Raises:
+        PubsubError: the JID belongs to another account, is not subscribed, or the SubID differs.
+    """
+    if jid.partition("/")[0] != sender.bare:
+        raise PubsubError(Reason.FORBIDDEN)
+    found = _find(tx, target, jid)
+    if found is None:
+        raise PubsubError(Reason.NOT_SUBSCRIBED)
+    if subid not in (None, found.subid):
+        raise PubsubError(Reason.INVALID_SUBID)
+    return found
+
+
+# Subscribe and unsubscribe
+
+
+def subscribe(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    target: Target,
+    jid: str,
+    values: OptionValues,
+    subid: str,
+) -> SubscribedOptions:
+    """Subscribe the sender's bare or full JID to a target, or change its subscription.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        sender: who asks.
+        target: what to subscribe to.
+        jid: the JID to subscribe: the sender's bare JID, or its own full JID.
+        values: the options to set.
+        subid: the SubID of a new subscription.
+
+    Returns:
+        The subscription with its options.
+
+    Raises:
+        PubsubError: the request is refused.
+    """
+    if jid not in (sender.bare, sender.full):
+        raise PubsubError(Reason.INVALID_SUBSCRIBER)
+    subject = _find_subject(context, tx, sender, target)
+    kind, max_requests = subject.kind, context.limits.queue_requests
+    if kind is SubscriptionKind.QUEUE and REQUESTS not in values:
+        raise PubsubError(Reason.CONFIGURATION_REQUIRED)
+    found = _find(tx, target, jid)
+    old = rules.default_options(kind, max_requests) if found is None else _options(found)
+    new = _apply_options(context, kind, old, values)
+    policy = _share_policy(subject, new)
+    if found is None:
+        check_room(context, tx, sender.bare, sender.account)
+        found = _add(tx, sender, jid, subid, target, subject, new)
+        if found.queue is not None:
+            membership.join(context, tx, found)
+        elif subject.node is not None:
+            notifications.send_last_item(context, tx, found, subject.node)
+    elif values:
+        found = _change(context, tx, found, new)
+    return SubscribedOptions(found, target.text, kind, new._replace(policy=policy))
+
+
+def _find_subject(context: Context, tx: Transaction, sender: Sender, target: Target) -> _Subject:
+    if target.share is not None:
+        queue = queues.of_share(tx, target.share.name, target.share.filter.text)
+        return _Subject(SubscriptionKind.SHARE, None, queue)
+    if target.filter is not None:
+        return _Subject(SubscriptionKind.PLAIN)
+    node = access.get_node(tx, target.text)
+    access.check_read(context, tx, node, sender)
+    if not node.config.queueing:
+        return _Subject(SubscriptionKind.PLAIN, node)
+    return _Subject(SubscriptionKind.QUEUE, node, queues.of_node(tx, node.id))
+
+
+def _share_policy(subject: _Subject, new: SubscriptionOptions) -> Policy | None:
+    """Return the policy of a share, which its first member sets for all members.
+
+    A member that asks for another is refused, because it may rely on the order that the policy
+    keeps.
+    """
+    if subject.kind is not SubscriptionKind.SHARE:
+        return None
+    if subject.queue is None:
+        return new.policy or Policy.LEAST_LOADED
+    policy = Policy(subject.queue.policy)
+    if new.policy not in (None, policy):
+        raise _policy_conflict(policy)
+    return policy
+
+
+def _policy_conflict(policy: Policy) -> PubsubError:
+    return PubsubError(Reason.POLICY_CONFLICT, f"the policy of this share is {policy.value}")
+
+
+def check_room(
+    context: Context, tx: Transaction, bare: str, account: str, *, others: int = 0
+) -> None:
+    """Check that an account may have one more subscription (section 6.1.3.9); raises `PubsubError`.
+
+    Args:
+        context: the gateway's context.
+        tx: the transaction.
+        bare: the account's bare JID.
+        account: the account's name.
+        others: the number of other new subscriptions that are about to be added.
+    """
+    limits = context.limits
+    for rule, limit, count in (
+        ("subscriptions", limits.subscriptions, subscriptions.count(tx)),
+        (
+            "subscriptions_per_account",
+            limits.subscriptions_per_account,
+            subscriptions.count(tx, account),
+        ),
+    ):
+        if count + others >= limit:
+            refusals.log_source(context, tx, bare, rule, limit)
+            raise PubsubError(Reason.TOO_MANY_SUBSCRIPTIONS, f"{rule} is {limit}")
+
+
+def _add(
+    tx: Transaction,
+    sender: Sender,
+    jid: str,
+    subid: str,
+    target: Target,
+    subject: _Subject,
+    new: SubscriptionOptions,
+) -> Subscription:
+    queue = subject.queue
+    if target.share is not None and queue is None:
+        policy = (new.policy or Policy.LEAST_LOADED).value
+        name, filter = target.share.name, target.share.filter.text
+        queue = queues.add_for_share(tx, name, filter, policy)
+        event_counters.note(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
+    return subscriptions.add(
+        tx,
+        sender.account,
+        jid,
+        subid,
+        node=None if subject.node is None else subject.node.id,
+        filter=None if target.filter is None else target.filter.text,
+        queue=None if queue is None else queue.id,
+        qos=new.qos,
+        requests=new.requests,
+        presence=new.presence,
+        options=new.other_options,
+    )
+
+
+def unsubscribe(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    target: Target,
+    jid: str,
+    subid: str | None = None,
+) -> None:
+    """End a subscription of the sender (section 6.2); raises `PubsubError`."""
+    end(context, tx, _get(tx, sender, target, jid, subid), EndReason.UNSUBSCRIBED)
+
+
+def end(context: Context, tx: Transaction, subscription: Subscription, reason: EndReason) -> None:
+    """End a subscription: release its items, and end its share with the last member."""
+    queue, name = subscription.queue, target_name(tx, subscription)
+    if queue is not None:
+        membership.leave(context, tx, subscription, _LOSSES.get(reason, Loss.UNSUBSCRIBED))
+    subscriptions.remove(tx, subscription)
+    if queue is None:
+        notifications.drop_waiting(context, tx, subscription)
+    elif subscription.share is not None and not subscriptions.has_members(tx, queue):
+        membership.end_share(tx, queue)
+    if reason in _NOTIFIED:
+        notifications.notify_changed(context, tx, subscription, name, subscribed=False)
+
+
+def end_unauthorized(context: Context, tx: Transaction, node: Node) -> None:
+    """Apply changed access rights of a node to subscriptions.
+
+    Ends those to the node whose subscribers may no longer subscribe, and releases items in shares
+    that waited for a member that may have them. Filters are checked at each notification.
+    """
+    access.discard_access_check(tx, node)
+    may_subscribe = access.access_check(context, tx, node)
+    for subscription in subscriptions.all_of_node(tx, node.id):
+        if not may_subscribe(subscription.bare):
+            end(context, tx, subscription, EndReason.UNAUTHORIZED)
+    for queue in subscriptions.shares_matching(tx, node.name):
+        if queue_items.release_held(tx, queue):
+            dispatch(context, tx, queue)
+
+
+# Options
+
+
+def _options(subscription: Subscription, policy: Policy | None = None) -> SubscriptionOptions:
+    deliver = subscription.options.get(DELIVER) != "0"
+    qos, presence, requests = subscription.qos, subscription.presence, subscription.requests
+    return SubscriptionOptions(deliver, qos, presence, requests, policy)
+
+
+def _options_with_policy(tx: Transaction, subscription: Subscription) -> SubscriptionOptions:
+    policy = None
+    if subscription.queue is not None and subscription.share is not None:
+        queue = queues.get(tx, subscription.queue)
+        policy = None if queue is None else Policy(queue.policy)
+    return _options(subscription, policy)
+
+
+def _kind(subscription: Subscription) -> SubscriptionKind:
+    if subscription.queue is None:
+        return SubscriptionKind.PLAIN
+    return SubscriptionKind.QUEUE if subscription.share is None else SubscriptionKind.SHARE
+
+
+def _apply_options(
+    context: Context, kind: SubscriptionKind, old: SubscriptionOptions, values: OptionValues
+) -> SubscriptionOptions:
+    try:
+        return rules.apply_options(kind, old, values, context.limits.queue_requests)
+    except InvalidSubscriptionOption as error:
+        raise PubsubError(Reason.INVALID_OPTIONS, str(error)) from None
+
+
+def _change(
+    context: Context, tx: Transaction, old: Subscription, new: SubscriptionOptions
+) -> Subscription:
+    found = old._replace(
+        qos=new.qos, requests=new.requests, presence=new.presence, options=new.other_options
+    )
+    subscriptions.save(tx, found)
+    if found.queue is not None:
+        membership.join(context, tx, found)
+    return found
+
+
+def get_options(
+    tx: Transaction, sender: Sender, target: Target, jid: str, subid: str | None = None
+) -> SubscribedOptions:
+    """Return the options of a subscription of the sender (section 6.3.2); raises `PubsubError`."""
+    found = _get(tx, sender, target, jid, subid)
+    return SubscribedOptions(found, target.text, _kind(found), _options_with_policy(tx, found))
+
+
+def set_options(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    target: Target,
+    jid: str,
+    subid: str | None,
+    values: OptionValues,
+) -> None:
+    """Change options of a subscription of the sender (section 6.3.5); raises `PubsubError`."""
+    found = _get(tx, sender, target, jid, subid)
+    old = _options_with_policy(tx, found)
+    new = _apply_options(context, _kind(found), old, values)
+    if new.policy is not old.policy and old.policy is not None:
+        raise _policy_conflict(old.policy)
+    if new != old:
+        _change(context, tx, found, new)
+
+
+def kind_of_target(tx: Transaction, target: Target) -> SubscriptionKind:
+    """Return the kind that a subscription to a target has; raises `PubsubError` if there is no such
+    node."""
+    if target.share is not None:
+        return SubscriptionKind.SHARE
+    if target.filter is not None:
+        return SubscriptionKind.PLAIN
+    queueing = access.get_node(tx, target.text).config.queueing
+    return SubscriptionKind.QUEUE if queueing else SubscriptionKind.PLAIN
+
+
+# Lists, and changes by owners
+
+
+def list_own(
+    tx: Transaction, sender: Sender, target: Target | None
+) -> list[tuple[Subscription, str]]:
+    """Return the subscriptions of the sender's account with the names of their targets: all, or
+    those to one target (section 5.6); raises `PubsubError`."""
+    found = subscriptions.of_account(tx, sender.account)
+    if target is not None:
+        found = [one for one in found if _is_to(tx, target, one)]
+    return [(one, target_name(tx, one)) for one in found]
+
+
+def _is_to(tx: Transaction, target: Target, subscription: Subscription) -> bool:
+    if target.filter is None:
+        return subscription.node == access.get_node(tx, target.text).id
+    share = None if target.share is None else target.share.name
+    return (subscription.filter, subscription.share) == (target.filter.text, share)
+
+
+def list_of_node(
+    tx: Transaction, sender: Sender, name: str | None
+) -> tuple[Node, Sequence[Subscription]]:
+    """Return a node with its subscriptions to an owner (section 8.8.1); raises `PubsubError`."""
+    node = access.get_node(tx, name)
+    access.check_owner(tx, node, sender)
+    return node, subscriptions.all_of_node(tx, node.id)
+
+
+class SubscriptionChange(NamedTuple):
+    """An owner's request to begin or end the subscription of a JID to its node.
+
+    Attributes:
+        jid: the subscriber's bare or full JID.
+        subscribed: whether the JID is to be subscribed.
+        subid: the SubID of an existing subscription, if given.
+        new_subid: the SubID of a new subscription.
+    """
+
+    jid: Jid
+    subscribed: bool
+    subid: str | None
+    new_subid: str
+
+
+def set_subscriptions(
+    context: Context,
+    tx: Transaction,
+    sender: Sender,
+    name: str | None,
+    changes: Sequence[SubscriptionChange],
+) -> None:
+    """Begin and end subscriptions to a node for an owner (section 8.8.2): all changes, or none;
+    raises `PubsubError`."""
+    node, _found = list_of_node(tx, sender, name)
+    added = 0
+    for change in changes:
+        added += _check_change(context, tx, node, change, added)
+    for change in changes:
+        _apply_change(context, tx, node, change)
+
+
+def _check_change(
+    context: Context, tx: Transaction, node: Node, change: SubscriptionChange, added: int
+) -> bool:
+    """Check that a change is possible beside `added` new subscriptions; return whether it adds
+    one."""
+    found = subscriptions.find(tx, change.jid.full, node=node.id)
+    if found is not None:
+        if change.subid not in (None, found.subid):
+            raise PubsubError(Reason.INVALID_SUBID)
+        return False
+    if not change.subscribed:
+        raise PubsubError(Reason.NOT_SUBSCRIBED)
+    bare, account, problem = change.jid.bare, change.jid.local, ""
+    if change.jid.domain != context.domain or not accounts.is_active(tx, account):
+        problem = f"{change.jid} is not an account of this gateway"
+    elif node.config.queueing:
+        problem = "members of a queue have to subscribe themselves"
+    elif not access.may_subscribe(context, tx, node, bare):
+        problem = f"{change.jid} may not subscribe"
+    if problem:
+        raise PubsubError(Reason.SUBSCRIPTION_NOT_ACCEPTABLE, problem)
+    check_room(context, tx, bare, account, others=added)
+    return True
+
+
+def _apply_change(
+    context: Context, tx: Transaction, node: Node, change: SubscriptionChange
+) -> None:
+    found = subscriptions.find(tx, change.jid.full, node=node.id)
+    if not change.subscribed:
+        if found is not None:
+            end(context, tx, found, EndReason.OWNER)
+    elif found is None:
+        account, full, subid = change.jid.local, change.jid.full, change.new_subid
+        found = subscriptions.add(tx, account, full, subid, node=node.id)
+        notifications.notify_changed(context, tx, found, node.name, subscribed=True)
+
+
+# Sessions and time
+
+
+def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
+    """End the subscriptions that are bound to a session that became unavailable."""
+    others = any(session.available for session in sessions.of(tx, sender.bare))
+    _end_bound(context, tx, sender, EndReason.UNAVAILABLE, is_last=not others)
+
+
+def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
+    """End the subscriptions that are bound to a session that ended while the gateway goes on."""
+    found = sessions.of(tx, sender.bare)
+    others = [session for session in found if session.generation != sender.generation]
+    was_available = any(s.available for s in found if s.generation == sender.generation)
+    remain = any(session.available for session in others) if was_available else bool(others)
+    _end_bound(context, tx, sender, EndReason.SESSION_ENDED, is_last=not remain)
+
+
+def _end_bound(
+    context: Context, tx: Transaction, sender: Sender, reason: EndReason, *, is_last: bool
+) -> None:
+    for jid in (sender.full, sender.bare) if is_last else (sender.full,):
+        for subscription in subscriptions.bound_to_session(tx, jid):
+            end(context, tx, subscription, reason)
+
+
+def on_timer(context: Context, tx: Transaction) -> None:
+    """End subscriptions bound to sessions from before a restart that have not returned; they have
+    as much time as after the loss of a connection."""
+    deadline = subscriptions.return_deadline(tx, context.limits.resume_time)
+    if deadline is None:
+        return
+    found = subscriptions.bound_without_session(tx)
+    if found and tx.now.service < deadline:
+        tx.wake_at(deadline)
+        return
+    for subscription in found:
+        end(context, tx, subscription, EndReason.NOT_RETURNED)
+    if len(found) == subscriptions.BATCH:
+        tx.wake_at(tx.now.service)
+    else:
+        subscriptions.clear_return_deadline(tx)
+
+
+def on_external_change(context: Context, tx: Transaction) -> None:
+    """End the shares whose members' accounts were removed by another process."""
+    for queue in subscriptions.shares_without_members(tx):
+        membership.end_share(tx, queue)
+        subscriptions.invalidate_filters(tx)

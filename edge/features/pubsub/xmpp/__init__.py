@@ -1,0 +1,112 @@
+"""Register publish-subscribe over XMPP (XEP-0060): its handlers, encoders, hooks and features.
+
+A handler decodes a request, calls an operation of the service, and encodes the result.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine.addresses import AddressError, AddressKind, AddressReason
+from edge.engine.destinations import NoDestination
+from edge.engine.hooks import Hooks
+from edge.features.pubsub.service import items as item_service
+from edge.features.pubsub.service import subscriptions as subscription_service
+from edge.features.pubsub.service.errors import AffiliationsRefused, PubsubError
+from edge.features.pubsub.service.notifications import Notification
+from edge.features.pubsub.xmpp import (
+    affiliations,
+    destination,
+    discovery,
+    errors,
+    items,
+    nodes,
+    notifications,
+    requests,
+    subscriptions,
+)
+from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, PUBSUB_OWNER, QOS_ALL, RSM, clark
+
+NEEDS_ACCOUNTS: Final = True
+
+_FEATURES: Final = (
+    "access-open",
+    "config-node",
+    "config-node-max",
+    "create-and-configure",
+    "create-nodes",
+    "delete-items",
+    "delete-nodes",
+    "instant-nodes",
+    "item-ids",
+    "manage-subscriptions",
+    "member-affiliation",
+    "meta-data",
+    "modify-affiliations",
+    "multi-items",
+    "outcast-affiliation",
+    "persistent-items",
+    "publish",
+    "publish-only-affiliation",
+    "publish-options",
+    "publisher-affiliation",
+    "purge-nodes",
+    "retract-items",
+    "retrieve-affiliations",
+    "retrieve-default",
+    "retrieve-default-sub",
+    "retrieve-items",
+    "retrieve-subscriptions",
+    "subscribe",
+    "subscription-notifications",
+    "subscription-options",
+)
+"""Features of XEP-0060, section 10."""
+
+
+def register(hooks: Hooks) -> None:
+    """Register with the engine."""
+    for type_ in ("get", "set"):
+        for namespace in (PUBSUB, PUBSUB_OWNER):
+            hooks.pubsub_iq(type_, clark(namespace, "pubsub"), requests.dispatch)
+    hooks.pubsub_iq("get", clark(DISCO_INFO, "query"), discovery.info)
+    hooks.pubsub_iq("get", clark(DISCO_ITEMS, "query"), discovery.list_)
+    for type_, namespace, element, handler in (
+        ("set", PUBSUB, "create", nodes.create),
+        ("get", PUBSUB_OWNER, "configure", nodes.get_configuration),
+        ("set", PUBSUB_OWNER, "configure", nodes.configure),
+        ("get", PUBSUB_OWNER, "default", nodes.get_default),
+        ("set", PUBSUB_OWNER, "delete", nodes.delete),
+        ("set", PUBSUB_OWNER, "purge", nodes.purge),
+        ("get", PUBSUB, "affiliations", affiliations.get_own),
+        ("get", PUBSUB_OWNER, "affiliations", affiliations.get_of_node),
+        ("set", PUBSUB_OWNER, "affiliations", affiliations.set_),
+        ("set", PUBSUB, "subscribe", subscriptions.subscribe),
+        ("set", PUBSUB, "unsubscribe", subscriptions.unsubscribe),
+        ("get", PUBSUB, "subscriptions", subscriptions.list_own),
+        ("get", PUBSUB, "options", subscriptions.get_options),
+        ("set", PUBSUB, "options", subscriptions.set_options),
+        ("get", PUBSUB, "default", subscriptions.get_default_options),
+        ("get", PUBSUB_OWNER, "subscriptions", subscriptions.list_of_node),
+        ("set", PUBSUB_OWNER, "subscriptions", subscriptions.set_of_node),
+        ("set", PUBSUB, "publish", items.publish),
+        ("get", PUBSUB, "items", items.retrieve),
+        ("set", PUBSUB, "retract", items.retract),
+        ("get", PUBSUB, "retract", items.retract),
+    ):
+        hooks.pubsub_request(type_, clark(namespace, element), handler)
+    hooks.destination(AddressKind.NODE, destination.NodeDestination())
+    no_messages = AddressError(
+        AddressReason.NO_MESSAGES, "the service takes no messages; send them to a node"
+    )
+    hooks.destination(AddressKind.SERVICE, NoDestination(no_messages))
+    hooks.encode(Notification, notifications.encode)
+    hooks.error_mapping(PubsubError, errors.stanza_error)
+    hooks.error_mapping(AffiliationsRefused, errors.affiliations_refused)
+    hooks.on_unavailable(subscription_service.on_unavailable)
+    hooks.on_session_lost(subscription_service.on_session_lost)
+    hooks.on_timer(item_service.expire)
+    hooks.on_timer(subscription_service.on_timer)
+    hooks.on_external_change(subscription_service.on_external_change)
+    hooks.advertise_pubsub(PUBSUB, DISCO_INFO, DISCO_ITEMS, RSM, *QOS_ALL)
+    hooks.advertise_pubsub(*(f"{PUBSUB}#{feature}" for feature in _FEATURES))

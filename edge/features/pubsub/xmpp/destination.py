@@ -1,0 +1,160 @@
+"""Publish messages that are addressed to a node: `pubsub.DOMAIN/NODE`.
+
+A message contains one element, which is the payload, or an `<item/>` of publish-subscribe with the
+payload and perhaps an ItemID; elements about the message itself are ignored. Without an ItemID, a
+random one is assigned; custody ensures that an assured message is published once. Source: PROTOCOL
+decisions on custody (docs/reference/protocol.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import access, refusals, space
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import (
+    ALLOWED,
+    NOT_ALLOWED,
+    Contents,
+    Context,
+    Message,
+    PublishedItem,
+    Standing,
+)
+from edge.engine.quota import ExceededLimit, Usage
+from edge.features.outbox.qos_stanzas import as_stanza
+from edge.features.outbox.store import dead_letters
+from edge.features.outbox.store.dead_letters import DeadLetter
+from edge.features.pubsub.rules.publication import (
+    MAX_ITEM_ID_BYTES,
+    PublicationShape,
+    find_fault,
+)
+from edge.features.pubsub.service import publishing, uplink_topics
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.publishing import UNFIT, NewItem
+from edge.features.pubsub.service.uplink_topics import ItemEvents
+from edge.features.pubsub.xmpp.items import ITEM, new_item_id
+from edge.features.pubsub.xmpp.uplink_payloads import read_payload
+from edge.xmpp.errors import FragmentError
+from edge.xmpp.jid import Jid
+from edge.xmpp.namespaces import ABOUT, QOS_ALL, clark, namespace
+from edge.xmpp.stanza import Child, with_namespace
+from edge.xmpp.subelements import parse_element
+
+_EMBEDDED: Final = frozenset(clark(namespace, "message") for namespace in QOS_ALL)
+
+
+def read(context: Context, body: bytes, node: str) -> Contents:
+    """Return the item in a message to a node, with its events if it is to be logged."""
+    found = _read_item(body)
+    if found.item is None:
+        return found
+    logged = read_payload(context, node, found.item.payload)
+    if logged.unreadable:
+        return logged
+    return found._replace(events=logged.events) if logged.events else found
+
+
+def _read_item(body: bytes) -> Contents:
+    try:
+        message = parse_element(body)
+        if message.name in _EMBEDDED:
+            message = parse_element(as_stanza(body))
+        found = [one for one in message.children if namespace(one.name) not in ABOUT]
+    except FragmentError as error:
+        return Contents([], str(error))
+    if len(found) != 1:
+        return Contents([], "a message to a node must contain one element to publish")
+    if found[0].name != ITEM:
+        return _contents(new_item_id(), found)
+    id = found[0].attrs.get("id", "")
+    if len(id.encode()) > MAX_ITEM_ID_BYTES:
+        return Contents([], f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes")
+    return _contents(id or new_item_id(), found[0].children)
+
+
+def _contents(id: str, payloads: list[Child]) -> Contents:
+    if len(payloads) > 1:
+        return Contents([], "an item has at most one payload")
+    xmlns = namespace(payloads[0].name) if payloads else ""
+    payload = with_namespace(payloads[0]) if payloads else b""
+    return Contents([], "", PublishedItem(id, payload, xmlns))
+
+
+class NodeDestination:
+    """A node as the destination of messages."""
+
+    def standing(self, context: Context, tx: Transaction, sender: Sender, to: Jid) -> Standing:
+        """Return whether the sender may use the service, and the error if it cannot publish."""
+        if not access.may_use_services(sender, context.trusted_domains):
+            return NOT_ALLOWED
+        try:
+            publishing.find_target(context, tx, sender, to.resource)
+        except PubsubError as error:
+            return Standing(True, error.with_traceback(None))
+        return ALLOWED
+
+    def room_to_hold(
+        self, context: Context, tx: Transaction, message: Message
+    ) -> ExceededLimit | None:
+        """Return the limit that the message would exceed if it were published now."""
+        item, name = NewItem("", message.body), message.to.resource
+        node = publishing.find_target(context, tx, message.sender, name)
+        exceeded = uplink_topics.exceeded_limit_unread(context, tx, name)
+        return exceeded or publishing.check_room(context, tx, message.sender, node, item).exceeded
+
+    def recipient(self, _to: Jid) -> str | None:
+        """Return `None`, because a node belongs to no account."""
+        return None
+
+    def read(self, context: Context, body: bytes, to: Jid) -> Contents:
+        """Return the item in a message, with its events if it is to be logged."""
+        return read(context, body, to.resource)
+
+    def room_now(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> ExceededLimit | None:
+        """Return the limit that publishing the item exceeds; for a plain message, of the database
+        too."""
+        item = contents.item
+        if item is None:
+            return None
+        sender = message.sender
+        node = publishing.find_target(context, tx, sender, message.to.resource)
+        new = _new_item(message, contents, item)
+        exceeded = publishing.check_room(context, tx, sender, node, new).exceeded
+        if exceeded is None and message.qos == 0:
+            exceeded = space.refuses(tx, message.size, context.limits)
+        return exceeded
+
+    def deliver(
+        self, context: Context, tx: Transaction, message: Message, contents: Contents
+    ) -> None:
+        """Publish the item; one that does not fit the node is refused, or kept as a dead letter."""
+        item, sender = contents.item, message.sender
+        if item is None:
+            return
+        node = publishing.find_target(context, tx, sender, message.to.resource)
+        shape = PublicationShape(1, 1 if item.payload else 0, item.namespace)
+        fault = find_fault(shape, node.config)
+        if fault is None:
+            publishing.put(context, tx, sender, node, _new_item(message, contents, item))
+        else:
+            _refuse(context, tx, message, fault.text or str(fault.reason.value))
+
+
+def _new_item(message: Message, contents: Contents, item: PublishedItem) -> NewItem:
+    if not contents.events:
+        return NewItem(item.id, item.payload)
+    return NewItem(item.id, item.payload, ItemEvents(contents.events, message.qos, message.since))
+
+
+def _refuse(context: Context, tx: Transaction, message: Message, reason: str) -> None:
+    refusals.log(context, tx, message.sender, UNFIT)
+    if message.qos:
+        limits = context.limits
+        sender, to = message.sender.full, message.to.full
+        letter = DeadLetter(sender, message.msg_id, to, message.qos, message.body, reason)
+        dead_letters.add(tx, letter, Usage(limits.dead_messages, limits.dead_bytes))

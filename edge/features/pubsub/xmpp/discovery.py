@@ -1,0 +1,113 @@
+"""Handle service discovery of the service, its nodes and their items (XEP-0030; XEP-0060, sections
+5.1 to 5.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from edge.engine import answers
+from edge.engine.access import Sender
+from edge.engine.addresses import pubsub_service
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, OffloadedWork, Work
+from edge.features.admin_commands import xmpp as commands
+from edge.features.discovery import disco
+from edge.features.pubsub.service import items, nodes
+from edge.features.pubsub.service.nodes import NodeInfo
+from edge.features.pubsub.xmpp.items import page_request
+from edge.xmpp import forms, rsm, serialize
+from edge.xmpp.namespaces import DISCO_INFO, DISCO_ITEMS, PUBSUB, QUEUEING
+from edge.xmpp.stanza import Stanza
+
+IDENTITY: Final = {"category": "pubsub", "type": "service", "name": "Fieldpost"}
+NODE_IDENTITY: Final = {"category": "pubsub", "type": "leaf"}
+
+AUTO_CREATE: Final = f"{PUBSUB}#auto-create"
+META_DATA: Final = f"{PUBSUB}#meta-data"
+
+
+def info(context: Context, stanza: Stanza) -> Work:
+    """Describe the service or a node (sections 5.1, 5.3 and 5.4)."""
+    of_commands = commands.listed(context, stanza)
+    if of_commands is not None:
+        return of_commands
+    name = stanza.children[0].attrs.get("node")
+    if name is None:
+        auto_create = (AUTO_CREATE,) if context.pubsub.auto_create else ()
+        features = tuple(sorted((*context.hooks.pubsub_advertised, *auto_create)))
+        return disco.answer(stanza, DISCO_INFO, disco.described(IDENTITY, features))
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        found = nodes.describe(context, tx, sender, name)
+        is_queue = found.node.config.queueing
+        features = (PUBSUB, QUEUEING) if is_queue else (PUBSUB,)
+        content = disco.described(NODE_IDENTITY, features) + _meta_data(found)
+        return serialize.tag("query", {"node": name}, content, xmlns=DISCO_INFO)
+
+    return answers.service_work(context, stanza, act)
+
+
+def _meta_data(found: NodeInfo) -> bytes:
+    """Encode what a node is for, and who may use it (sections 5.4 and 16.4.4)."""
+    node, owners, subscribers = found
+    config = node.config
+    texts = {
+        "title": config.title,
+        "description": config.description,
+        "type": config.type,
+        "creator": node.owner,
+        "access_model": config.access_model,
+        "publish_model": config.publish_model,
+        "max_items": str(config.max_items),
+        "queueing": "1" if config.queueing else "0",
+        "num_subscribers": str(subscribers),
+    }
+    fields = [forms.Field(f"pubsub#{n}", "text-single", (v,)) for n, v in texts.items() if v]
+    fields.append(forms.Field("pubsub#owner", "jid-multi", owners))
+    return forms.write("result", META_DATA, fields)
+
+
+def list_(context: Context, stanza: Stanza) -> Work | OffloadedWork:
+    """List the nodes of the service, or the items of a node (sections 5.2 and 5.5)."""
+    of_commands = commands.listed(context, stanza)
+    if of_commands is not None:
+        return of_commands
+    query = stanza.children[0]
+    name, request = query.attrs.get("node"), rsm.read(query.tree())
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        if name is None:
+            content = _list_nodes(context, tx, sender, request)
+        else:
+            content = _list_items(context, tx, sender, name, request)
+        return serialize.tag("query", {"node": name}, content, xmlns=DISCO_ITEMS)
+
+    return OffloadedWork(lambda: answers.service_work(context, stanza, act))
+
+
+def _list_nodes(
+    context: Context, tx: Transaction, sender: Sender, request: rsm.Request | None
+) -> bytes:
+    titles = nodes.discoverable_titles(context, tx, sender.bare)
+    page = rsm.page(request, list(titles))
+    content = b"".join(
+        _item_element(context, {"node": name, "name": titles[name] or None}) for name in page.ids
+    )
+    return content + _page_element(page, request)
+
+
+def _list_items(
+    context: Context, tx: Transaction, sender: Sender, name: str, request: rsm.Request | None
+) -> bytes:
+    found = items.list_ids(context, tx, sender, name, page_request(request or rsm.Request()))
+    content = b"".join(_item_element(context, {"name": id}) for id in found.ids)
+    return content + _page_element(rsm.Page(found.ids, found.start, found.total), request)
+
+
+def _page_element(page: rsm.Page, request: rsm.Request | None) -> bytes:
+    """Encode which part of a list is returned, if a part was requested or some are missing."""
+    return b"" if page.whole and request is None else rsm.write(page)
+
+
+def _item_element(context: Context, attrs: dict[str, str | None]) -> bytes:
+    return serialize.tag("item", {"jid": pubsub_service(context.domain), **attrs})

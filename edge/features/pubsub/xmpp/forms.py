@@ -1,0 +1,145 @@
+"""Encode and decode the forms of node configurations and subscription options (XEP-0060, section
+16.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from edge.features.pubsub.rules import subscription as rules
+from edge.features.pubsub.rules.node_config import NodeConfig, ValueType, option_values
+from edge.features.pubsub.rules.subscription import SubscriptionKind, SubscriptionOptions
+from edge.features.queues.rules.assignment import Policy
+from edge.xmpp import forms, pubsub
+from edge.xmpp.errors import StanzaError
+from edge.xmpp.forms import Field
+from edge.xmpp.namespaces import PUBSUB
+from edge.xmpp.stanza import Child
+
+NODE_CONFIG: Final = f"{PUBSUB}#node_config"
+SUBSCRIBE_OPTIONS: Final = f"{PUBSUB}#subscribe_options"
+
+_FIELD_TYPES: Final = {
+    ValueType.TEXT: "text-single",
+    ValueType.TEXTS: "text-multi",
+    ValueType.BOOLEAN: "boolean",
+    ValueType.INTEGER: "text-single",
+    ValueType.SECONDS: "text-single",
+    ValueType.CHOICE: "list-single",
+}
+"""The type of form field for each type of value (XEP-0004, section 3.3)."""
+
+_QUEUEING: Final = "{urn:xmpp:pubsub:queueing:0}queueing"
+"""Another name of `pubsub#queueing` in XEP-0254."""
+
+_QUEUE_REQUESTS: Final = "queue_requests"
+"""Another name of `pubsub#queue_requests` in XEP-0254."""
+
+
+# Node configuration
+
+
+def node_config_form(config: NodeConfig, type: str = "form") -> bytes:
+    """Encode a configuration as a form of type `form` or `result`."""
+    fields = (
+        Field(option.name, _FIELD_TYPES[option.type], values, False, option.label, option.choices)
+        for option, values in option_values(config)
+    )
+    return forms.write(type, NODE_CONFIG, fields)
+
+
+def read_configure(configure: Child) -> dict[str, list[str]] | None:
+    """Return the options in a `<configure/>`, by registered name; `None` if the form is cancelled.
+
+    Raises:
+        StanzaError: there is no submitted form.
+    """
+    tree = configure.tree()
+    if not len(tree):
+        return {}
+    if len(tree) != 1:
+        raise pubsub.refusal("bad-request", text="one form is expected")
+    if forms.is_cancelled(tree[0]):
+        return None
+    return read_node_options(tree[0], NODE_CONFIG)
+
+
+def read_node_options(form: Element, form_type: str) -> dict[str, list[str]]:
+    """Return the options in a submitted form, by registered name; raises `StanzaError`."""
+    values = forms.read(form, form_type)
+    if _QUEUEING in values:
+        values["pubsub#queueing"] = values.pop(_QUEUEING)
+    return values
+
+
+# Subscription options
+
+_LEVELS: Final = (
+    ("0", "Plain message"),
+    ("1", "Acknowledged: at least once"),
+    ("2", "Assured: exactly once"),
+)
+_POLICIES: Final = (
+    (Policy.LEAST_LOADED.value, "The subscriber with the fewest items"),
+    (Policy.HASH.value, "One subscriber for each publisher, in order"),
+    (Policy.STICKY.value, "One subscriber for all items while it is available"),
+)
+_FIELDS: Final = {
+    field.var: field
+    for field in (
+        Field(rules.DELIVER, "boolean", label="Send notifications"),
+        Field(rules.QOS, "list-single", label="Quality of service", options=_LEVELS),
+        Field(
+            rules.EXPIRE,
+            "list-single",
+            label="End of the subscription",
+            options=(("", "When you unsubscribe"), (rules.PRESENCE, "With the session")),
+        ),
+        Field(rules.REQUESTS, "text-single", label="Items to work on at a time"),
+        Field(
+            rules.POLICY,
+            "list-single",
+            label="How to choose the subscriber for an item",
+            options=_POLICIES,
+        ),
+    )
+}
+
+
+def subscription_form(type: str, kind: SubscriptionKind, options: SubscriptionOptions) -> bytes:
+    """Encode the options of a subscription as a form of type `form` or `result`."""
+    fields = _subscription_fields(kind, options, is_result=type == "result")
+    return forms.write(type, SUBSCRIBE_OPTIONS, fields)
+
+
+def _subscription_fields(
+    kind: SubscriptionKind, options: SubscriptionOptions, *, is_result: bool
+) -> Iterator[Field]:
+    for name in rules.OPTIONS[kind]:
+        field, value = _FIELDS[name], rules.format_option(options, name)
+        required = name == rules.REQUESTS and kind is SubscriptionKind.QUEUE and not is_result
+        choices = () if is_result else field.options
+        values = () if value is None else (value,)
+        yield field._replace(values=values, required=required, options=choices)
+
+
+def read_subscription_options(options: Element) -> dict[str, list[str]]:
+    """Return the options in an `<options/>`, by registered name; none if it is empty.
+
+    Raises:
+        StanzaError: it contains something other than one submitted form.
+    """
+    if not len(options):
+        return {}
+    try:
+        if len(options) > 1:
+            raise StanzaError("bad-request", "one form is expected")
+        values = forms.read(options[0], SUBSCRIBE_OPTIONS)
+        if _QUEUE_REQUESTS in values:
+            if rules.REQUESTS in values:
+                raise StanzaError("bad-request", f"{rules.REQUESTS} is set twice")
+            values[rules.REQUESTS] = values.pop(_QUEUE_REQUESTS)
+        return values
+    except StanzaError as error:
+        raise pubsub.refusal("bad-request", "invalid-options", error.text) from error

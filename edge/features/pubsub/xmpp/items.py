@@ -1,0 +1,207 @@
+"""Handle requests to publish, retrieve and delete items (XEP-0060, sections 6.5, 7.1 and 7.2)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from edge.engine import answers
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, OffloadedWork, Work
+from edge.features.pubsub.rules.publication import (
+    DEFAULT_OPTIONS,
+    MAX_ITEM_ID_BYTES,
+    InvalidItemOption,
+    ItemOptions,
+    PublicationShape,
+    split_options,
+)
+from edge.features.pubsub.service import access, publishing
+from edge.features.pubsub.service import items as service
+from edge.features.pubsub.service.items import PageRequest
+from edge.features.pubsub.service.publishing import NewItem, Publication
+from edge.features.pubsub.service.uplink_topics import ItemEvents
+from edge.features.pubsub.store.items import Item
+from edge.features.pubsub.xmpp import forms
+from edge.features.pubsub.xmpp.uplink_payloads import read_payload
+from edge.features.queues.service import operations
+from edge.xmpp import pubsub, rsm, serialize
+from edge.xmpp.namespaces import PUBSUB, RSM, clark, namespace
+from edge.xmpp.stanza import Child, Stanza, with_namespace
+from edge.xmpp.subelements import parse_element
+
+PUBLISH_OPTIONS: Final = f"{PUBSUB}#publish-options"
+"""The type of the form with publish options."""
+
+ITEM_ID_BYTES: Final = 8
+"""Random bytes in an ItemID that the service assigns."""
+
+BYTES_DIVISOR: Final = 2
+"""The items of an answer take at most one part in so many of the bytes that a session may leave
+unacknowledged."""
+
+ITEM: Final = clark(PUBSUB, "item")
+_PUBLISH_OPTIONS: Final = clark(PUBSUB, "publish-options")
+_BOOLEANS: Final = {"1": True, "true": True, "0": False, "false": False}
+
+
+# Publish
+
+
+def publish(context: Context, stanza: Stanza) -> Work:
+    """Publish an item and return its ItemID (section 7.1)."""
+    request = _read_publication(context, stanza.children[0])
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        publishing.publish(context, tx, sender, request)
+        has_item = request.shape.items > 0
+        item = serialize.tag("item", {"id": request.item.id}) if has_item else b""
+        return pubsub.payload(serialize.tag("publish", {"node": request.node}, item))
+
+    return answers.service_work(context, stanza, act)
+
+
+def _read_publication(context: Context, request: Child) -> Publication:
+    element = request.children[0]
+    node = _read_node(element)
+    found = parse_element(element.raw).children
+    if any(child.name != ITEM for child in found):
+        raise pubsub.refusal("bad-request", text="only <item/> elements can be published")
+    item = found[0] if found else None
+    payloads = item.children if item is not None else []
+    xmlns = namespace(payloads[0].name) if payloads else ""
+    id = (read_item_id(item) if item is not None else "") or new_item_id()
+    payload = with_namespace(payloads[0]) if payloads else b""
+    options, preconditions = _read_publish_options(request)
+    shape = PublicationShape(len(found), len(payloads), xmlns)
+    contents = read_payload(context, node, payload)
+    new = NewItem(id, payload, ItemEvents(contents.events))
+    return Publication(node, shape, new, options, preconditions, contents.unreadable)
+
+
+def _read_node(element: Child) -> str:
+    node = element.attrs.get("node")
+    if not node:
+        raise pubsub.refusal("bad-request", "nodeid-required", "the request must name a node")
+    return node
+
+
+def read_item_id(item: Child) -> str:
+    """Return the ItemID of an item, empty if it has none; raises `StanzaError` if it is too
+    long."""
+    id = item.attrs.get("id", "")
+    if len(id.encode()) > MAX_ITEM_ID_BYTES:
+        text = f"an ItemID has at most {MAX_ITEM_ID_BYTES} bytes"
+        raise pubsub.refusal("not-acceptable", text=text)
+    return id
+
+
+def new_item_id() -> str:
+    """Return a random ItemID."""
+    return secrets.token_hex(ITEM_ID_BYTES)
+
+
+def _read_publish_options(request: Child) -> tuple[ItemOptions, dict[str, Sequence[str]]]:
+    """Return the item's options and the preconditions on the node (section 7.1.5)."""
+    found = [child for child in request.children[1:] if child.name == _PUBLISH_OPTIONS]
+    if not found:
+        return DEFAULT_OPTIONS, {}
+    tree = found[0].tree()
+    if len(tree) != 1:
+        raise pubsub.refusal("bad-request", "invalid-options", "one form is expected")
+    try:
+        return split_options(forms.read_node_options(tree[0], PUBLISH_OPTIONS))
+    except InvalidItemOption as error:
+        raise pubsub.refusal("bad-request", "invalid-options", str(error)) from None
+
+
+# Retrieve
+
+
+class _ItemsRequest(NamedTuple):
+    """A request for items: those with some ItemIDs, or a page; `has_set` says that the request has
+    an element of result set management."""
+
+    ids: Sequence[str]
+    page: PageRequest
+    has_set: bool
+
+
+def retrieve(context: Context, stanza: Stanza) -> OffloadedWork:
+    """Return items of a node, at most a page of them (section 6.5)."""
+    element = stanza.children[0].children[0]
+    request = _read_items_request(stanza.children[0])
+    max_bytes = context.limits.unacknowledged_bytes // BYTES_DIVISOR
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        name = element.attrs.get("node")
+        node, items, start, total = service.retrieve(
+            context, tx, sender, name, request.ids, request.page, max_bytes
+        )
+        content = b"".join(_item_element(item) for item in items)
+        page = rsm.Page([item.item for item in items], start, total)
+        page_element = rsm.write(page) if request.has_set or not page.whole else b""
+        return pubsub.payload(serialize.tag("items", {"node": node.name}, content) + page_element)
+
+    return OffloadedWork(lambda: answers.service_work(context, stanza, act))
+
+
+def _read_items_request(request: Child) -> _ItemsRequest:
+    element = request.children[0]
+    ids = [read_item_id(item) for item in _read_items(element)]
+    if len(ids) > rsm.PAGE or "" in ids:
+        raise pubsub.refusal("bad-request", text=f"1 to {rsm.PAGE} ItemIDs are expected")
+    max_items = element.attrs.get("max_items", str(rsm.PAGE))
+    if not (max_items.isascii() and max_items.isdigit() and len(max_items) < 10):
+        raise pubsub.refusal("bad-request", text="max_items must be a number")
+    page = None
+    if any(child.name == clark(RSM, "set") for child in request.children):
+        page = rsm.read(request.tree())
+    if page is None:
+        newest = PageRequest(min(int(max_items), rsm.PAGE), before="")
+        return _ItemsRequest(ids, newest, has_set=False)
+    return _ItemsRequest(ids, page_request(page), has_set=True)
+
+
+def page_request(page: rsm.Request) -> PageRequest:
+    """Return the request for a page of items."""
+    return PageRequest(page.max, page.after, page.before, page.start)
+
+
+def _read_items(element: Child) -> list[Child]:
+    return [child for child in parse_element(element.raw).children if child.name == ITEM]
+
+
+def _item_element(item: Item) -> bytes:
+    return serialize.tag("item", {"id": item.item}, item.body)
+
+
+# Retract
+
+
+def retract(context: Context, stanza: Stanza) -> Work:
+    """Delete an item (section 7.2; of a queue, XEP-0254)."""
+    element = stanza.children[0].children[0]
+    name, is_set = _read_node(element), stanza.attrs["type"] == "set"
+    notify = _BOOLEANS.get(element.attrs.get("notify", ""))
+    found = _read_items(element)
+    if len(found) > 1:
+        text = "one item can be deleted at a time"
+        raise pubsub.refusal("not-acceptable", "max-items-exceeded", text)
+    id = read_item_id(found[0]) if found else ""
+    if not id:
+        raise pubsub.refusal("bad-request", "item-required", "the request must name an item")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node = access.get_node(tx, name)
+        if node.config.queueing:
+            operations.delete_item(context, tx, sender, node, id)
+            return b""
+        if not is_set:
+            raise pubsub.refusal("bad-request", text="deleting an item takes an iq of type set")
+        service.retract(context, tx, sender, node, id, notify=notify)
+        return b""
+
+    return answers.service_work(context, stanza, act)

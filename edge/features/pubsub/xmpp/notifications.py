@@ -1,0 +1,63 @@
+"""Encode notifications as messages (XEP-0060, sections 7.1.2, 7.2 and 8.2 to 8.5)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from edge.engine.addresses import pubsub_service
+from edge.engine.hooks import Context
+from edge.features.pubsub.service.notifications import (
+    ItemPublished,
+    ItemRetracted,
+    NodeConfigured,
+    NodeDeleted,
+    NodeEvent,
+    NodePurged,
+    Notification,
+)
+from edge.features.pubsub.xmpp.forms import node_config_form
+from edge.xmpp import pubsub, serialize
+
+
+def encode(context: Context, notification: Notification) -> bytes:
+    """Encode a notification as a message; as the body of one if it has no address."""
+    event, to, type_, subid, published = notification
+    content = _event_element(event)
+    if subid is not None:
+        content += pubsub.subid_header(subid)
+    if published is not None:
+        content += serialize.delay(context.domain, published)
+    source = None if to is None else pubsub_service(context.domain)
+    return serialize.message(type_, source, to, content)
+
+
+@lru_cache(maxsize=1)
+def _event_element(event: NodeEvent) -> bytes:
+    """Encode an event; it is cached because one event usually notifies several subscribers."""
+    return pubsub.event(_event_content(event))
+
+
+def _event_content(event: NodeEvent) -> bytes:
+    if isinstance(event, ItemPublished):
+        item = b""
+        if event.item_id is not None:
+            item = serialize.tag("item", {"id": event.item_id}, event.payload)
+        return serialize.tag("items", {"node": event.node}, item)
+    if isinstance(event, ItemRetracted):
+        item = serialize.tag("retract", {"id": event.item_id})
+        return serialize.tag("items", {"node": event.node}, item)
+    if isinstance(event, NodePurged):
+        return serialize.tag("purge", {"node": event.node})
+    if isinstance(event, NodeDeleted):
+        redirect = serialize.tag("redirect", {"uri": event.redirect}) if event.redirect else b""
+        return serialize.tag("delete", {"node": event.node}, redirect)
+    if isinstance(event, NodeConfigured):
+        form = b"" if event.config is None else node_config_form(event.config, "result")
+        return serialize.tag("configuration", {"node": event.node}, form)
+    attrs = {
+        "node": event.node,
+        "jid": event.jid,
+        "subid": event.subid,
+        "subscription": "subscribed" if event.subscribed else "none",
+    }
+    return serialize.tag("subscription", attrs)

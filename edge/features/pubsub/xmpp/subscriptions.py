@@ -1,0 +1,241 @@
+"""Handle requests about subscriptions (XEP-0060, sections 5.6, 6.1 to 6.4 and 8.8)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from edge.engine import answers
+from edge.engine.access import Sender
+from edge.engine.database import Transaction
+from edge.engine.hooks import Context, Work
+from edge.features.pubsub.rules.reasons import Reason
+from edge.features.pubsub.rules.subscription import (
+    SubscriptionKind,
+    SubscriptionOptions,
+    default_options,
+)
+from edge.features.pubsub.service import subscriptions as service
+from edge.features.pubsub.service.errors import PubsubError
+from edge.features.pubsub.service.subscriptions import SubscriptionChange
+from edge.features.pubsub.store.subscriptions import Subscription
+from edge.features.pubsub.xmpp import errors, forms
+from edge.xmpp import jid, pubsub, serialize
+from edge.xmpp.namespaces import PUBSUB, PUBSUB_OWNER, clark
+from edge.xmpp.stanza import Child, Stanza
+
+SUBID_BYTES: Final = 12
+"""Random bytes in a SubID."""
+
+_OPTIONS: Final = clark(PUBSUB, "options")
+_SUBSCRIPTION: Final = clark(PUBSUB_OWNER, "subscription")
+
+
+# Subscribe and unsubscribe
+
+
+def subscribe(context: Context, stanza: Stanza) -> Work:
+    """Subscribe a JID (section 6.1), with options if the request has them (section 6.3.7)."""
+    element, *following = stanza.children[0].children
+    target = service.parse_target(context, element.attrs.get("node", ""))
+    values = _read_following_options(element, following)
+    subid = _new_subid()
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        subscriber = _read_new_subscriber(element)
+        try:
+            found, _target, kind, options = service.subscribe(
+                context, tx, sender, target, subscriber, values or {}, subid
+            )
+        except PubsubError as error:
+            if error.reason is Reason.CONFIGURATION_REQUIRED:
+                form = _required_options(context, element)
+                raise errors.stanza_error(error, instead=form) from None
+            raise
+        content = subscription_element(found, target.text)
+        if values is not None:
+            form = forms.subscription_form("result", kind, options)
+            content += serialize.tag("options", content=form)
+        return pubsub.payload(content)
+
+    return answers.service_work(context, stanza, act)
+
+
+def _read_following_options(
+    element: Child, following: Sequence[Child]
+) -> dict[str, list[str]] | None:
+    """Return the options that follow a `<subscribe/>`, or `None` if there are none.
+
+    XEP-0254 repeats the node and the JID in them, which XEP-0060 forbids; equal values are
+    accepted.
+
+    Raises:
+        StanzaError: something else follows, or the values differ.
+    """
+    if not following:
+        return None
+    options = following[0]
+    if len(following) > 1 or options.name != _OPTIONS:
+        raise pubsub.refusal("bad-request", text="only one <options/> may follow <subscribe/>")
+    for name, value in options.attrs.items():
+        if value != element.attrs.get(name):
+            text = f"the {name} in <options/> differs from that in <subscribe/>"
+            raise pubsub.refusal("bad-request", text=text)
+    return forms.read_subscription_options(options.tree())
+
+
+def _read_new_subscriber(element: Child) -> str:
+    try:
+        return jid.parse(element.attrs.get("jid", "")).full
+    except jid.JidError:
+        return ""
+
+
+def _required_options(context: Context, element: Child) -> bytes:
+    """Return the request with the form that a member of a queue has to submit (XEP-0254)."""
+    attrs = {name: element.attrs.get(name) for name in ("jid", "node")}
+    kind = SubscriptionKind.QUEUE
+    form = forms.subscription_form("form", kind, _default_options(context, kind))
+    return pubsub.payload(element.raw + serialize.tag("options", attrs, form))
+
+
+def _default_options(context: Context, kind: SubscriptionKind) -> SubscriptionOptions:
+    return default_options(kind, context.limits.queue_requests)
+
+
+def _new_subid() -> str:
+    return secrets.token_hex(SUBID_BYTES)
+
+
+def unsubscribe(context: Context, stanza: Stanza) -> Work:
+    """End a subscription for its subscriber (section 6.2)."""
+    element = stanza.children[0].children[0]
+    target = service.parse_target(context, element.attrs.get("node", ""))
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
+        service.unsubscribe(context, tx, sender, target, subscriber, subid)
+        return b""
+
+    return answers.service_work(context, stanza, act)
+
+
+def _read_subscriber(element: Child) -> str:
+    text = element.attrs.get("jid", "")
+    if not text:
+        raise pubsub.refusal("bad-request", "jid-required", "the request must name a JID")
+    return jid.parse(text).full
+
+
+def subscription_element(
+    subscription: Subscription, node: str | None, state: str = "subscribed"
+) -> bytes:
+    """Encode a subscription; `node` is the name of its target, `None` if the context names it."""
+    attrs = {
+        "node": node,
+        "jid": subscription.jid,
+        "subid": subscription.subid,
+        "subscription": state,
+    }
+    return serialize.tag("subscription", attrs)
+
+
+# Options
+
+
+def get_options(context: Context, stanza: Stanza) -> Work:
+    """Return the options of a subscription (section 6.3.2)."""
+    element = stanza.children[0].children[0]
+    target = service.parse_target(context, element.attrs.get("node", ""))
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
+        found, _, kind, options = service.get_options(tx, sender, target, subscriber, subid)
+        form = forms.subscription_form("form", kind, options)
+        attrs = {"node": target.text, "jid": found.jid, "subid": found.subid}
+        return pubsub.payload(serialize.tag("options", attrs, form))
+
+    return answers.service_work(context, stanza, act)
+
+
+def set_options(context: Context, stanza: Stanza) -> Work:
+    """Change the options of a subscription (section 6.3.5)."""
+    element = stanza.children[0].children[0]
+    target = service.parse_target(context, element.attrs.get("node", ""))
+    values = forms.read_subscription_options(element.tree())
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        subscriber, subid = _read_subscriber(element), element.attrs.get("subid")
+        service.set_options(context, tx, sender, target, subscriber, subid, values)
+        return b""
+
+    return answers.service_work(context, stanza, act)
+
+
+def get_default_options(context: Context, stanza: Stanza) -> Work:
+    """Return the default options of subscriptions, perhaps to one target (section 6.4)."""
+    node = stanza.children[0].children[0].attrs.get("node") or None
+    target = None if node is None else service.parse_target(context, node)
+
+    def act(tx: Transaction, _sender: Sender) -> bytes:
+        kind = SubscriptionKind.PLAIN
+        if target is not None:
+            kind = service.kind_of_target(tx, target)
+        form = forms.subscription_form("result", kind, _default_options(context, kind))
+        return pubsub.payload(serialize.tag("default", {"node": node}, form))
+
+    return answers.service_work(context, stanza, act)
+
+
+# Lists, and changes by owners
+
+
+def list_own(context: Context, stanza: Stanza) -> Work:
+    """Return the sender's subscriptions: all, or those to one target (section 5.6)."""
+    node = stanza.children[0].children[0].attrs.get("node") or None
+    target = None if node is None else service.parse_target(context, node)
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        found = service.list_own(tx, sender, target)
+        content = b"".join(subscription_element(one, name) for one, name in found)
+        return pubsub.payload(serialize.tag("subscriptions", {"node": node}, content))
+
+    return answers.service_work(context, stanza, act)
+
+
+def list_of_node(context: Context, stanza: Stanza) -> Work:
+    """Return the subscriptions to a node to an owner (section 8.8.1)."""
+    element = stanza.children[0].children[0]
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        node, found = service.list_of_node(tx, sender, element.attrs.get("node"))
+        content = b"".join(subscription_element(one, None) for one in found)
+        subscriptions = serialize.tag("subscriptions", {"node": node.name}, content)
+        return pubsub.payload(subscriptions, owner=True)
+
+    return answers.service_work(context, stanza, act)
+
+
+def set_of_node(context: Context, stanza: Stanza) -> Work:
+    """Begin and end subscriptions to a node for an owner (section 8.8.2)."""
+    element = stanza.children[0].children[0]
+    changes = [_read_change(child) for child in element.tree() if child.tag == _SUBSCRIPTION]
+    if not changes:
+        raise pubsub.refusal("bad-request", text="at least one <subscription/> is expected")
+
+    def act(tx: Transaction, sender: Sender) -> bytes:
+        service.set_subscriptions(context, tx, sender, element.attrs.get("node"), changes)
+        return b""
+
+    return answers.service_work(context, stanza, act)
+
+
+def _read_change(element: Element) -> SubscriptionChange:
+    address, state = jid.parse(element.get("jid", "")), element.get("subscription", "")
+    if state not in ("none", "subscribed"):
+        text = "the subscription must be `none` or `subscribed`"
+        raise pubsub.refusal("not-acceptable", text=text)
+    subscribed, subid = state == "subscribed", element.get("subid")
+    return SubscriptionChange(address, subscribed, subid, _new_subid())
