@@ -276,8 +276,8 @@ class App:
                 uplink.segment_events, uplink.segment_age, uplink.segment_bytes, uplink.urgent_age
             ),
             clock=lambda: clock().service,
-            sealed=uploader.wake if uploader else lambda: None,
-            tell=backlog.tell,
+            on_sealed=uploader.wake if uploader else lambda: None,
+            send_notice=backlog.tell,
         )
         self._drive(stack, sealer.run(), "sealer")
         return sealer

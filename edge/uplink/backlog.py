@@ -104,11 +104,11 @@ class StoreBacklog:
         """Return the epoch that is counted in now."""
         return await self._read(meta.epoch)
 
-    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
+    async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
         """Return the digest of the segment that a number is sealed in, as far as it is known."""
         return await self._read(lambda tx: segments.digest_at(tx, epoch, lane, seq))
 
-    async def heads(self) -> dict[str, HighWatermark]:
+    async def high_watermarks(self) -> dict[str, HighWatermark]:
         """Say how far each lane of the current epoch is sealed."""
         found = await self._read(segments.lane_heads)
         return {head.lane: HighWatermark(head.sealed, head.digest) for head in found}

@@ -55,14 +55,17 @@ def road(
     path = folder / uplink.enrolment
     enrolment, transport = _https(path, settings)
     return Road(
-        transport, CertificateRenewal(path, enrolment, transport, tell=backlog.tell, now=wall)
+        transport,
+        CertificateRenewal(path, enrolment, transport, send_notice=backlog.tell, now=wall),
     )
 
 
 def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> Uploader:
     """Return the loop that ships."""
     turns = UploadScheduler(settings.uplink.live_share)
-    return Uploader(settings.gateway.domain, backlog, transport, tell=backlog.tell, turns=turns)
+    return Uploader(
+        settings.gateway.domain, backlog, transport, send_notice=backlog.tell, scheduler=turns
+    )
 
 
 async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:

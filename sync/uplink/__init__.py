@@ -1,7 +1,4 @@
-"""The gateway's way to the centre: events are sealed into segments, and segments are shipped.
-
-What it needs of the store it declares as Protocols (`ports`); it knows no SQL and no XMPP.
-"""
+"""The gateway's uplink: seal events into segments and send them to the centre."""
 
 from sync.common.backoff import Backoff
 from sync.uplink.batcher import BatchLimits, Seal, WaitUntil, decide

@@ -1,7 +1,4 @@
-"""When a lane's events become a segment: by their number, their size, their age or their urgency.
-
-Pure: knows no clock, no store and no format. The sealer asks it with what these say.
-"""
+"""Decide when the events of a lane are sealed: by number, size, age or urgency. Pure."""
 
 from __future__ import annotations
 
@@ -11,28 +8,28 @@ from typing import NamedTuple
 from sync.segment.limits import MAX_EVENTS
 from sync.uplink.interfaces import LaneState
 
-_MAX_BYTES = 4 * 1024 * 1024  # bytes: a quarter of the largest file, for what does not compress
+_MAX_BYTES = 4 * 1024 * 1024  # bytes: a quarter of the largest file, for incompressible events
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """At which bounds a segment is sealed."""
+    """The limits at which a segment is sealed."""
 
     events: int = 2_000
-    """Events: a larger segment is hardly smaller an event (7.3 bytes against 8.4 at 500)."""
+    """Events. More save little: 7.3 bytes per event, against 8.4 with 500 events."""
 
     seconds: float = 300.0
-    """Seconds that an event waits at most: how late the centre's picture may be."""
+    """Longest wait of an event, in seconds: the delay of the centre's picture."""
 
     bytes: int = 1024 * 1024
     """Bytes before compression: what one upload may take of a slow link and of memory."""
 
     urgent: float = 10.0
-    """Seconds that an urgent event waits at most where the link is idle; and as what follows it
-    waits as long, a lane is sealed no more often for that."""
+    """Longest wait of an urgent event, in seconds, if nothing waits to be sent. Also the shortest
+    time between two segments of a lane that are sealed because of urgent events."""
 
     def __post_init__(self) -> None:
-        """Refuse bounds under which nothing, or too much, would be sealed."""
+        """Refuse limits with which nothing, or too much, would be sealed."""
         if not 1 <= self.events <= MAX_EVENTS:
             raise ValueError(f"events: 1 to {MAX_EVENTS}")
         if not 0 < self.seconds <= 86_400:
@@ -44,11 +41,11 @@ class BatchLimits:
 
 
 class Seal(NamedTuple):
-    """The lane is to be sealed now."""
+    """The decision to seal the lane now."""
 
 
 class WaitUntil(NamedTuple):
-    """The lane is to be looked at again at this service second; None: when it has an event."""
+    """The decision to check the lane again at a service second; None: when it has an event."""
 
     moment: float | None
 
@@ -56,9 +53,9 @@ class WaitUntil(NamedTuple):
 def decide(
     state: LaneState, limits: BatchLimits, now: float, *, idle: bool = False
 ) -> Seal | WaitUntil:
-    """Say what to do with a lane at the service second `now`.
+    """Decide what to do with a lane at the service second `now`.
 
-    `idle`: nothing waits to be sent, so that a small segment takes the link from nobody.
+    If `idle`, no segment waits to be sent, so that a small one for urgent events delays no other.
     """
     if state.oldest is None:
         return WaitUntil(None)

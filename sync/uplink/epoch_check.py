@@ -1,7 +1,7 @@
-"""Whether the centre's copy of an epoch is this gateway's: its lanes' ends, compared with ours.
+"""Compare the centre's copy of an epoch with the gateway's. Pure.
 
-A database that was rolled back, or a card that runs twice, counts numbers that the centre has
-already, for other events. Whoever sees that begins a new epoch. Pure: asks nobody, changes nothing.
+After a restored backup, or when two cards run with one identity, the gateway assigns sequence
+numbers that the centre already has for other events. Then the gateway begins a new epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class EpochVerdict(Enum):
-    """How the centre's ends stand to ours; the value is the reason of a new epoch."""
+    """The result of a comparison; its value is the reason of a new epoch."""
 
     SAME = "same"
     AHEAD = "centre-ahead"
@@ -29,49 +29,48 @@ class EpochVerdict(Enum):
 def compare_epochs(
     ours: Mapping[str, HighWatermark],
     theirs: Mapping[str, HighWatermark],
-    known: Mapping[str, bytes | None],
-    contradicted: Collection[str] = (),
+    digests: Mapping[str, bytes | None],
+    conflicting: Collection[str] = (),
 ) -> EpochVerdict:
-    """Compare the ends of an epoch's lanes.
+    """Compare the high watermarks of an epoch's lanes.
 
-    `known` has the digest (32 bytes) of our segment that holds the number with which the centre's
-    last one of that lane ends, None if there is none any more: that is no contradiction, as what
-    the centre has is not kept for ever. But in a lane of `contradicted`, of which the centre had a
-    segment of our name with other bytes, an end that we do not know is another's.
+    `digests` has, for the centre's last number of each lane, the digest (32 bytes) of our segment
+    that contains it. None means that we no longer know: sent segments are deleted, so that this is
+    no contradiction, except in a lane of `conflicting`, which had a segment in conflict.
     """
-    for lane, head in theirs.items():
-        if lane not in ours or head.last > ours[lane].last:
+    for lane, mark in theirs.items():
+        if lane not in ours or mark.last > ours[lane].last:
             return EpochVerdict.AHEAD
-        digest = ours[lane].digest if head.last == ours[lane].last else known.get(lane)
-        if digest is None and lane in contradicted:
+        digest = ours[lane].digest if mark.last == ours[lane].last else digests.get(lane)
+        if digest is None and lane in conflicting:
             return EpochVerdict.DIFFERS
-        if digest is not None and digest != head.digest:
+        if digest is not None and digest != mark.digest:
             return EpochVerdict.DIFFERS
     return EpochVerdict.SAME
 
 
-def parse_high_watermarks(told: Mapping[str, Any]) -> dict[str, HighWatermark] | None:
-    """Read the centre's answer, `{"lanes": {LANE: {"last": N, "digest": HEX}}}`.
+def parse_high_watermarks(body: Mapping[str, Any]) -> dict[str, HighWatermark] | None:
+    """Parse the centre's answer, `{"lanes": {LANE: {"last": N, "digest": HEX}}}`.
 
-    None if it is no such answer; a lane that this software does not know is passed over.
+    Return None if it is invalid; skip lanes that this version does not know.
     """
-    lanes = told.get("lanes")
+    lanes = body.get("lanes")
     if not isinstance(lanes, dict):
         return None
-    heads: dict[str, HighWatermark] = {}
+    found: dict[str, HighWatermark] = {}
     for lane in LANES:
         if lane in lanes:
-            head = _head(lanes[lane])
-            if head is None:
+            mark = _high_watermark(lanes[lane])
+            if mark is None:
                 return None
-            heads[lane] = head
-    return heads
+            found[lane] = mark
+    return found
 
 
-def _head(told: Any) -> HighWatermark | None:
-    if not isinstance(told, dict):
+def _high_watermark(value: Any) -> HighWatermark | None:
+    if not isinstance(value, dict):
         return None
-    last, digest = told.get("last"), told.get("digest")
+    last, digest = value.get("last"), value.get("digest")
     if type(last) is not int or not 1 <= last <= MAX_SEQ:
         return None
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:

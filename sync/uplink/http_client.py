@@ -1,8 +1,7 @@
-"""HTTP with the centre: one request at a time, over one kept connection.
+"""The HTTPS client for the centre: one request at a time, over one persistent connection.
 
-Trusts the enrolment's certificate authority and no other, shows the enrolment's certificate if it
-has one, and follows no redirect. The token and the key stand in no text. What the requests mean is
-not known here (`https`). aiohttp is imported when the first one goes out.
+It trusts only the enrolment's certificate authority, presents the enrolment's certificate if there
+is one, and follows no redirects. Texts never contain the token or the key.
 """
 
 from __future__ import annotations
@@ -18,62 +17,107 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from sync.common.enrolment import Enrolment, EnrolmentError
-from sync.uplink.bandwidth import BandwidthLimiter, throttled_pieces
 from sync.uplink.proxies import ProxyError, proxy_for
 from sync.uplink.responses import Response, TemporaryFailure, one_line
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # aiohttp is imported with the first request, to save memory without an uplink
     import aiohttp
 
-_MAX_ANSWER: Final = 16 * 1024  # bytes of an answer's body that are read: a certificate has 2,000
-_KEPT: Final = 300.0  # seconds an idle connection is kept: one segment of each lane to the next
+_MAX_RESPONSE: Final = 16 * 1024  # bytes of a response body that are read; a certificate has 2,000
+_KEEPALIVE_S: Final = 300.0  # seconds an idle connection is kept: the interval between segments
+
+_MAX_PIECE: Final = 16 * 1024  # bytes sent at once: one TLS record
+_MIN_PIECE: Final = 512  # bytes sent at once; less would be mostly TLS overhead
+_PIECES_PER_S: Final = 4  # so that other users of the link wait at most a quarter of a second
 
 
 @dataclass(frozen=True, slots=True)
 class HttpsLimits:
-    """How long things may take, and what they may take of the link."""
+    """Timeouts and the bandwidth limit of uploads."""
 
     connect: float = 10.0
-    """Seconds for name, connection and TLS: a link that needs more has gone."""
+    """Seconds for name resolution, TCP and TLS."""
 
     total: float = 60.0
-    """Seconds for a segment, on top of what its size needs."""
+    """Seconds for a request, in addition to the time that its size needs."""
 
     rate: float = 1_024.0
-    """Bytes a second, below which a link is none."""
+    """Slowest throughput of a usable link, in bytes per second."""
 
     bandwidth: int = 0
-    """Bytes a second that bodies take of the link at most; 0: all of it."""
+    """Bandwidth limit of request bodies in bytes per second; 0 for none."""
 
     def __post_init__(self) -> None:
-        """Refuse time-outs that are none."""
+        """Refuse limits out of range."""
         if not (self.connect > 0 and self.total > 0 and self.rate > 0):
-            raise ValueError("every limit is above 0")
+            raise ValueError("connect, total and rate: above 0")
         if self.bandwidth < 0:
             raise ValueError("bandwidth: 0 or above")
 
     def seconds(self, size: int) -> float:
-        """Return how long a body of `size` bytes may take in all, its own pauses included."""
+        """Return the timeout of a request with a body of `size` bytes."""
         pauses = size / self.bandwidth if self.bandwidth else 0.0
         return self.total + size / self.rate + pauses
 
 
+class BandwidthLimiter:
+    """Allows `rate` bytes per second (0: unlimited). Unused time is not saved up.
+
+    The overhead of TLS and headers, some per cent, is not counted.
+    """
+
+    def __init__(self, rate: int = 0) -> None:
+        self.rate = rate
+        self._free_at = 0.0
+
+    @property
+    def piece(self) -> int:
+        """Bytes to send at once."""
+        if not self.rate:
+            return _MAX_PIECE
+        return min(_MAX_PIECE, max(_MIN_PIECE, self.rate // _PIECES_PER_S))
+
+    def take(self, now: float, size: int) -> float:
+        """Reserve the link for `size` bytes at the second `now`; return the seconds to wait."""
+        if not self.rate:
+            return 0.0
+        begin = max(now, self._free_at)
+        self._free_at = begin + size / self.rate
+        return begin - now
+
+
+async def throttled_pieces(
+    data: memoryview,
+    limiter: BandwidthLimiter,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]],
+) -> AsyncIterator[bytes]:
+    """Yield `data` in pieces at the limiter's rate."""
+    step = limiter.piece
+    for start in range(0, len(data), step):
+        piece = bytes(data[start : start + step])
+        wait = limiter.take(clock(), len(piece))
+        if wait > 0:
+            await sleep(wait)
+        yield piece
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked: `path` begins with a slash.
+    """An HTTP request; `path` begins with a slash.
 
-    With `again`, the body is sent again at once when the kept connection turns out to be gone.
+    If `resend`, the body is sent again when the persistent connection turns out to be closed.
     """
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: memoryview = field(default_factory=lambda: memoryview(b""))
-    again: bool = True
+    resend: bool = True
 
 
 class HttpClient:
-    """Asks the centre of an enrolment. `clock` and `sleep` are those of the pauses in a body."""
+    """Sends requests to the centre of an enrolment. `clock` and `sleep` time throttled bodies."""
 
     def __init__(
         self,
@@ -83,42 +127,40 @@ class HttpClient:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises `EnrolmentError` if its certificates cannot be read."""
+        """Raises `EnrolmentError` if the enrolment's certificates cannot be read."""
         self._limits = limits or HttpsLimits()
-        self._pace = BandwidthLimiter(self._limits.bandwidth)
+        self._bandwidth = BandwidthLimiter(self._limits.bandwidth)
         self._clock = clock
         self._sleep = sleep
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
         self.use(enrolment)
 
     def use(self, enrolment: Enrolment) -> None:
-        """Use another enrolment, from the next request on. Raises `EnrolmentError`."""
+        """Use another enrolment from the next request on. Raises `EnrolmentError`."""
         self._context = client_tls_context(enrolment)
         self._url = enrolment.url.rstrip("/")
         self._token = enrolment.token
         self._stale = True
 
-    async def ask(self, request: Request) -> Response | TemporaryFailure:
-        """Ask once. Whatever goes wrong on the way is `Later`."""
-        if self._session is None:  # half a second on a small board, which the loop does not have
+    async def send(self, request: Request) -> Response | TemporaryFailure:
+        """Send a request once and return the response, or why there is none."""
+        if self._session is None:  # importing takes half a second on a small board
             await asyncio.to_thread(import_module, "aiohttp")
         import aiohttp
 
         try:
-            async with self._one, asyncio.timeout(self._limits.seconds(len(request.body))):
+            async with self._lock, asyncio.timeout(self._limits.seconds(len(request.body))):
                 return await self._exchange(request)
         except TimeoutError:
-            return TemporaryFailure("no answer in time")
+            return TemporaryFailure("the centre did not answer in time")
         except ProxyError as error:
             return TemporaryFailure(str(error))
-        except (aiohttp.ClientError, OSError) as error:
-            return TemporaryFailure(
-                one_line(f"{type(error).__name__}: {error}")
-            )  # never its repr: it has headers
+        except (aiohttp.ClientError, OSError) as error:  # not repr(error): it contains the headers
+            return TemporaryFailure(one_line(f"{type(error).__name__}: {error}"))
 
     async def close(self) -> None:
-        """Close the connection that is kept."""
+        """Close the persistent connection."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -131,7 +173,7 @@ class HttpClient:
             self._stale = False
         session = self._session
         if session is None:
-            session = self._session = self._open()
+            session = self._session = self._new_session()
         headers = {"Content-Length": str(len(request.body)), **request.headers}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -144,25 +186,26 @@ class HttpClient:
             proxy=proxy.url if proxy else None,
             proxy_headers=proxy.headers() if proxy else None,
         ) as response:
-            answer = await _read(response)
+            read = await _read(response)
             if response.status >= 300 and isinstance(data, AsyncIterator):
-                response.close()  # the rest of a body that was refused is not sent
-            return answer
+                response.close()  # do not send the rest of a refused body
+            return read
 
     def _data(self, request: Request) -> io.BytesIO | AsyncIterator[bytes] | None:
-        """A body as aiohttp takes it: from a stream of pieces it sends nothing twice."""
+        """Return the body for aiohttp, which never resends an iterator."""
         if not request.body:
             return None
-        if request.again and not self._pace.rate:
+        if request.resend and not self._bandwidth.rate:
             return io.BytesIO(request.body)
-        return throttled_pieces(request.body, self._pace, self._clock, self._sleep)
+        return throttled_pieces(request.body, self._bandwidth, self._clock, self._sleep)
 
-    def _open(self) -> aiohttp.ClientSession:
-        """Make the session: its one connection is made when it is needed, and kept."""
+    def _new_session(self) -> aiohttp.ClientSession:
         import aiohttp
 
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1, ssl=self._context, keepalive_timeout=_KEPT),
+            connector=aiohttp.TCPConnector(
+                limit=1, ssl=self._context, keepalive_timeout=_KEEPALIVE_S
+            ),
             timeout=aiohttp.ClientTimeout(total=None, connect=self._limits.connect),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -170,10 +213,9 @@ class HttpClient:
 
 
 async def _read(response: aiohttp.ClientResponse) -> Response:
-    """Read an answer, and of its body no more than the bound."""
     body = b""
-    while len(body) < _MAX_ANSWER:
-        piece = await response.content.read(_MAX_ANSWER - len(body))
+    while len(body) < _MAX_RESPONSE:
+        piece = await response.content.read(_MAX_RESPONSE - len(body))
         if not piece:
             break
         body += piece
@@ -188,7 +230,7 @@ async def _read(response: aiohttp.ClientResponse) -> Response:
 
 
 def client_tls_context(enrolment: Enrolment) -> ssl.SSLContext:
-    """Make the TLS context of an enrolment. Raises `EnrolmentError`."""
+    """Create the TLS context of an enrolment. Raises `EnrolmentError`."""
     try:
         context = ssl.create_default_context(cadata=enrolment.ca)
     except ssl.SSLError as error:
@@ -196,16 +238,17 @@ def client_tls_context(enrolment: Enrolment) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if enrolment.certificate:
         try:
-            _show(context, enrolment.certificate, enrolment.key)
+            _load_certificate(context, enrolment.certificate, enrolment.key)
         except ssl.SSLError as error:
-            raise EnrolmentError(f"`certificate` and `key` are no pair: {error.reason}") from None
+            text = f"`certificate` and `key` do not match: {error.reason}"
+            raise EnrolmentError(text) from None
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Load a certificate and its key, which OpenSSL reads of a file: one that is in memory alone.
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate and its key from a file in memory, because OpenSSL reads only files.
 
-    An encrypted key is refused, where OpenSSL would ask for its password at the terminal.
+    An encrypted key is refused; OpenSSL would ask for its password on the terminal.
     """
     descriptor = os.memfd_create("enrolment", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,4 @@
-"""Segments over HTTPS: one PUT each, and the questions that go with it.
-
-A large body whose way was cut is continued where the centre has it, not begun again. How HTTP is
-spoken is `client`'s business, what an answer means is `outcomes`' and `lineage`'s.
-"""
+"""Send segments over HTTPS: a PUT for each, resumed where the previous attempt was interrupted."""
 
 from __future__ import annotations
 
@@ -31,22 +27,21 @@ from sync.uplink.responses import (
 )
 
 MIN_RESUMABLE_BYTES: Final = 64 * 1024
-"""Bytes from which on a body is continued after a cut: a smaller one costs less than the question,
-on a link that is worth the name."""
+"""Smallest body that is resumed. Sending a smaller one again costs less than asking first."""
 
-_MOVES: Final = 3
-"""Beginnings that the centre may name in one offer; then the body is sent whole."""
+_MAX_RESUMES: Final = 3
+"""Attempts at offsets that the centre names for one segment; then the body is sent whole."""
 
-_CUTS: Final = 8
-"""Segments of which is remembered that they were cut: the newest and the oldest one take turns, and
-the newest may be another each time."""
+_MAX_INTERRUPTED: Final = 8
+"""Interrupted segments that are remembered: the newest and the oldest one are sent alternately, and
+the newest may be another one each time."""
 
-_UNKNOWN: Final = (404, 405, 501)
-"""How a centre answers a question that its software does not know."""
+_NOT_SUPPORTED: Final = (404, 405, 501)
+"""Status codes of a centre whose version does not know a request."""
 
 
 class HttpsTransport:
-    """Offers segments to the centre of an enrolment."""
+    """Sends segments to the centre of an enrolment."""
 
     def __init__(
         self,
@@ -56,121 +51,131 @@ class HttpsTransport:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Raises `EnrolmentError` if no certificate can be read from the enrolment."""
+        """Raises `EnrolmentError` if the enrolment's certificates cannot be read."""
         self._client = HttpClient(enrolment, limits, clock=clock, sleep=sleep)
         self._url = enrolment.url
         self._gateway = enrolment.gateway
-        self._cut: deque[bytes] = deque(maxlen=_CUTS)
+        self._interrupted: deque[bytes] = deque(maxlen=_MAX_INTERRUPTED)
         self._first = True
 
     def __repr__(self) -> str:
         return f"HttpsTransport({self._url!r})"
 
     async def put(self, waiting: WaitingSegment) -> Outcome:
-        """Offer a segment once. Whatever goes wrong on the way is `Later`."""
-        body_sum = await asyncio.to_thread(sha256, waiting.data)
-        headers = {"X-Fieldpost-SHA256": body_sum.hexdigest()}
+        """Send a segment once and return the outcome."""
+        body_sha256 = await asyncio.to_thread(sha256, waiting.data)
+        headers = {"X-Fieldpost-SHA256": body_sha256.hexdigest()}
         start: int | Outcome = 0
-        if self._in_doubt(waiting):
-            start = await self._ask(waiting, headers)
+        if self._may_be_partial(waiting):
+            start = await self._query_offset(waiting, headers)
         outcome = await self._send(waiting, headers, start) if isinstance(start, int) else start
         self._remember(waiting, outcome)
         return outcome
 
-    async def heads(self, gateway: str, epoch: str) -> Mapping[str, HighWatermark] | Outcome:
-        """Ask how far the lanes of an epoch are there; `Refused` by a centre that cannot tell."""
-        answer = await self._client.ask(Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}"))
-        if isinstance(answer, TemporaryFailure):
-            return answer
-        if answer.status in _UNKNOWN:
-            return Rejection("unknown", f"{answer.status}: the centre does not tell how far it is")
-        if answer.status != 200:
-            return failure_outcome(answer)
-        heads = parse_high_watermarks(parse_json_object(answer.body))
-        return TemporaryFailure("the centre does not say how far it is") if heads is None else heads
+    async def high_watermarks(
+        self, gateway: str, epoch: str
+    ) -> Mapping[str, HighWatermark] | Outcome:
+        """Query the centre's high watermark of each lane of an epoch."""
+        request = Request("GET", f"/v1/gateways/{gateway}/epochs/{epoch}")
+        response = await self._client.send(request)
+        if isinstance(response, TemporaryFailure):
+            return response
+        if response.status in _NOT_SUPPORTED:
+            text = f"{response.status}: this centre cannot report its progress"
+            return Rejection("unknown", text)
+        if response.status != 200:
+            return failure_outcome(response)
+        found = parse_high_watermarks(parse_json_object(response.body))
+        if found is None:
+            return TemporaryFailure("the centre's progress report is invalid")
+        return found
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        """Have a certificate made for a request (both PEM)."""
+        """Have the centre issue a certificate for a signing request (both PEM)."""
         path = f"/v1/gateways/{self._gateway}/certificate"
         headers = {"Content-Type": "application/x-pem-file"}
-        answer = await self._client.ask(Request("POST", path, headers, memoryview(request)))
-        if isinstance(answer, TemporaryFailure):
-            return answer
-        if answer.status in _UNKNOWN:
-            return Rejection("unknown", f"{answer.status}: the centre makes no certificates")
-        return answer.body if answer.status == 200 else failure_outcome(answer)
+        response = await self._client.send(Request("POST", path, headers, memoryview(request)))
+        if isinstance(response, TemporaryFailure):
+            return response
+        if response.status in _NOT_SUPPORTED:
+            return Rejection("unknown", f"{response.status}: this centre issues no certificates")
+        return response.body if response.status == 200 else failure_outcome(response)
 
     def use(self, enrolment: Enrolment) -> None:
-        """Use another enrolment, from the next request on. Raises `EnrolmentError`."""
+        """Use another enrolment from the next request on. Raises `EnrolmentError`."""
         self._client.use(enrolment)
 
     async def close(self) -> None:
-        """Close the connection that is kept."""
+        """Close the persistent connection."""
         await self._client.close()
 
-    def _in_doubt(self, waiting: WaitingSegment) -> bool:
-        """Tell whether the centre may have the beginning of a body that is worth continuing.
+    def _may_be_partial(self, waiting: WaitingSegment) -> bool:
+        """Return whether the centre may have part of a large body.
 
-        A run before may have been cut in the middle of the first one.
+        The first segment of a run counts, because the previous run may have ended while sending it.
         """
-        cut = self._first or waiting.digest in self._cut
-        return cut and len(waiting.data) >= MIN_RESUMABLE_BYTES
+        interrupted = self._first or waiting.digest in self._interrupted
+        return interrupted and len(waiting.data) >= MIN_RESUMABLE_BYTES
 
     def _remember(self, waiting: WaitingSegment, outcome: Outcome) -> None:
-        if waiting.digest in self._cut:
-            self._cut.remove(waiting.digest)
+        if waiting.digest in self._interrupted:
+            self._interrupted.remove(waiting.digest)
         if isinstance(outcome, TemporaryFailure | AccessDenial):
-            self._cut.append(waiting.digest)
+            self._interrupted.append(waiting.digest)
         else:
             self._first = False
 
-    async def _ask(self, waiting: WaitingSegment, headers: Mapping[str, str]) -> int | Outcome:
-        """Return how many bytes of a body are there, or what became of it already."""
-        answer = await self._client.ask(Request("HEAD", _path(waiting), headers))
-        if isinstance(answer, TemporaryFailure):
-            return answer
-        if answer.status == 200:
-            there = answer.digest == waiting.digest.hex()
-            return Acknowledgement(waiting.digest, new=False) if there else 0
-        if answer.status == 404:
-            return _offset(answer, len(waiting.data))
-        outcome = failure_outcome(answer)
+    async def _query_offset(
+        self, waiting: WaitingSegment, headers: Mapping[str, str]
+    ) -> int | Outcome:
+        """Return how many bytes of a body the centre has, or the outcome if it is decided."""
+        response = await self._client.send(Request("HEAD", _path(waiting), headers))
+        if isinstance(response, TemporaryFailure):
+            return response
+        if response.status == 200:
+            stored = response.digest == waiting.digest.hex()
+            return Acknowledgement(waiting.digest, new=False) if stored else 0
+        if response.status == 404:
+            return _offset(response, len(waiting.data))
+        outcome = failure_outcome(response)
         final = isinstance(outcome, AccessDenial) or outcome.after is not None
         return outcome if final else 0
 
     async def _send(
         self, waiting: WaitingSegment, headers: Mapping[str, str], start: int
     ) -> Outcome:
-        """Send a body from `start` on, and from where the centre says if it has another part."""
+        """Send a body from `start`, or from another offset if the centre names one."""
         size = len(waiting.data)
-        for _ in range(_MOVES):
-            answer = await self._put(waiting, headers, start)
-            if isinstance(answer, TemporaryFailure):
-                return answer
-            if answer.status != 416 or not start:
-                return put_outcome(answer)
-            start = _offset(answer, size)
-        answer = await self._put(waiting, headers, 0)
-        return answer if isinstance(answer, TemporaryFailure) else put_outcome(answer)
+        for _ in range(_MAX_RESUMES):
+            response = await self._put(waiting, headers, start)
+            if isinstance(response, TemporaryFailure):
+                return response
+            if response.status != 416 or not start:
+                return put_outcome(response)
+            start = _offset(response, size)
+        response = await self._put(waiting, headers, 0)
+        return response if isinstance(response, TemporaryFailure) else put_outcome(response)
 
     async def _put(
         self, waiting: WaitingSegment, headers: Mapping[str, str], start: int
     ) -> Response | TemporaryFailure:
         size = len(waiting.data)
-        every = {"Content-Type": "application/octet-stream", **headers}
+        all_headers = {"Content-Type": "application/octet-stream", **headers}
         if start:
-            every["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
+            all_headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
         body = memoryview(waiting.data)[start:]
-        request = Request("PUT", _path(waiting), every, body, again=size < MIN_RESUMABLE_BYTES)
-        return await self._client.ask(request)
+        resend = size < MIN_RESUMABLE_BYTES
+        return await self._client.send(
+            Request("PUT", _path(waiting), all_headers, body, resend=resend)
+        )
 
 
 def _path(waiting: WaitingSegment) -> str:
     return f"/v1/segments/{identity_path(waiting.identity)}"
 
 
-def _offset(answer: Response, size: int) -> int:
-    """Return the bytes of a body that the centre says it has: 0 if it has all, or says nonsense."""
-    told = answer.offset or ""
-    offset = int(told) if told.isascii() and told.isdigit() and len(told) <= 9 else 0
+def _offset(response: Response, size: int) -> int:
+    """Return the offset that the centre names; 0 if it is invalid or beyond the body."""
+    text = response.offset or ""
+    offset = int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0
     return offset if offset < size else 0

@@ -1,7 +1,4 @@
-"""What the uplink needs of others: the store's side, the gateway's facts, a way to the centre.
-
-Protocols and plain records alone. The gateway implements the first two, `https` the third.
-"""
+"""The interfaces between the uplink, the gateway's store and the transports."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from sync.uplink.responses import Outcome
 
 
 class LaneState(NamedTuple):
-    """What a lane holds that no segment has yet.
+    """The events of a lane that are not in a segment yet.
 
-    `bytes` is about what its payload takes; `oldest` is the service second in which the oldest of
-    its events was written, None if there is none; `urgent` is that of the oldest urgent one.
+    `bytes` is the approximate size of their payload. `oldest` is the service second in which the
+    oldest of them was written, None if there are none; `urgent` that of the oldest urgent one.
     """
 
     lane: str
@@ -28,10 +25,10 @@ class LaneState(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """What the next segment of a lane holds: one event or more, in order and without a gap.
+    """The content of the next segment of a lane: at least one event, in order and without a gap.
 
     `previous` is the digest of the segment before (32 zero bytes for the first), `dropped` the
-    ranges that the lane lost since: at most `sync.segment.MAX_DROPPED` of them.
+    ranges that the lane lost since then: at most `sync.segment.MAX_DROPPED` of them.
     """
 
     epoch: str
@@ -50,81 +47,81 @@ class WaitingSegment(NamedTuple):
 
 
 class HighWatermark(NamedTuple):
-    """How far a lane of an epoch has come: the last number that is sealed, and its digest."""
+    """The last sealed sequence number of a lane in an epoch, and the digest of its segment."""
 
     last: int
     digest: bytes
 
 
 class SendOrder(Enum):
-    """Which of the waiting segments is meant."""
+    """Which of the waiting segments is sent."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
 
 
 class BacklogUnavailable(Exception):
-    """The store cannot do it just now (its disk is full, it is closing): it is tried again later.
+    """The store cannot be used now (full disk, shutdown); the operation is retried later.
 
-    The text goes into a notice. Whatever else a backlog raises is a fault, and ends the loop.
+    The text goes into a notice. Any other exception of a backlog is a defect and ends the loop.
     """
 
 
 class Backlog(Protocol):
-    """The store's side. Each call is one transaction, durable when it returns."""
+    """The store as the uplink uses it. Each call is one transaction, durable when it returns."""
 
     async def lanes(self) -> Sequence[LaneState]:
-        """Say what each lane holds that is not sealed."""
+        """Return the unsealed events of each lane."""
         ...
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
-        """Return the lane's oldest events: as many as fit, at least one; None if there is none."""
+        """Return the lane's oldest events within the limits, at least one; None if none."""
         ...
 
     async def seal(self, draft: Draft, data: bytes, digest: bytes) -> bool:
-        """Put the segment in and take its events out, in one transaction.
+        """Store the segment and delete its events, in one transaction.
 
-        False, and nothing is done, if the lane's chain moved on since the draft.
+        Return False, without effect, if the lane was sealed further since the draft.
         """
         ...
 
     async def next_waiting(self, order: SendOrder = SendOrder.OLDEST) -> WaitingSegment | None:
-        """Return the oldest segment that is to be sent, or the newest."""
+        """Return the oldest or newest segment that waits to be sent."""
         ...
 
     async def epoch(self) -> str:
-        """Return the epoch that is counted in now."""
+        """Return the current epoch."""
         ...
 
-    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
-        """Return the digest of the segment that a number is sealed in; None if it is not known.
+    async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
+        """Return the digest of the segment that contains a sequence number; None if unknown.
 
-        It need not end there: then no segment that does is ours, since none is ever cut again.
+        A segment is never split, so that another digest at this number means another history.
         """
         ...
 
-    async def heads(self) -> Mapping[str, HighWatermark]:
-        """Say how far each lane of the current epoch is sealed; lanes without a segment too."""
+    async def high_watermarks(self) -> Mapping[str, HighWatermark]:
+        """Return the high watermark of each lane of the current epoch, also of empty lanes."""
         ...
 
     async def begin_epoch(self, reason: str) -> str:
-        """Seal all events in the epoch that they were counted in, and count in a new one.
+        """Seal all events of the current epoch and begin a new one, in one transaction.
 
-        One transaction. `reason` is a word; returns the new epoch.
+        `reason` is a keyword. Return the new epoch.
         """
         ...
 
     async def acknowledge(self, digest: bytes) -> None:
-        """Note that the centre holds this segment: it need not be kept."""
+        """Record that the centre has stored this segment, so that it may be deleted here."""
         ...
 
     async def set_aside(self, digest: bytes, reason: str) -> None:
-        """Keep this segment, never send it again, and log that as an event."""
+        """Keep this segment, never send it again, and log an event."""
         ...
 
 
 class GatewayState(NamedTuple):
-    """What a header says of the gateway at the moment of sealing: see `SegmentHeader`."""
+    """The gateway's state at the moment of sealing, for the header: see `SegmentHeader`."""
 
     boot: str
     sealed_at: int
@@ -137,38 +134,40 @@ class GatewayState(NamedTuple):
 
 
 class GatewayStateSource(Protocol):
-    """Who can tell the gateway's state."""
+    """A source of the gateway's state."""
 
     async def state(self) -> GatewayState:
-        """Return the state of this moment."""
+        """Return the current state."""
         ...
 
 
 class Transport(Protocol):
-    """A way to the centre."""
+    """A transport of segments to the centre."""
 
     async def put(self, waiting: WaitingSegment) -> Outcome:
-        """Offer a segment once, within a bounded time; what goes wrong is an outcome too."""
+        """Send a segment once, within a bounded time. A failure is an outcome, not an exception."""
         ...
 
-    async def heads(self, gateway: str, epoch: str) -> Mapping[str, HighWatermark] | Outcome:
-        """Ask how far the lanes of an epoch are there, within a bounded time.
+    async def high_watermarks(
+        self, gateway: str, epoch: str
+    ) -> Mapping[str, HighWatermark] | Outcome:
+        """Return the centre's high watermark of each lane of an epoch, within a bounded time.
 
-        An outcome where that cannot be known just now, or ever (`Refused`).
+        Return an outcome if it is unknown now, and `Rejection` if the centre cannot answer at all.
         """
         ...
 
     async def close(self) -> None:
-        """Give up what is kept open between two segments."""
+        """Close idle connections."""
         ...
 
 
 class Notice(NamedTuple):
-    """Something to be told to people: `name` is a word for tables, `text` says it in a sentence."""
+    """A message to the operator: `name` is a keyword, `text` a sentence."""
 
     name: str
     text: str
 
 
 SendNotice: TypeAlias = Callable[[Notice], Awaitable[None]]
-"""Tells people. It may raise `BacklogUnavailable`: the notice is told again later."""
+"""Sends a notice to the operator. If it raises `BacklogUnavailable`, the notice is sent later."""

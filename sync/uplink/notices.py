@@ -1,8 +1,4 @@
-"""Telling people what the loops find out, even that the store they are told through cannot.
-
-A notice usually becomes an event in the very store that may be full. One that cannot be told waits,
-and is told when it can: no loop ends by it, and no word is lost.
-"""
+"""A queue of notices to the operator, which waits while the store cannot take them."""
 
 from __future__ import annotations
 
@@ -11,26 +7,30 @@ from typing import Final
 
 from sync.uplink.interfaces import BacklogUnavailable, Notice, SendNotice
 
-_LATE: Final = 16  # notices that wait: while the store cannot, a loop finds out little else
+_MAX_QUEUED: Final = 16
+"""Queued notices. While the store is unavailable, a loop has little else to report."""
 
 
 class NoticeQueue:
-    """Tells notices in order, each once."""
+    """Sends notices in order, each once.
 
-    def __init__(self, tell: SendNotice) -> None:
-        self._tell = tell
-        self._late: deque[Notice] = deque(maxlen=_LATE)
+    A notice usually becomes an event in the store, which may be full. Then it stays queued.
+    """
 
-    async def say(self, name: str, text: str) -> None:
-        """Tell this, after what waits; or let it wait too."""
-        self._late.append(Notice(name, text))
-        await self.catch_up()
+    def __init__(self, send_notice: SendNotice) -> None:
+        self._send_notice = send_notice
+        self._queue: deque[Notice] = deque(maxlen=_MAX_QUEUED)
 
-    async def catch_up(self) -> None:
-        """Tell what waits, as far as that is possible now."""
-        while self._late:
+    async def send(self, name: str, text: str) -> None:
+        """Enqueue a notice and send what is queued."""
+        self._queue.append(Notice(name, text))
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Send the queued notices, until the store is unavailable."""
+        while self._queue:
             try:
-                await self._tell(self._late[0])
+                await self._send_notice(self._queue[0])
             except BacklogUnavailable:
                 return
-            self._late.popleft()
+            self._queue.popleft()

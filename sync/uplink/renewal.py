@@ -1,8 +1,7 @@
-"""A gateway's certificate, made anew by the centre before it ends.
+"""Renew the gateway's client certificate before it expires.
 
-Looks once a day. The new key is made here and never leaves; the enrolment file is written whole,
-and what it says is shown from the next connection on. A certificate that has ended is shown no more
-where there is a token, which does instead. `cryptography` is imported when the first look is due.
+The key is created on the gateway and never leaves it. `cryptography` is imported with the first
+check, to save memory on gateways without a certificate.
 """
 
 from __future__ import annotations
@@ -21,46 +20,46 @@ from sync.uplink.notices import NoticeQueue
 from sync.uplink.responses import Outcome
 
 CHECK_INTERVAL_S: Final = 86_400.0
-"""Seconds between two looks: a third of a certificate's life has many of them."""
+"""Seconds between two checks. The last third of a certificate's validity has many days."""
 
 RENEWAL_FRACTION: Final = 1 / 3
-"""The part of its life that a certificate has left when it is made anew: time for a link that is
-down, and for a person to mend what is wrong."""
+"""Remaining fraction of the validity at which a certificate is renewed. It leaves time for a broken
+link, and for a person to repair it."""
 
 
 class ValidityPeriod(NamedTuple):
-    """From when to when a certificate is good, in seconds since 1970 UTC."""
+    """The validity of a certificate, in seconds since 1970 UTC."""
 
     begins: float
     ends: float
 
 
-def is_due(life: ValidityPeriod, now: float) -> bool:
-    """Tell whether a certificate has less than its third left."""
-    return life.ends - now < (life.ends - life.begins) * RENEWAL_FRACTION
+def is_due(period: ValidityPeriod, now: float) -> bool:
+    """Return whether a certificate must be renewed."""
+    return period.ends - now < (period.ends - period.begins) * RENEWAL_FRACTION
 
 
 class Certifier(Protocol):
-    """Who has certificates made, and shows them: `HttpsTransport`."""
+    """What obtains and uses certificates: `HttpsTransport`."""
 
     async def certify(self, request: bytes) -> bytes | Outcome:
-        """Have a certificate made for a request (both PEM)."""
+        """Obtain a certificate for a signing request (both PEM)."""
         ...
 
     def use(self, enrolment: Enrolment) -> None:
-        """Show another certificate from now on. Raises `EnrolmentError`."""
+        """Use the certificate of this enrolment from now on. Raises `EnrolmentError`."""
         ...
 
 
 class RenewalError(Exception):
-    """No new certificate this time; the text goes into a notice."""
+    """A renewal failed; the text goes into a notice."""
 
 
 class CertificateRenewal:
-    """Keeps the certificate of the enrolment in the file `path` good.
+    """Renews the certificate of the enrolment in the file `path`.
 
-    `now` tells seconds since 1970; `tell` gets a notice `certificate-renewed`, or
-    `certificate-failed` at each look that was in vain.
+    `now` returns seconds since 1970. `send_notice` receives the notice `certificate-renewed`, or
+    `certificate-failed` after each failed attempt.
     """
 
     def __init__(
@@ -69,61 +68,62 @@ class CertificateRenewal:
         enrolment: Enrolment,
         certifier: Certifier,
         *,
-        tell: SendNotice,
+        send_notice: SendNotice,
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._path = path
         self._enrolment = enrolment
         self._certifier = certifier
-        self._teller = NoticeQueue(tell)
+        self._notices = NoticeQueue(send_notice)
         self._now = now
         self._sleep = sleep
 
     async def run(self) -> None:
-        """Look once a day, until cancelled; a gateway without a certificate has nothing to do."""
+        """Check once a day until cancelled; return at once if there is no certificate."""
         while self._enrolment.certificate:
-            await self._teller.catch_up()
+            await self._notices.flush()
             try:
-                await self._look()
+                await self._check()
             except (RenewalError, EnrolmentError, OSError) as error:
-                await self._teller.say("certificate-failed", str(error))
+                await self._notices.send("certificate-failed", str(error))
             await self._sleep(CHECK_INTERVAL_S)
 
-    async def _look(self) -> None:
-        life = await asyncio.to_thread(validity_of, self._enrolment.certificate)
+    async def _check(self) -> None:
+        """Renew the certificate if it is due. If it has expired, authenticate by token."""
+        period = await asyncio.to_thread(validity_of, self._enrolment.certificate)
         now = self._now()
-        if not is_due(life, now):
+        if not is_due(period, now):
             return
-        if life.ends <= now and self._enrolment.token:
+        if period.ends <= now and self._enrolment.token:
             self._certifier.use(replace(self._enrolment, certificate="", key=""))
         key, request = await asyncio.to_thread(make_request, self._enrolment.gateway)
         answer = await self._certifier.certify(request)
         if not isinstance(answer, bytes):
-            raise RenewalError(getattr(answer, "text", "the centre gave no certificate"))
-        renewed = await asyncio.to_thread(self._take, answer, key)
+            raise RenewalError(getattr(answer, "text", "the centre sent no certificate"))
+        renewed = await asyncio.to_thread(self._save, answer, key)
         self._certifier.use(renewed)
         self._enrolment = renewed
-        await self._teller.say("certificate-renewed", "the gateway has a new certificate")
+        text = "the gateway's certificate was renewed"
+        await self._notices.send("certificate-renewed", text)
 
-    def _take(self, answer: bytes, key: str) -> Enrolment:
-        """Check what the centre made, and write the file."""
+    def _save(self, answer: bytes, key: str) -> Enrolment:
+        """Check the new certificate and write the enrolment file."""
         if read_enrolment(self._path) != self._enrolment:
-            raise RenewalError(
-                "the enrolment file is another by now: it is used from the next start on"
-            )
+            text = "the enrolment file was changed; restart the gateway to use it"
+            raise RenewalError(text)
         try:
             certificate = answer.decode("ascii")
             renewed = replace(self._enrolment, certificate=certificate, key=key)
             check_renewed(renewed, self._now())
             write_enrolment(self._path, renewed)
         except (ValueError, EnrolmentError, ssl.SSLError) as error:
-            raise RenewalError(f"the centre's answer is no certificate for us: {error}") from None
+            raise RenewalError(f"the centre sent an unusable certificate: {error}") from None
         return renewed
 
 
 def validity_of(certificate: str) -> ValidityPeriod:
-    """Return the life of a certificate (PEM). Raises `EnrolmentError`."""
+    """Return the validity of a certificate (PEM). Raises `EnrolmentError`."""
     from cryptography import x509
 
     try:
@@ -136,7 +136,7 @@ def validity_of(certificate: str) -> ValidityPeriod:
 
 
 def make_request(gateway: str) -> tuple[str, bytes]:
-    """Make a key, and the request for its certificate (both PEM, the key as PKCS #8)."""
+    """Create a key and its signing request (both PEM, the key as PKCS #8)."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
@@ -153,7 +153,7 @@ def make_request(gateway: str) -> tuple[str, bytes]:
 
 
 def check_renewed(enrolment: Enrolment, now: float) -> None:
-    """Check that a certificate is for its key and its gateway, and that none is due again at once.
+    """Check that a new certificate matches its key and gateway, and is not due for renewal.
 
     Raises `ValueError` or `EnrolmentError`.
     """
@@ -173,4 +173,4 @@ def check_renewed(enrolment: Enrolment, now: float) -> None:
     if enrolment.gateway not in names.get_values_for_type(x509.DNSName):
         raise ValueError("it names another gateway")
     if is_due(validity_of(enrolment.certificate), now):
-        raise ValueError("it ends too soon")
+        raise ValueError("it expires too soon")

@@ -1,8 +1,4 @@
-"""What became of an offer: the centre's answer in HTTP, judged.
-
-Pure: an answer is a status, some headers and the beginning of a body. What never reached the
-centre, or came back from something else in between, is `Later` as well: it is tried again.
-"""
+"""Convert the centre's HTTP responses to outcomes of an upload."""
 
 from __future__ import annotations
 
@@ -14,41 +10,41 @@ from typing import Any, Final, NamedTuple
 from sync.common.text import printable
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_WORD: Final = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
+_REASON: Final = re.compile(r"[a-z0-9-]{1,32}", re.ASCII)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_MAX_TEXT: Final = 200  # characters of the centre's words that a notice repeats
-_ON_THE_WAY: Final = ("cut", "range", "request", "sha256")
-"""The centre's reasons that tell of the journey, not of the segment: it may do better next time."""
+_MAX_TEXT: Final = 200  # characters of the centre's text that a notice repeats
+_TRANSFER_REASONS: Final = ("cut", "range", "request", "sha256")
+"""The centre's reasons that concern the transfer, not the segment: a retry may succeed."""
 
 
 class Acknowledgement(NamedTuple):
-    """The centre holds a segment of this digest; `new` if it did not before."""
+    """The centre has stored a segment with this digest; `new` if it had not before."""
 
     digest: bytes
     new: bool
 
 
 class Conflict(NamedTuple):
-    """The centre holds other bytes under this segment's name."""
+    """The centre has a different segment with this name."""
 
     text: str
 
 
 class Rejection(NamedTuple):
-    """The centre will never take this segment: `reason` is its word for why."""
+    """The centre will never accept this segment; `reason` is its keyword."""
 
     reason: str
     text: str
 
 
 class AccessDenial(NamedTuple):
-    """The centre does not accept our token, or not for this segment."""
+    """The centre does not accept the gateway's credentials, or not for this segment."""
 
     text: str
 
 
 class TemporaryFailure(NamedTuple):
-    """It did not work this time; `after` is the seconds that the centre asked us to wait."""
+    """The attempt failed and will be repeated; `after` is the centre's `Retry-After` in seconds."""
 
     text: str
     after: float | None = None
@@ -58,7 +54,7 @@ Outcome = Acknowledgement | Conflict | Rejection | AccessDenial | TemporaryFailu
 
 
 class Response(NamedTuple):
-    """An HTTP answer, as far as it matters; `body` is its beginning.
+    """The relevant parts of an HTTP response; `body` is its beginning.
 
     `digest` and `offset` are the headers X-Fieldpost-Digest and X-Fieldpost-Offset.
     """
@@ -71,62 +67,62 @@ class Response(NamedTuple):
     offset: str | None = None
 
 
-def put_outcome(answer: Response) -> Outcome:
-    """Say what an answer means for the segment.
+def put_outcome(response: Response) -> Outcome:
+    """Return the outcome of a PUT.
 
-    A segment is given up on the centre's own word alone, a JSON object with its reason: a proxy's
-    error page may say 400 to everything, and takes no segment away.
+    A segment is given up only if the body is the centre's JSON object with a reason: an error page
+    of a proxy, which may answer 400 to everything, is a temporary failure.
     """
-    status = answer.status
-    told = parse_json_object(answer.body)
+    status = response.status
+    body = parse_json_object(response.body)
     if status in (200, 201):
-        return _landed(told, new=status == 201)
-    reason = told.get("reason")
-    if status in (400, 409, 413) and isinstance(reason, str) and _WORD.fullmatch(reason):
-        text = f"{status} {reason}: {one_line(told.get('error'))}"
+        return _acknowledgement(body, new=status == 201)
+    reason = body.get("reason")
+    if status in (400, 409, 413) and isinstance(reason, str) and _REASON.fullmatch(reason):
+        text = f"{status} {reason}: {one_line(body.get('error'))}"
         if status == 409:
             return Conflict(text)
-        if reason not in _ON_THE_WAY:
+        if reason not in _TRANSFER_REASONS:
             return Rejection(reason, text)
         return TemporaryFailure(text)
-    return failure_outcome(answer)
+    return failure_outcome(response)
 
 
-def failure_outcome(answer: Response) -> AccessDenial | TemporaryFailure:
-    """Say what an answer means that is about us, or about this moment, and about no segment."""
-    text = f"{answer.status}: {one_line(parse_json_object(answer.body).get('error'))}"
-    if answer.status in (401, 403):
+def failure_outcome(response: Response) -> AccessDenial | TemporaryFailure:
+    """Return the outcome of an error response that does not concern a particular segment."""
+    text = f"{response.status}: {one_line(parse_json_object(response.body).get('error'))}"
+    if response.status in (401, 403):
         return AccessDenial(text)
-    return TemporaryFailure(text, parse_retry_after(answer.retry_after, answer.date))
+    return TemporaryFailure(text, parse_retry_after(response.retry_after, response.date))
 
 
-def _landed(told: dict[str, Any], new: bool) -> Outcome:
-    digest = told.get("digest")
+def _acknowledgement(body: dict[str, Any], new: bool) -> Outcome:
+    digest = body.get("digest")
     if not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
-        return TemporaryFailure("the centre acknowledged without saying which digest")
+        return TemporaryFailure("the centre's acknowledgement has no valid digest")
     return Acknowledgement(bytes.fromhex(digest), new)
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:
-    """Read a JSON object; anything else is an empty one."""
+    """Parse a JSON object; return an empty one for anything else."""
     try:
-        told = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def one_line(text: Any) -> str:
-    """Make a stranger's words fit for one line of a notice."""
+    """Return foreign text as one printable line of bounded length."""
     if not isinstance(text, str):
         return "no reason given"
     return printable(" ".join(text.split()))[:_MAX_TEXT]
 
 
 def parse_retry_after(value: str | None, date: str | None) -> float | None:
-    """Return the seconds of a `Retry-After` header, None if it says nothing (RFC 9110, 10.2.3).
+    """Return the seconds of a `Retry-After` header, None if it is invalid (RFC 9110, 10.2.3).
 
-    A moment is compared with the answer's own `Date`: the gateway's clock may be wrong.
+    A time is compared with the response's own `Date`, because the gateway's clock may be wrong.
     """
     if value is None:
         return None
@@ -135,8 +131,7 @@ def parse_retry_after(value: str | None, date: str | None) -> float | None:
     if date is None:
         return None
     try:
-        return max(
-            0.0, (parsedate_to_datetime(value) - parsedate_to_datetime(date)).total_seconds()
-        )
+        pause = parsedate_to_datetime(value) - parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError):
         return None
+    return max(0.0, pause.total_seconds())

@@ -1,8 +1,7 @@
-"""Whose turn it is on the link: the present's or the past's.
+"""Decide whether the uploader sends a current segment or one of the backlog next.
 
-After an outage the centre wants to see what is now, and to get what it missed. While both wait,
-what is sealed now gets its share of the bytes, and the backlog, the oldest first, gets the rest.
-Pure: holds a few numbers and no segment.
+After an outage, the centre needs the current state and the missed segments. While both wait, newly
+sealed segments get a share of the bytes, and the backlog, oldest first, gets the rest.
 """
 
 from __future__ import annotations
@@ -12,47 +11,46 @@ from typing import Final
 from sync.segment.records import LANES
 from sync.uplink.interfaces import SendOrder
 
-_PRESENT: Final = len(LANES)
-"""Segments that are the present when the centre is met again: the newest of each lane."""
+_CURRENT_AFTER_OUTAGE: Final = len(LANES)
+"""Segments that count as current after an outage: the newest of each lane."""
 
 
 class UploadScheduler:
-    """Shares the link by `share`, the present's part of it, above 0 and below 1."""
+    """Divides the link: current segments get `share` of the bytes (above 0 and below 1)."""
 
     def __init__(self, share: float = 0.5) -> None:
         if not 0 < share < 1:
             raise ValueError("share: above 0 and below 1")
         self._share = share
-        self._fresh = _PRESENT
-        self._ahead = 0.0
+        self._current = _CURRENT_AFTER_OUTAGE
+        self._surplus = 0.0  # bytes that current segments got beyond their share
 
     def sealed(self) -> None:
-        """Note that a segment was sealed: one more that is the present."""
-        self._fresh += 1
+        """Note that a segment was sealed, which counts as current."""
+        self._current += 1
 
-    def lost(self) -> None:
-        """Note that the centre is out of reach: what waits when it is met again is the past."""
-        self._fresh = _PRESENT
-        self._ahead = 0.0
+    def disconnected(self) -> None:
+        """Note that the centre is unreachable: the waiting segments become the backlog."""
+        self._current = _CURRENT_AFTER_OUTAGE
+        self._surplus = 0.0
 
-    def empty(self) -> None:
-        """Note that nothing waits: neither side is owed anything."""
-        self._fresh = 0
-        self._ahead = 0.0
+    def emptied(self) -> None:
+        """Note that no segment waits."""
+        self._current = 0
+        self._surplus = 0.0
 
     def next(self) -> SendOrder:
-        """Say which of the waiting segments is to be offered."""
-        return SendOrder.NEWEST if self._fresh and self._ahead <= 0 else SendOrder.OLDEST
+        """Return which of the waiting segments to send."""
+        return SendOrder.NEWEST if self._current and self._surplus <= 0 else SendOrder.OLDEST
 
     def sent(self, order: SendOrder, size: int) -> None:
-        """Note that a segment of `size` bytes went out, in answer to `next`.
+        """Note that a segment of `size` bytes was sent as `next` returned.
 
-        Only what went out while both sides waited counts: what one could not use, it is not owed.
-        `_ahead` is by how many bytes the present has had more than its share; it stays within the
-        size of a segment.
+        Only bytes sent while both kinds wait count, so that an unused share is not saved up. The
+        surplus stays within the size of one segment.
         """
         if order is SendOrder.NEWEST:
-            self._ahead += size * (1 - self._share)
-            self._fresh -= 1
-        elif self._fresh:
-            self._ahead -= size * self._share
+            self._surplus += size * (1 - self._share)
+            self._current -= 1
+        elif self._current:
+            self._surplus -= size * self._share

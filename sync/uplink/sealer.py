@@ -1,7 +1,4 @@
-"""The loop that makes segments of events, lane by lane, as the batcher decides.
-
-Holds one draft at a time. Ships nothing: it rings the uploader's bell.
-"""
+"""Seal events into segments, lane by lane, when the batcher decides so."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ from sync.uplink.interfaces import (
 from sync.uplink.notices import NoticeQueue
 from sync.uplink.wakeup import Wakeup
 
-_SPACING: Final = 0.25  # seconds between two looks: a burst of events is looked at once
-_RETRY: Final = 5.0  # seconds before the store is asked again after it could not
-_MOST: Final = 1_000  # segments of one lane made without a pause: two million events
+_MIN_INTERVAL_S: Final = 0.25  # seconds between two checks: a burst of events is checked once
+_RETRY_S: Final = 5.0  # seconds before the next attempt after the store was unavailable
+_MAX_ROUNDS: Final = 1_000  # segments of one lane sealed without a pause: two million events
 
 
 def build_header(gateway: str, draft: Draft, state: GatewayState) -> SegmentHeader:
-    """Return the header of a draft that is sealed in this state of the gateway."""
+    """Return the header of a segment that is sealed in this state of the gateway."""
     return SegmentHeader(
         gateway=gateway,
         epoch=draft.epoch,
@@ -51,100 +48,99 @@ def build_header(gateway: str, draft: Draft, state: GatewayState) -> SegmentHead
 
 
 class Sealer:
-    """Seals what is due. `gateway` is its domain, `clock` tells service seconds.
+    """Seals the lanes of `gateway`, one segment in memory at a time.
 
-    `sealed` is called after each segment; `tell` gets a notice when something cannot be sealed.
+    `clock` returns service seconds. `on_sealed` is called after each segment; `send_notice`
+    receives a notice when something cannot be sealed.
     """
 
     def __init__(
         self,
         gateway: str,
         backlog: Backlog,
-        facts: GatewayStateSource,
+        state_source: GatewayStateSource,
         limits: BatchLimits,
         *,
         clock: Callable[[], float],
-        sealed: Callable[[], None],
-        tell: SendNotice,
-        bell: Wakeup | None = None,
+        on_sealed: Callable[[], None],
+        send_notice: SendNotice,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self._gateway = gateway
         self._backlog = backlog
-        self._facts = facts
+        self._state_source = state_source
         self._limits = limits
         self._clock = clock
-        self._sealed = sealed
-        self._teller = NoticeQueue(tell)
-        self._bell = bell or Wakeup()
-        self._stuck: dict[str, float] = {}  # lanes that cannot be sealed, and until when
+        self._on_sealed = on_sealed
+        self._notices = NoticeQueue(send_notice)
+        self._wakeup = wakeup or Wakeup()
+        self._blocked_until: dict[str, float] = {}  # lanes that cannot be encoded
         self._unavailable = False
 
     def wake(self) -> None:
-        """Say that events were written: a lane may be full."""
-        self._bell.ring()
+        """Check the lanes soon, because events were written."""
+        self._wakeup.wake()
 
     async def run(self) -> None:
-        """Seal what falls due, until cancelled."""
+        """Seal what is due, until cancelled."""
         while True:
             try:
-                wait = await self._look()
+                wait = await self._seal_due()
             except BacklogUnavailable as error:
-                wait = _RETRY
+                wait = _RETRY_S
                 if not self._unavailable:
                     self._unavailable = True
-                    await self._teller.say("store-unavailable", str(error))
+                    await self._notices.send("store-unavailable", str(error))
             else:
                 self._unavailable = False
-                await self._teller.catch_up()
-            await self._bell.pause(_SPACING)
-            await self._bell.wait(wait)
+                await self._notices.flush()
+            await self._wakeup.pause(_MIN_INTERVAL_S)
+            await self._wakeup.wait(wait)
 
     async def flush(self) -> int:
-        """Seal all that is there now, whatever its age, and return how many segments that made.
+        """Seal all current events for a clean stop; return the number of segments.
 
-        For a clean stop. What sealing itself gives rise to waits for the next start: a full backlog
-        tells of each segment that it gives up, and that would be sealed for ever. Raises
-        `BacklogUnavailable`.
+        Events that sealing itself writes are left for the next start: a full backlog logs each
+        segment that it discards, so that sealing would never end. Raises `BacklogUnavailable`.
         """
-        made = 0
+        segments = 0
         for state in await self._backlog.lanes():
             left = state.events
             while left > 0 and (count := await self._seal(state.lane)):
                 left -= count
-                made += 1
-        return made
+                segments += 1
+        return segments
 
-    async def _look(self) -> float:
-        """Seal all that is due, by turns, and return for how many seconds nothing will be."""
-        for _ in range(_MOST):
+    async def _seal_due(self) -> float:
+        """Seal all due lanes in turn; return the seconds until the next one is due."""
+        for _ in range(_MAX_ROUNDS):
             states = await self._backlog.lanes()
             idle = await self._is_idle(states)
-            due = [state.lane for state in states if self._due(state, idle)]
-            made = [await self._seal(lane) for lane in due]
-            if not any(made):
-                return self._wait(states, idle)
+            due = [state.lane for state in states if self._is_due(state, idle)]
+            counts = [await self._seal(lane) for lane in due]
+            if not any(counts):
+                return self._time_until_due(states, idle)
         return 0.0
 
     async def _is_idle(self, states: Sequence[LaneState]) -> bool:
-        """Tell whether nothing waits to be sent; it is looked for where something is urgent."""
+        """Return whether nothing waits to be sent; checked only if there are urgent events."""
         if all(state.urgent is None for state in states):
             return False
         return await self._backlog.next_waiting() is None
 
-    def _due(self, state: LaneState, idle: bool) -> bool:
+    def _is_due(self, state: LaneState, idle: bool) -> bool:
         now = self._clock()
-        free = self._stuck.get(state.lane, now) <= now
-        return free and isinstance(decide(state, self._limits, now, idle=idle), Seal)
+        blocked = self._blocked_until.get(state.lane, now) > now
+        return not blocked and isinstance(decide(state, self._limits, now, idle=idle), Seal)
 
-    def _wait(self, states: Sequence[LaneState], idle: bool) -> float:
-        """Return seconds until the first lane is due, and never more than an event may wait."""
+    def _time_until_due(self, states: Sequence[LaneState], idle: bool) -> float:
         now = self._clock()
         wait = self._limits.seconds
         for state in states:
-            stuck = self._stuck.get(state.lane, now)
+            blocked_until = self._blocked_until.get(state.lane, now)
             decision = decide(state, self._limits, now, idle=idle)
-            if stuck > now:
-                wait = min(wait, stuck - now)
+            if blocked_until > now:
+                wait = min(wait, blocked_until - now)
             elif isinstance(decision, Seal):
                 return 0.0
             elif decision.moment is not None:
@@ -152,26 +148,26 @@ class Sealer:
         return wait
 
     async def _seal(self, lane: str) -> int:
-        """Seal one segment of a lane, and tell how many events are in it: 0 if there is none."""
+        """Seal one segment of a lane; return the number of its events, 0 if there is none."""
         limits = self._limits
         draft = await self._backlog.draft(lane, limits.events, limits.bytes)
         if draft is None:
             return 0
-        header = build_header(self._gateway, draft, await self._facts.state())
+        header = build_header(self._gateway, draft, await self._state_source.state())
         try:
             data = await asyncio.to_thread(encode, header, draft.events)
         except ValueError as error:
-            await self._mark_stuck(lane, str(error))
+            await self._block(lane, str(error))
             return 0
         if not await self._backlog.seal(draft, data, digest_of(data)):
             return 0
-        self._stuck.pop(lane, None)
-        self._sealed()
+        self._blocked_until.pop(lane, None)
+        self._on_sealed()
         return len(draft.events)
 
-    async def _mark_stuck(self, lane: str, text: str) -> None:
-        """Leave a lane for a while; its events stay where they are, and people are told once."""
-        known = lane in self._stuck
-        self._stuck[lane] = self._clock() + self._limits.seconds
-        if not known:
-            await self._teller.say("lane-stuck", f"{lane}: {text}")
+    async def _block(self, lane: str, text: str) -> None:
+        """Skip a lane for a while and send one notice; its events stay in the store."""
+        was_blocked = lane in self._blocked_until
+        self._blocked_until[lane] = self._clock() + self._limits.seconds
+        if not was_blocked:
+            await self._notices.send("lane-stuck", f"events of {lane} cannot be sealed: {text}")

@@ -1,9 +1,4 @@
-"""The loop that ships segments until the centre has acknowledged each.
-
-Before the first one of a run it asks how far the centre is, so that a database that was rolled back
-does not give its numbers out again. Holds one segment at a time. Knows no HTTP: a transport offers,
-and says what became of it.
-"""
+"""Send segments until the centre has acknowledged each of them."""
 
 from __future__ import annotations
 
@@ -35,25 +30,27 @@ from sync.uplink.responses import (
 from sync.uplink.scheduler import UploadScheduler
 from sync.uplink.wakeup import Wakeup
 
-_IDLE: Final = 300.0  # seconds before an empty backlog is looked at again without a ring
+_IDLE_CHECK_S: Final = 300.0  # seconds before an empty backlog is checked again without a wakeup
 
-EPOCH_SPACING: Final = 3600.0
-"""Seconds between two epochs that the centre's answers begin: each costs both sides what they
-remember of an epoch, and a centre that contradicts again and again gains nothing by more."""
+MIN_EPOCH_INTERVAL_S: Final = 3600.0
+"""Seconds between two epochs that are begun because of the centre's answers. Each epoch costs both
+sides memory, and a centre that contradicts repeatedly must not cause many."""
 
-_NEW_EPOCH: Final = {
-    EpochVerdict.AHEAD: "the centre has more of this epoch than this gateway: a new one begins",
-    EpochVerdict.DIFFERS: "the centre has another's segments of this epoch: a new one begins",
+_NEW_EPOCH_TEXT: Final = {
+    EpochVerdict.AHEAD: "the centre has later events of this epoch than this gateway, probably "
+    "because its database was restored; a new epoch begins",
+    EpochVerdict.DIFFERS: "the centre has different segments of this epoch, probably from a copy "
+    "of this gateway; a new epoch begins",
 }
 
 
 class Uploader:
-    """Ships what waits of `gateway`. `chance` is uniform in [0, 1), `clock` tells seconds that only
-    grow.
+    """Sends the waiting segments of `gateway`.
 
-    `tell` gets a notice when the state changes: `shipping`, `unreachable`, `denied`, `wrong-digest`
-    or `store-unavailable`; one for each segment that is given up: `conflict` or `refused`; and one
-    when the centre's copy of the epoch is not ours: `centre-ahead` or `centre-differs`.
+    `chance` returns random numbers, uniform in [0, 1); `clock` returns monotonic seconds.
+    `send_notice` receives a notice when the state changes: `shipping`, `unreachable`, `denied`,
+    `wrong-digest` or `store-unavailable`; for each segment that is given up: `conflict` or
+    `refused`; and when the centre's copy of the epoch differs: `centre-ahead` or `centre-differs`.
     """
 
     def __init__(
@@ -62,115 +59,120 @@ class Uploader:
         backlog: Backlog,
         transport: Transport,
         *,
-        tell: SendNotice,
+        send_notice: SendNotice,
         backoff: Backoff | None = None,
-        turns: UploadScheduler | None = None,
+        scheduler: UploadScheduler | None = None,
         chance: Callable[[], float] = random.random,
-        bell: Wakeup | None = None,
+        wakeup: Wakeup | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gateway = gateway
         self._backlog = backlog
         self._transport = transport
-        self._teller = NoticeQueue(tell)
+        self._notices = NoticeQueue(send_notice)
         self._backoff = backoff or Backoff()
-        self._turns = turns or UploadScheduler()
+        self._scheduler = scheduler or UploadScheduler()
         self._chance = chance
-        self._bell = bell or Wakeup()
+        self._wakeup = wakeup or Wakeup()
         self._clock = clock
-        self._may_begin: float | None = None
+        self._next_epoch_at: float | None = None
         self._failures = 0
         self._state = "shipping"
         self._compared = False
-        self._contradicted: set[str] = set()  # lanes
+        self._conflicting_lanes: set[str] = set()
 
     def wake(self) -> None:
-        """Say that a segment was sealed. A wait after a failure is not cut short by it."""
-        self._turns.sealed()
-        self._bell.ring()
+        """Send soon, because a segment was sealed. The wait after a failure is not cut short."""
+        self._scheduler.sealed()
+        self._wakeup.wake()
 
     async def run(self) -> None:
-        """Ship what waits, until cancelled."""
+        """Send waiting segments, until cancelled."""
         while True:
             delay = await self._step()
             if delay is None:
-                await self._bell.wait(_IDLE)
+                await self._wakeup.wait(_IDLE_CHECK_S)
             elif delay:
-                await self._bell.pause(delay)
+                await self._wakeup.pause(delay)
 
     async def _step(self) -> float | None:
-        """Offer one segment; return seconds to wait then, None if there was none."""
+        """Send one segment; return the seconds to wait then, None if none waits."""
         try:
-            await self._teller.catch_up()
+            await self._notices.flush()
             if not self._compared:
-                return await self._compare()
-            order = self._turns.next()
+                return await self._compare_epoch()
+            order = self._scheduler.next()
             waiting = await self._backlog.next_waiting(order)
             if waiting is None:
-                self._turns.empty()
+                self._scheduler.emptied()
                 self._failures = 0
                 return None
             outcome = await self._transport.put(waiting)
             if isinstance(outcome, Acknowledgement | Conflict | Rejection):
-                self._turns.sent(order, len(waiting.data))
-            return await self._settle(waiting, outcome)
+                self._scheduler.sent(order, len(waiting.data))
+            return await self._apply(waiting, outcome)
         except BacklogUnavailable as error:
             return await self._failed("store-unavailable", str(error))
 
-    async def _compare(self) -> float:
-        """Ask how far the centre is, and begin a new epoch if this one is another's as well."""
+    async def _compare_epoch(self) -> float:
+        """Compare the centre's copy of the epoch; begin a new epoch if it is not ours.
+
+        Done before the first segment of a run, so that a restored database does not assign
+        sequence numbers again. Return the seconds to wait.
+        """
         epoch = await self._backlog.epoch()
-        theirs = await self._transport.heads(self._gateway, epoch)
+        theirs = await self._transport.high_watermarks(self._gateway, epoch)
         if isinstance(theirs, AccessDenial | TemporaryFailure):
-            return await self._put_off(theirs)
-        if isinstance(theirs, Mapping):  # else the centre is older than this question
-            verdict = await self._judge(epoch, theirs)
+            return await self._back_off(theirs)
+        if isinstance(theirs, Mapping):  # otherwise the centre's version cannot answer
+            verdict = await self._compare(epoch, theirs)
             if verdict is not EpochVerdict.SAME:
                 await self._begin_epoch(verdict)
         self._compared = True
-        self._contradicted.clear()
+        self._conflicting_lanes.clear()
         return 0.0
 
     async def _begin_epoch(self, verdict: EpochVerdict) -> None:
-        """Count in a new epoch, if the last that began here is long enough ago.
+        """Begin a new epoch, unless the last one was begun recently.
 
-        Else this one goes on: what the centre contradicts is set aside, and that is told.
+        In that case the current epoch continues, and segments in conflict are set aside.
         """
-        if self._may_begin is not None and self._clock() < self._may_begin:
+        if self._next_epoch_at is not None and self._clock() < self._next_epoch_at:
             return
         await self._backlog.begin_epoch(verdict.value)
-        self._may_begin = self._clock() + EPOCH_SPACING
-        await self._teller.say(verdict.value, _NEW_EPOCH[verdict])
+        self._next_epoch_at = self._clock() + MIN_EPOCH_INTERVAL_S
+        await self._notices.send(verdict.value, _NEW_EPOCH_TEXT[verdict])
 
-    async def _judge(self, epoch: str, theirs: Mapping[str, HighWatermark]) -> EpochVerdict:
-        ours = await self._backlog.heads()
-        known = {
-            lane: await self._backlog.sealed_at(epoch, lane, head.last)
-            for lane, head in theirs.items()
+    async def _compare(self, epoch: str, theirs: Mapping[str, HighWatermark]) -> EpochVerdict:
+        ours = await self._backlog.high_watermarks()
+        digests = {
+            lane: await self._backlog.digest_at(epoch, lane, mark.last)
+            for lane, mark in theirs.items()
         }
-        return compare_epochs(ours, theirs, known, self._contradicted)
+        return compare_epochs(ours, theirs, digests, self._conflicting_lanes)
 
-    async def _settle(self, waiting: WaitingSegment, outcome: Outcome) -> float:
-        """Do what the outcome asks for, and return seconds to wait."""
+    async def _apply(self, waiting: WaitingSegment, outcome: Outcome) -> float:
+        """Apply the outcome of a segment and return the seconds to wait."""
         match outcome:
             case Acknowledgement(digest=digest) if digest == waiting.digest:
                 await self._backlog.acknowledge(digest)
                 self._failures = 0
-                await self._change("shipping", "the centre takes segments again")
+                await self._set_state("shipping", "the centre accepts segments again")
             case Acknowledgement():
-                return await self._failed("wrong-digest", "the centre acknowledged other bytes")
+                text = "the centre acknowledged a different digest than that of the segment"
+                return await self._failed("wrong-digest", text)
             case Conflict(text=text):
                 await self._give_up(waiting, "conflict", "conflict", text)
-                await self._doubt(waiting)
+                await self._compare_again(waiting)
             case Rejection(reason=reason, text=text):
                 await self._give_up(waiting, "refused", reason, text)
             case AccessDenial() | TemporaryFailure():
-                return await self._put_off(outcome)
+                return await self._back_off(outcome)
         return 0.0
 
-    async def _put_off(self, outcome: AccessDenial | TemporaryFailure) -> float:
-        """Count a failure that another try may mend, and return seconds to wait."""
-        self._turns.lost()
+    async def _back_off(self, outcome: AccessDenial | TemporaryFailure) -> float:
+        """Count a failure that may be temporary; return the seconds to wait."""
+        self._scheduler.disconnected()
         if isinstance(outcome, AccessDenial):
             await self._failed("denied", outcome.text)
             return self._backoff.delay_denied(self._failures, self._chance())
@@ -180,28 +182,28 @@ class Uploader:
         return self._backoff.delay_retry_after(outcome.after, self._failures, self._chance())
 
     async def _give_up(self, waiting: WaitingSegment, name: str, reason: str, text: str) -> None:
-        """Never offer this segment again, and go on with the next."""
+        """Set a segment aside, so that the next one can be sent."""
         await self._backlog.set_aside(waiting.digest, reason)
         self._failures = 0
-        await self._teller.say(name, f"{identity_path(waiting.identity)}: {text}")
+        await self._notices.send(name, f"{identity_path(waiting.identity)}: {text}")
 
-    async def _doubt(self, waiting: WaitingSegment) -> None:
-        """Ask once more how far the centre is, if the epoch that goes on is contradicted.
+    async def _compare_again(self, waiting: WaitingSegment) -> None:
+        """Compare the epoch once more if a segment of the current epoch is in conflict.
 
-        A segment of an epoch that is over says nothing new: that is why it is over.
+        Conflicts of earlier epochs are known: they are why a new epoch was begun.
         """
         if waiting.identity.epoch == await self._backlog.epoch():
-            self._contradicted.add(waiting.identity.lane)
+            self._conflicting_lanes.add(waiting.identity.lane)
             self._compared = False
 
-    async def _failed(self, name: str, text: str) -> float:
-        """Count a failure and return seconds to wait."""
+    async def _failed(self, state: str, text: str) -> float:
+        """Count a failure and return the seconds to wait."""
         self._failures += 1
-        await self._change(name, text)
+        await self._set_state(state, text)
         return self._backoff.delay(self._failures, self._chance())
 
-    async def _change(self, state: str, text: str) -> None:
-        """Tell people when it is another state than before: a long outage is told once."""
+    async def _set_state(self, state: str, text: str) -> None:
+        """Send a notice if the state changes, so that a long outage causes one notice."""
         if state != self._state:
             self._state = state
-            await self._teller.say(state, text)
+            await self._notices.send(state, text)

@@ -1,36 +1,35 @@
-"""Waiting that a call can end early. The sleep is injected, so that a test needs none."""
+"""A wait that another task can end early."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    Sleep = Callable[[float], Awaitable[None]]
 
 
 class Wakeup:
-    """One waits, another rings. A ring that nobody waits for ends the next wait at once."""
+    """One task waits and others wake it. `sleep` is replaced in tests.
 
-    def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
+    A wakeup while nothing waits ends the next wait at once.
+    """
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._sleep = sleep
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """End the wait."""
-        self._rung.set()
+        self._event.set()
 
     async def pause(self, seconds: float) -> None:
-        """Let the time pass; ringing does not end it, but is remembered."""
+        """Sleep for the whole time; a wakeup meanwhile ends the next wait."""
         await self._sleep(seconds)
 
     async def wait(self, seconds: float) -> None:
-        """Return when it rings, and after `seconds` at the latest."""
-        if not self._rung.is_set():
+        """Return on a wakeup, or after `seconds`."""
+        if not self._event.is_set():
             tasks = [
                 asyncio.ensure_future(self._sleep(seconds)),
-                asyncio.ensure_future(self._rung.wait()),
+                asyncio.ensure_future(self._event.wait()),
             ]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -38,4 +37,4 @@ class Wakeup:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        self._rung.clear()
+        self._event.clear()

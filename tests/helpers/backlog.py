@@ -159,7 +159,7 @@ class SqliteBacklog:
         self._check()
         return self.current
 
-    async def sealed_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
+    async def digest_at(self, epoch: str, lane: str, seq: int) -> bytes | None:
         """See `Backlog`."""
         self._check()
         row = self._rows.execute(
@@ -168,7 +168,7 @@ class SqliteBacklog:
         ).fetchone()
         return None if row is None else row[0]
 
-    async def heads(self) -> dict[str, HighWatermark]:
+    async def high_watermarks(self) -> dict[str, HighWatermark]:
         """See `Backlog`."""
         self._check()
         rows = self._rows.execute("SELECT lane, sealed, previous FROM chain")

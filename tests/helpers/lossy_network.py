@@ -30,9 +30,9 @@ class Road:
             backlog.gateway,
             backlog,
             transport,
-            tell=self.notices.tell,
+            send_notice=self.notices.tell,
             chance=lambda: 0.5,
-            bell=Wakeup(self.time.sleep),
+            wakeup=Wakeup(self.time.sleep),
             clock=lambda: self.seconds,
         )
 

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -15,8 +15,8 @@ from sync.common.enrolment import Enrolment, new_token
 from sync.segment import digest_of
 from tests.helpers.pki import LoopbackPki
 
-if TYPE_CHECKING:
-    Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
+Script = Callable[["Centre", web.Request], Awaitable[web.StreamResponse]]
+"""Answers one request to the centre."""
 
 
 class Got(NamedTuple):

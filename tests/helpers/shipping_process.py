@@ -71,15 +71,15 @@ async def work(store: Store, enrolment: Path, chance: random.Random, finish: boo
     backlog = StoreBacklog(store, settings, FixedFacts())
     transport = HttpsTransport(read_enrolment(enrolment), PACED, clock=lambda: 0.0, sleep=piece)
     bell = Wakeup(lambda seconds: asyncio.sleep(min(seconds, 0.02)))
-    uploader = Uploader(DOMAIN, backlog, transport, tell=backlog.tell, bell=bell)
+    uploader = Uploader(DOMAIN, backlog, transport, send_notice=backlog.tell, wakeup=bell)
     sealer = Sealer(
         DOMAIN,
         backlog,
         backlog.facts,
         BatchLimits(events=64),
         clock=lambda: 0.0,
-        sealed=uploader.wake,
-        tell=backlog.tell,
+        on_sealed=uploader.wake,
+        send_notice=backlog.tell,
     )
     task = asyncio.create_task(uploader.run())
     while not finish:

@@ -26,7 +26,7 @@ from sync.uplink import (
 )
 from sync.uplink.folder_transport import MARKER
 from sync.uplink.renewal import make_request
-from sync.uplink.uploader import EPOCH_SPACING
+from sync.uplink.uploader import MIN_EPOCH_INTERVAL_S
 from tests.helpers.backlog import Notices, SqliteBacklog
 from tests.helpers.connect_proxy import proxying
 from tests.helpers.lossy_network import road, seal
@@ -141,7 +141,7 @@ async def test_a_centre_that_is_always_ahead_makes_one_epoch_in_an_hour(
         await way.time.nap()
         assert backlog.reasons_begun == ["centre-ahead"]
         for hours, begun in ((0.0, 1), (0.99, 1), (1.0, 2)):
-            way.seconds = hours * EPOCH_SPACING
+            way.seconds = hours * MIN_EPOCH_INTERVAL_S
             await seal(backlog)
             way.uploader.wake()
             await way.time.nap()
@@ -343,7 +343,7 @@ async def test_a_centre_that_makes_no_certificates_or_not_now(
         transport = HttpsTransport(centre.enrolment)
         told = [await transport.certify(b"request") for _ in answers]
         await transport.close()
-    assert [type(answer).__name__ for answer in told] == ["Refused", "Later", "bytes"]
+    assert [type(answer).__name__ for answer in told] == ["Rejection", "TemporaryFailure", "bytes"]
     again = await transport.certify(b"request")  # nobody there any more
     await transport.close()
     assert isinstance(again, TemporaryFailure)
@@ -359,9 +359,9 @@ async def test_the_uploader_ships_into_a_folder_once_it_is_there(
         backlog.gateway,
         backlog,
         FolderTransport(stick),
-        tell=notices.tell,
+        send_notice=notices.tell,
         chance=lambda: 0.5,
-        bell=Wakeup(time_.sleep),
+        wakeup=Wakeup(time_.sleep),
     )
     task = asyncio.create_task(uploader.run())
     nap = await time_.nap()

@@ -67,15 +67,17 @@ async def test_what_is_sealed_lands_as_it_was_and_is_acknowledged(centre: Centre
     notices = Notices(backlog)
     naps = ManualTime()
     transport = HttpsTransport(enrolment(centre))
-    uploader = Uploader(GATEWAY, backlog, transport, tell=notices.tell, bell=Wakeup(naps.sleep))
+    uploader = Uploader(
+        GATEWAY, backlog, transport, send_notice=notices.tell, wakeup=Wakeup(naps.sleep)
+    )
     sealer = Sealer(
         GATEWAY,
         backlog,
         FixedFacts(),
         BatchLimits(events=10),
         clock=lambda: 0.0,
-        sealed=uploader.wake,
-        tell=notices.tell,
+        on_sealed=uploader.wake,
+        send_notice=notices.tell,
     )
     assert await sealer.flush() == 4
     task = asyncio.create_task(uploader.run())
@@ -140,11 +142,11 @@ async def test_a_body_that_is_cut_is_continued_by_the_receiver_s_own_account(
 
 async def test_the_receiver_says_how_far_it_is(centre: Centre) -> None:
     transport = HttpsTransport(enrolment(centre))
-    assert await transport.heads(GATEWAY, EPOCH) == {}
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
     data = segment()
     await transport.put(WaitingSegment(identity(), data[-32:], data))
-    assert await transport.heads(GATEWAY, EPOCH) == {"logs": HighWatermark(3, data[-32:])}
-    assert isinstance(await transport.heads(OTHER, EPOCH), AccessDenial)
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {"logs": HighWatermark(3, data[-32:])}
+    assert isinstance(await transport.high_watermarks(OTHER, EPOCH), AccessDenial)
     await transport.close()
 
 
@@ -156,15 +158,17 @@ async def test_a_database_that_was_rolled_back_begins_a_new_epoch(centre: Centre
         told = Notices(backlog)
         backlog.write("logs", [event._replace(text=text) for event in logs(count)])
         transport = HttpsTransport(enrolment(centre))
-        uploader = Uploader(GATEWAY, backlog, transport, tell=told.tell, bell=Wakeup(naps.sleep))
+        uploader = Uploader(
+            GATEWAY, backlog, transport, send_notice=told.tell, wakeup=Wakeup(naps.sleep)
+        )
         sealer = Sealer(
             GATEWAY,
             backlog,
             FixedFacts(),
             BatchLimits(events=3),
             clock=lambda: 0.0,
-            sealed=uploader.wake,
-            tell=told.tell,
+            on_sealed=uploader.wake,
+            send_notice=told.tell,
         )
         if begun:  # the first three were shipped before, too
             await sealer.flush()
@@ -196,7 +200,7 @@ async def test_a_certificate_stands_for_the_token_and_is_made_anew(
         data[-32:], True
     )
     renewal = CertificateRenewal(
-        path, first, transport, tell=told.tell, now=time.time, sleep=naps.sleep
+        path, first, transport, send_notice=told.tell, now=time.time, sleep=naps.sleep
     )
     task = asyncio.create_task(renewal.run())
     await naps.nap()

@@ -95,8 +95,8 @@ def sealer(
         facts,
         BatchLimits(count, 300.0, 1024 * 1024),
         clock=lambda: clock().service,
-        sealed=lambda: None,
-        tell=backlog.tell,
+        on_sealed=lambda: None,
+        send_notice=backlog.tell,
     )
 
 
@@ -347,7 +347,7 @@ async def test_a_new_epoch_seals_all_that_was_counted_in_the_one_before(
     following = await backlog.begin_epoch("another-board")
     assert await backlog.epoch() == following > EPOCH
     zero = HighWatermark(0, bytes(32))
-    assert await backlog.heads() == dict.fromkeys(LANES, zero)
+    assert await backlog.high_watermarks() == dict.fromkeys(LANES, zero)
     rows = await unsealed(store)
     assert (rows[READINGS], rows[LOGS]) == ([], [])
     (first,) = rows[SYSTEM]
@@ -485,16 +485,16 @@ async def test_the_backlog_knows_how_far_it_is_sealed_and_by_which_digests(
     assert oldest is not None
     assert newest is not None
     assert (oldest.identity.first_seq, newest.identity.last_seq) == (1, 5)
-    assert (await backlog.heads())[LOGS] == HighWatermark(5, newest.digest)
-    known = [await backlog.sealed_at(EPOCH, LOGS, number) for number in range(7)]
+    assert (await backlog.high_watermarks())[LOGS] == HighWatermark(5, newest.digest)
+    known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None, oldest.digest, oldest.digest, *[known[4]] * 2, newest.digest, None]
     assert len({*known}) == 4
     await shipped(store)
     await store.run(lambda tx: segments.acknowledge(tx, bytes(32), 0))
-    known = [await backlog.sealed_at(EPOCH, LOGS, number) for number in range(7)]
+    known = [await backlog.digest_at(EPOCH, LOGS, number) for number in range(7)]
     assert known == [None] * 5 + [newest.digest, None]
-    assert await backlog.sealed_at(EPOCH, SYSTEM, 0) == bytes(32)
-    assert await backlog.sealed_at("01JY0000000000000000000000", LOGS, 5) is None
+    assert await backlog.digest_at(EPOCH, SYSTEM, 0) == bytes(32)
+    assert await backlog.digest_at("01JY0000000000000000000000", LOGS, 5) is None
 
 
 # What the centre says.

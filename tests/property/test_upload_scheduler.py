@@ -30,7 +30,9 @@ def test_while_both_wait_each_gets_its_share(share: float, lengths: list[int]) -
 
 @given(
     share=st.floats(0.1, 0.9),
-    steps=st.lists(st.one_of(sizes, st.sampled_from(["sealed", "lost", "empty"])), max_size=200),
+    steps=st.lists(
+        st.one_of(sizes, st.sampled_from(["sealed", "disconnected", "emptied"])), max_size=200
+    ),
 )
 def test_nothing_is_owed_for_a_time_in_which_one_side_had_nothing(
     share: float, steps: list[int | str]
@@ -64,13 +66,13 @@ def test_all_is_sent_and_the_backlog_oldest_first(backlog: list[int], live: list
         turns.sent(order, size)
         if order is SendOrder.OLDEST:
             past.append(number)
-    turns.empty()
+    turns.emptied()
     assert past == list(range(len(past)))
 
 
 def test_the_present_goes_first_and_comes_in_between() -> None:
     turns = UploadScheduler(0.25)
-    turns.lost()
+    turns.disconnected()
     orders = []
     for _ in range(10):
         order = turns.next()

@@ -76,8 +76,8 @@ async def seal(folder: Path, store: Store, lane: str, count: int, a_segment: int
         FixedFacts(),
         limits,
         clock=lambda: 0.0,
-        sealed=lambda: None,
-        tell=backlog.tell,
+        on_sealed=lambda: None,
+        send_notice=backlog.tell,
     )
     await sealer.flush()
 
@@ -274,14 +274,14 @@ async def test_where_it_goes_is_told_and_no_secret(folder: Path) -> None:
     path.write_text(text.replace('folder = ""', 'folder = "/mnt/share"'))
     assert (await told(folder))["to"] == {
         "folder": "/mnt/share",
-        "trouble": "/mnt/share: not there, or not marked by a file fieldpost-segments",
+        "trouble": "/mnt/share: the folder must exist and contain a file named fieldpost-segments",
     }
     path.write_text(text.replace('folder = ""', 'folder = "share"'))
     (folder / "share").mkdir()
     (folder / "share" / "fieldpost-segments").touch()
     assert (await told(folder))["to"] == {"folder": "share"}
     path.write_text(text.replace('folder = ""', 'folder = "file://elsewhere/share"'))
-    assert (await told(folder))["to"]["trouble"].endswith("is not a path, and not file:///PATH")  # type: ignore[index]
+    assert (await told(folder))["to"]["trouble"].endswith("is not a path or a URL file:///PATH")  # type: ignore[index]
 
 
 def test_a_folder_that_never_answers_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sync.uplink import HttpsLimits
-from sync.uplink.bandwidth import BandwidthLimiter, throttled_pieces
+from sync.uplink.http_client import BandwidthLimiter, throttled_pieces
 
 
 class Time:

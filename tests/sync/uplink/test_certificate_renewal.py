@@ -97,7 +97,7 @@ class Site:
             self.path,
             read_enrolment(self.path),
             self.centre,
-            tell=self.tell,
+            send_notice=self.tell,
             now=lambda: self.centre.at.timestamp(),
             sleep=self.time.sleep,
         )
@@ -258,7 +258,7 @@ async def test_with_a_token_alone_there_is_nothing_to_do(
     here = site(BEGIN)
     write_enrolment(here.path, Enrolment(GATEWAY, "https://a", new_token(), pki.ca))
     renewal = CertificateRenewal(
-        here.path, read_enrolment(here.path), here.centre, tell=here.tell, now=lambda: 0.0
+        here.path, read_enrolment(here.path), here.centre, send_notice=here.tell, now=lambda: 0.0
     )
     await renewal.run()
     assert here.centre.asked == 0
@@ -267,7 +267,7 @@ async def test_with_a_token_alone_there_is_nothing_to_do(
 def test_a_pair_that_is_none_is_refused(site: Callable[..., Site], pki: LoopbackPki) -> None:
     here = site(BEGIN)
     key, _ = make_request(GATEWAY)
-    with pytest.raises(EnrolmentError, match="no pair"):
+    with pytest.raises(EnrolmentError, match="do not match"):
         client_tls_context(replace(here.first, key=key))
     torn = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     with pytest.raises(EnrolmentError, match="cannot be read"):

@@ -64,7 +64,9 @@ async def test_other_bytes_are_kept_beside_and_nothing_is_replaced(root: Path) -
     assert (root / f"{name}.seg").read_bytes() == one.data
     assert len(kept) == 2
     assert (root / kept[0]).read_bytes() == other.data
-    assert await transport.heads(GATEWAY, EPOCH) == {"readings": HighWatermark(5, one.digest)}
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
+        "readings": HighWatermark(5, one.digest)
+    }
 
 
 @pytest.mark.parametrize("there", ["nothing", "an unmarked folder"])
@@ -73,7 +75,7 @@ async def test_a_share_that_has_gone_is_no_empty_one(tmp_path: Path, there: str)
     if there != "nothing":
         root.mkdir()
     transport = FolderTransport(root)
-    for answer in (await transport.put(segment()), await transport.heads(GATEWAY, EPOCH)):
+    for answer in (await transport.put(segment()), await transport.high_watermarks(GATEWAY, EPOCH)):
         assert isinstance(answer, TemporaryFailure)
         assert MARKER in answer.text
     assert there != "nothing" or not root.exists()
@@ -122,22 +124,22 @@ async def test_what_a_cut_left_is_removed(root: Path) -> None:
 
 async def test_how_far_it_is_and_a_torn_file_says_nothing(root: Path) -> None:
     transport = FolderTransport(root)
-    assert await transport.heads(GATEWAY, EPOCH) == {}
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
     shipped = [segment(1, 5), segment(6, 10), segment(11, 12)]
     for one in shipped:
         await transport.put(one)
-    assert await transport.heads(GATEWAY, EPOCH) == {
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
         "readings": HighWatermark(12, shipped[2].digest)
     }
     last = root / f"{identity_path(shipped[2].identity)}.seg"
     last.write_bytes(shipped[2].data[:-40] + bytes(40))
-    assert await transport.heads(GATEWAY, EPOCH) == {
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
         "readings": HighWatermark(10, shipped[1].digest)
     }
     assert isinstance(await transport.put(shipped[2]), Conflict)  # and the whole one is beside it
     for name in files(root):
         (root / name).write_bytes(b"")
-    assert await transport.heads(GATEWAY, EPOCH) == {}
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {}
 
 
 async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) -> None:
@@ -146,7 +148,9 @@ async def test_a_file_without_end_is_no_segment_and_takes_no_memory(root: Path) 
     endless = root / f"{identity_path(huge.identity)}.seg"
     endless.touch()
     os.truncate(endless, 2**42)
-    assert await transport.heads(GATEWAY, EPOCH) == {"readings": HighWatermark(5, one.digest)}
+    assert await transport.high_watermarks(GATEWAY, EPOCH) == {
+        "readings": HighWatermark(5, one.digest)
+    }
     assert isinstance(await transport.put(huge), Conflict)
 
 
@@ -161,17 +165,17 @@ async def test_a_share_that_hangs_holds_one_thread_and_no_more(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", hang)
-    transport, one = FolderTransport(root, seconds=0.01), segment()
+    transport, one = FolderTransport(root, timeout_s=0.01), segment()
     try:
         first = await transport.put(one)
         await asyncio.to_thread(hung.wait)
-        again = await transport.heads(GATEWAY, EPOCH)
+        again = await transport.high_watermarks(GATEWAY, EPOCH)
     finally:
         back.set()
     assert isinstance(first, TemporaryFailure)
     assert isinstance(again, TemporaryFailure)
     assert not isinstance(again, Rejection)
-    assert "does not answer" in again.text
+    assert "does not respond" in again.text
 
 
 @pytest.mark.parametrize(

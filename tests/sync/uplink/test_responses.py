@@ -66,7 +66,7 @@ def test_an_acknowledgement_without_a_digest_is_none(body: Any) -> None:
     for status in (200, 201):
         outcome = answer(status, body)
         assert isinstance(outcome, TemporaryFailure)
-        assert "which digest" in outcome.text
+        assert "no valid digest" in outcome.text
 
 
 @pytest.mark.parametrize("status", [400, 409, 413])

@@ -32,9 +32,9 @@ class Bench:
             FixedFacts(firmware),
             limits,
             clock=lambda: self.now,
-            sealed=self.count,
-            tell=self.notices.tell,
-            bell=Wakeup(self.time.sleep),
+            on_sealed=self.count,
+            send_notice=self.notices.tell,
+            wakeup=Wakeup(self.time.sleep),
         )
 
     def count(self) -> None:
@@ -166,7 +166,7 @@ async def test_an_event_that_cannot_be_written_holds_up_its_own_lane_alone(
         nap = await bench.wait()
         assert bench.ranges() == [("readings", 1, 10)]
         assert bench.notices.names() == ["lane-stuck"]
-        assert "logs: a quality of service" in bench.notices.all[0].text
+        assert "events of logs cannot be sealed: a quality of service" in bench.notices.all[0].text
         assert nap.seconds == 60
         bench.now += 60
         nap.end()

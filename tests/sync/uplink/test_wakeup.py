@@ -24,7 +24,7 @@ async def test_ringing_ends_a_wait_and_is_used_up() -> None:
     bell = Wakeup(time.sleep)
     task = asyncio.create_task(bell.wait(5))
     await time.nap()
-    bell.ring()
+    bell.wake()
     await task
     task = asyncio.create_task(bell.wait(6))
     assert (await time.nap()).seconds == 6
@@ -36,8 +36,8 @@ async def test_ringing_ends_a_wait_and_is_used_up() -> None:
 async def test_a_ring_before_the_wait_ends_it_at_once() -> None:
     time = ManualTime()
     bell = Wakeup(time.sleep)
-    bell.ring()
-    bell.ring()
+    bell.wake()
+    bell.wake()
     await bell.wait(5)
     assert time.naps.empty()
 
@@ -47,7 +47,7 @@ async def test_a_pause_is_not_ended_but_the_ring_is_remembered() -> None:
     bell = Wakeup(time.sleep)
     task = asyncio.create_task(bell.pause(7))
     nap = await time.nap()
-    bell.ring()
+    bell.wake()
     nap.end()
     await task
     await bell.wait(5)
