@@ -20,7 +20,7 @@ from edge.config.limits import Limits
 from edge.engine import database
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 from edge.errors import StoreError
 from edge.server.shared import READ_BYTES
 from edge.xmpp.parser import StreamParser
@@ -125,7 +125,7 @@ def create(folder: Path) -> Path:
 async def serve(folder: Path) -> None:
     """Serve a folder until SIGTERM."""
     limits = Limits()
-    bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
+    bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(create(folder), Clock(0.0), bounds, limits.database_bytes)
     buffer = memoryview(bytearray(READ_BYTES))
     loop, stop = asyncio.get_running_loop(), asyncio.Event()

@@ -19,7 +19,7 @@ from benchmarks.server import prepare
 from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
 from edge.engine import database
 from edge.engine.clock import Clock
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 
 SENDERS: Final = (1, 50, 500)
 
@@ -84,7 +84,7 @@ def _row(pair: _Pair) -> tuple[object, ...]:
 
 
 async def _both(folder: Path, count: int, settings: Settings) -> _Pair:
-    bounds = Bounds(LIMITS.waiting_units, LIMITS.waiting_bytes)
+    bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
     store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
     subjects = [Subject(number) for number in range(count)]
     for subject in subjects:

@@ -79,7 +79,7 @@ class Relayed:
     def _answer_all(self, tx: Transaction) -> int:
         """Have the recipient answer until it is sent nothing more."""
         count = 0
-        while sends := tx.taken():
+        while sends := tx.take_sends():
             for send in sends:
                 if send.generation == self._to.generation and send.stanza.startswith(b"<iq"):
                     self._to.do(tx, commands.answer(send.stanza))

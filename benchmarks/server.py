@@ -66,7 +66,7 @@ def prepare(folder: Path, devices: int, **more: str) -> None:
     keys = credentials.derive(PASSWORD)
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         for number in range(devices):
             accounts.add(tx, device(number), keys, trusted=True)

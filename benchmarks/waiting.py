@@ -37,7 +37,7 @@ FILTERS: Final = ("site{n}/+/temp", "+/tank{n}/temp", "plant/+/temp{n}/#", "plan
 def _written(folder: Path) -> Iterator[Transaction]:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         yield tx
 

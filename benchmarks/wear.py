@@ -21,7 +21,7 @@ from benchmarks.subject import LIMITS, MESSAGES, Exchange, Subject
 from edge.config.options import Flash
 from edge.engine import database, flash_meter
 from edge.engine.clock import Clock
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 
 SENDERS: Final = 50
 
@@ -80,7 +80,7 @@ def _row(name: str, runs: list[Run]) -> tuple[object, ...]:
 
 
 async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
-    bounds = Bounds(LIMITS.waiting_units, LIMITS.waiting_bytes)
+    bounds = UnitLimits(LIMITS.waiting_units, LIMITS.waiting_bytes)
     store = await Store.open(folder / database.FILE_NAME, Clock(0.0), bounds)
     thread = await store.run(lambda _tx: threading.get_native_id())
     subjects = [Subject(number) for number in range(SENDERS)]
@@ -91,7 +91,7 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
     for _ in range(ROUNDS):
         pair = []
         for window in (0.0, WINDOW):
-            store.company.window = window
+            store.commit_window.min_interval = window
             pair.append(await _run(store, thread, senders, settings))
         runs.append((pair[0], pair[1]))
     await store.close()
@@ -101,7 +101,7 @@ async def _both(folder: Path, settings: Settings) -> list[tuple[Run, Run]]:
 async def _run(store: Store, thread: int, senders: list[list[Exchange]], settings: Settings) -> Run:
     """Let all senders exchange for a time."""
     count = round(settings.choose(30, 1) * RATE)
-    before, commits = flash_meter.counted(thread), store.writes
+    before, commits = flash_meter.kernel_counters(thread), store.writes
     times: list[float] = []
 
     async def send(index: int, messages: list[Exchange]) -> None:
@@ -116,7 +116,7 @@ async def _run(store: Store, thread: int, senders: list[list[Exchange]], setting
             times.append(time.perf_counter() - began)
 
     await asyncio.gather(*(send(index, messages) for index, messages in enumerate(senders)))
-    after, exchanges = flash_meter.counted(thread), count * len(senders)
+    after, exchanges = flash_meter.kernel_counters(thread), count * len(senders)
     return Run(
         (after.written - before.written) / exchanges,
         (after.given - before.given) / database.PAGE_BYTES / exchanges,

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from edge import __version__, background_tasks, timekeeping
-from edge.background_tasks import Beats
+from edge.background_tasks import HeartbeatSources
 from edge.config import load
 from edge.config.load import Address, Config
 from edge.engine import clock_store, database, events, flash_meter, status_events, timers
-from edge.engine.clock import Clock, Machine
+from edge.engine.clock import Clock, MachineClocks
 from edge.engine.database import Transaction
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.router import Router
 from edge.engine.service_time import Run, Start
 from edge.engine.timers import Timer
@@ -111,10 +111,10 @@ class App:
         folder: Path,
         settings: Config,
         warn: Callable[[str], None],
-        machine: Machine | None = None,
+        machine: MachineClocks | None = None,
     ) -> None:
         self._folder = folder
-        self._machine = machine or Machine()
+        self._machine = machine or MachineClocks()
         self._warn = warn
         self._settings = settings
         self._stop = asyncio.Event()
@@ -140,9 +140,9 @@ class App:
     async def _start(self, stack: AsyncExitStack, ready: Callable[[str], None]) -> None:
         settings, limits = self._settings, self._settings.limits
         path = self._folder / database.FILE_NAME
-        start = timekeeping.begun(path, self._machine.read())
+        start = timekeeping.resume_time(path, self._machine.read())
         clock = Clock(start.saved.service, self._machine)
-        bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
+        bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
         store = await Store.open(path, clock, bounds, limits.database_bytes)
         stack.push_async_callback(store.close)
         store.on_broken = self._fail
@@ -153,7 +153,7 @@ class App:
             domain, limits, settings.xmpp, settings.pubsub, accounts=embedded, topics=uplink.topics
         )
         if settings.log.notify:
-            store.at_end = notify.teller(router.context, settings.log)
+            store.before_commit = notify.teller(router.context, settings.log)
         facts = self._facts(clock)
         await epoch_check.settle(self._folder, store, settings, facts)
         backlog = StoreBacklog(store, settings, facts)
@@ -164,8 +164,8 @@ class App:
         tally = Tally()
         front = self._front(store, router, tally)
         store.on_flush = sealer.wake
-        meter = await flash_meter.meter(store, settings.flash)
-        beats = Beats(store, tally, clock.run, limits, meter)
+        meter = await flash_meter.start_meter(store, settings.flash)
+        beats = HeartbeatSources(store, tally, clock.run, limits, meter)
         stack.push_async_callback(self._end, beats, sealer, backlog)
         stack.push_async_callback(front.stop, STOP_TIME)
         self._keep_time(stack, beats, clock, start)
@@ -183,20 +183,20 @@ class App:
         ready(" ".join(("ready", *(f"{name}={address}" for name, address in places))))
         sd_notify.notify("READY=1")
 
-    def _keep_time(self, stack: AsyncExitStack, beats: Beats, clock: Clock, start: Start) -> None:
+    def _keep_time(
+        self, stack: AsyncExitStack, beats: HeartbeatSources, clock: Clock, start: Start
+    ) -> None:
         interval = self._settings.uplink.heartbeat
         self._drive(stack, background_tasks.heartbeats(beats, interval), "heartbeats")
-        for name, work in timekeeping.work(beats.store, clock, start, interval):
+        for name, work in timekeeping.tasks(beats.store, clock, start, interval):
             self._drive(stack, work, name)
 
     def _look_after(self, stack: AsyncExitStack, clock: Clock, store: Store, tally: Tally) -> None:
-        self._drive(stack, background_tasks.look_for_changes(store), "changes")
-        self._drive(stack, background_tasks.tell_depths(store), "depths")
+        self._drive(stack, background_tasks.poll_external_changes(store), "changes")
+        self._drive(stack, background_tasks.log_queue_depths(store), "depths")
         if self._settings.component is None:
             domain = self._settings.gateway.domain
-            work = background_tasks.look_after_certificates(
-                self._folder, domain, clock, store, tally
-            )
+            work = background_tasks.maintain_certificates(self._folder, domain, clock, store, tally)
             self._drive(stack, work, "certificates")
 
     def _front(self, store: Store, router: Router, tally: Tally) -> Listener | Component:
@@ -212,7 +212,7 @@ class App:
     async def _show(
         self,
         stack: AsyncExitStack,
-        beats: Beats,
+        beats: HeartbeatSources,
         router: Router,
         front: Listener | Component,
         state: Callable[[], Running],
@@ -313,7 +313,7 @@ class App:
             self._failure = error
         self._stop.set()
 
-    async def _end(self, beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
+    async def _end(self, beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog) -> None:
         """Write the closing event, seal it, and ship it if the centre is there just now."""
         if isinstance(self._failure, StoreBroken):
             return
@@ -328,10 +328,10 @@ class App:
 
 def _begin(tx: Transaction, settings: Config, start: Start, run: Run, router: Router) -> None:
     events.set_urgent(tx, levels.at_least(settings.uplink.urgent_level))
-    events.append(tx, events.SYSTEM, timekeeping.event(start, settings.uplink.heartbeat))
-    status_events.tell_migrated(tx)
+    events.append(tx, events.SYSTEM, timekeeping.start_event(start, settings.uplink.heartbeat))
+    status_events.log_migration(tx)
     clock_store.save(tx, start.saved)
-    clock_store.keep(tx, run)
+    clock_store.save_progress(tx, run)
     timers.run(router.context, tx)
 
 

@@ -17,15 +17,15 @@ from edge.engine import (
     clock_store,
     event_counters,
     events,
+    flash_wear,
     meta,
     refusal_log,
     space,
     status_events,
-    wear,
 )
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.flash_meter import Meter
+from edge.engine.flash_meter import WriteMeter
 from edge.engine.group_commit import Store
 from edge.engine.service_time import Now, Run
 from edge.errors import SetupError, StoreError
@@ -69,7 +69,7 @@ def _figure(limits: Limits, rule: str) -> int | None:
     return None if figure is None else round(figure)
 
 
-class Beats(NamedTuple):
+class HeartbeatSources(NamedTuple):
     """What heartbeats and the closing event tell of: the refusals that nobody else tells, the
     service seconds of this run, and what was written to the card."""
 
@@ -77,17 +77,17 @@ class Beats(NamedTuple):
     tally: Tally
     run: Run
     limits: Limits
-    meter: Meter
+    meter: WriteMeter
 
 
-async def record(beats: Beats, event: NewEvent) -> None:
+async def write_heartbeat(beats: HeartbeatSources, event: NewEvent) -> None:
     """Write a heartbeat or the closing event, and with it what has no unit of its own.
 
     With the closing event, also what is still counted of refusals and of what happens often is
     told; with a heartbeat, the latter where the database has room. Raises `StoreError`.
     """
     store, tally, run, limits, meter = beats
-    counts, sources, written = tally.take(), tally.take_sources(), meter.look()
+    counts, sources, written = tally.take(), tally.take_sources(), meter.measure()
     window, most = limits.refusal_window, limits.refusal_sources
 
     def unit(tx: Transaction) -> None:
@@ -95,35 +95,35 @@ async def record(beats: Beats, event: NewEvent) -> None:
             refusal_log.refuse(tx, source, rule, _figure(limits, rule), window, most, times)
         stops = event.name == STOP
         if stops:
-            refusal_log.close_all(tx)
-        status_events.tell_room(tx, limits)
-        if stops or space.lacks(tx, 0, limits) is None:
-            event_counters.tell(tx, everything=stops)
+            refusal_log.close_all_windows(tx)
+        status_events.log_fullness(tx, limits)
+        if stops or space.exceeded_limit(tx, 0, limits) is None:
+            event_counters.log_counts(tx, everything=stops)
         for rule, times in counts.items():
             refused = NewEvent("limit", name=rule, value=float(times), level="Warning")
             events.append(tx, events.SYSTEM, refused)
         events.append(tx, events.SYSTEM, event)
-        clock_store.keep(tx, run, clean=stops)
-        wear.add(tx, written, limits.database_bytes)
+        clock_store.save_progress(tx, run, clean=stops)
+        flash_wear.add(tx, written, limits.database_bytes)
 
     try:
         await store.run(unit)
     except BaseException:
         tally.put_back(counts, sources)
         raise
-    meter.told(written)
+    meter.mark_logged(written)
 
 
-async def heartbeats(beats: Beats, interval: float) -> None:
+async def heartbeats(beats: HeartbeatSources, interval: float) -> None:
     """Write a heartbeat every `interval` seconds."""
     event = NewEvent("system", name="heartbeat", value=interval, unit="s")
     while True:
         await asyncio.sleep(interval)
         with suppress(StoreError):  # a full disk: the next one may be written
-            await record(beats, event)
+            await write_heartbeat(beats, event)
 
 
-async def look_for_changes(store: Store) -> None:
+async def poll_external_changes(store: Store) -> None:
     """See what another process has changed (`Store.on_changed`), also when all is idle."""
     while True:
         await asyncio.sleep(CHANGES)
@@ -131,7 +131,7 @@ async def look_for_changes(store: Store) -> None:
             await store.run(lambda _tx: None)
 
 
-async def tell_depths(
+async def log_queue_depths(
     store: Store, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
     """Tell the centre how full queues are, every `DEPTHS` seconds; of empty ones once."""
@@ -143,16 +143,16 @@ async def tell_depths(
                 await store.run(partial(depth_events.write_events, rows=found))
 
 
-async def look_after_certificates(
+async def maintain_certificates(
     folder: Path, domain: str, clock: Callable[[], Now], store: Store, tally: Tally
 ) -> None:
     """Look at the certificates once a day, and at the start."""
     while True:
-        await look_at_certificates(folder, domain, clock().wall, store, tally)
+        await check_certificates(folder, domain, clock().wall, store, tally)
         await asyncio.sleep(CERTIFICATES)
 
 
-async def look_at_certificates(
+async def check_certificates(
     folder: Path, domain: str, now: int, store: Store, tally: Tally
 ) -> None:
     """Renew the server's certificate in time, and tell of devices' that run out.
@@ -165,10 +165,10 @@ async def look_at_certificates(
     except (SetupError, OSError):
         tally.add("server_certificate")
     with suppress(StoreError):  # a full disk: told with the next look
-        await store.run(tell_expiring)
+        await store.run(log_expiring_certificates)
 
 
-def tell_expiring(tx: Transaction) -> None:
+def log_expiring_certificates(tx: Transaction) -> None:
     """Write an event for each device whose certificate runs out soon, once a day."""
     now = tx.now.wall
     if 0 <= now - meta.read_number(tx, _TOLD) < DAY_MS:

@@ -19,7 +19,15 @@ from edge.engine.clock import Clock
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
-from edge.engine.service_time import Known, Now, Reading, Run, Start, begin, step
+from edge.engine.service_time import (
+    ClockReading,
+    Now,
+    Run,
+    Start,
+    TimeOffSource,
+    clock_step,
+    start_run,
+)
 from edge.errors import StoreError
 
 LOOK: Final = 5.0
@@ -33,19 +41,19 @@ FIRST_SAVE: Final = 1.0
 gateway that is switched off again and again counts a third of the time that it was on, at least."""
 
 
-def begun(path: Path, at: Reading) -> Start:
+def resume_time(path: Path, at: ClockReading) -> Start:
     """Say where the service seconds of the database at `path` go on from.
 
     Brings its schema up to date too; raises as `database.connect` does.
     """
     with (
         closing(database.connect(path)) as connection,
-        database.single(connection, Now(0.0, at.wall, at.synchronised)) as tx,
+        database.transaction(connection, Now(0.0, at.wall, at.synchronised)) as tx,
     ):
-        return begin(clock_store.saved(tx), meta.service(tx), at)
+        return start_run(clock_store.load(tx), meta.last_service_second(tx), at)
 
 
-def event(start: Start, heartbeat: float) -> NewEvent:
+def start_event(start: Start, heartbeat: float) -> NewEvent:
     """Say what starts, how the run before ended, and what is known of the time in between.
 
     `heartbeat` is the seconds between two heartbeats, by which the centre sees outages.
@@ -57,26 +65,26 @@ def event(start: Start, heartbeat: float) -> NewEvent:
         "previous": start.previous,
         "off_known": start.known,
     }
-    if start.known in (Known.UPTIME, Known.WALL, Known.IMPLAUSIBLE):
+    if start.known in (TimeOffSource.UPTIME, TimeOffSource.WALL, TimeOffSource.IMPLAUSIBLE):
         tags["off"] = f"{start.off:.3f}"
-    level = "Warning" if start.known is Known.IMPLAUSIBLE else None
+    level = "Warning" if start.known is TimeOffSource.IMPLAUSIBLE else None
     return NewEvent("system", name="start", value=heartbeat, unit="s", level=level, tags=tags)
 
 
-def work(
+def tasks(
     store: Store, clock: Clock, start: Start, heartbeat: float
 ) -> list[tuple[str, Coroutine[None, None, None]]]:
     """Return what is to be done meanwhile, beside heartbeats, with names for the tasks."""
     found = [
-        ("first saves", save_soon(store, clock.run, heartbeat)),
-        ("clock", watch(store, clock, clock())),
+        ("first saves", save_often_at_start(store, clock.run, heartbeat)),
+        ("clock", watch_wall_clock(store, clock, clock())),
     ]
     if start.saved.before is not None:
-        found.append(("time off", settle(store, clock)))
+        found.append(("time off", settle_time_off(store, clock)))
     return found
 
 
-async def save_soon(
+async def save_often_at_start(
     store: Store,
     run: Run,
     until: float,
@@ -91,10 +99,10 @@ async def save_soon(
         await sleep(wait)
         wait *= 2
         with suppress(StoreError):  # a full disk: the next one may be written
-            await store.run(lambda tx: clock_store.keep(tx, run))
+            await store.run(lambda tx: clock_store.save_progress(tx, run))
 
 
-async def watch(
+async def watch_wall_clock(
     store: Store,
     clock: Clock,
     last: Now,
@@ -107,14 +115,14 @@ async def watch(
     while True:
         await sleep(LOOK)
         now = clock()
-        found = noticed(last, now)
+        found = wall_clock_events(last, now)
         if found:
             with suppress(StoreError):  # a full disk: it is noticed again
                 await store.run(partial(_tell, found=found, run=clock.run))
                 last = now
 
 
-async def settle(
+async def settle_time_off(
     store: Store, clock: Clock, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
     """Count a time off that was not known at the start, at the first trusted moment."""
@@ -122,17 +130,17 @@ async def settle(
         wait = LOOK
         if clock().synchronised:
             try:
-                if await store.run(partial(clock_store.settle, run=clock.run)):
+                if await store.run(partial(clock_store.settle_time_off, run=clock.run)):
                     return
             except StoreError:  # a full disk: to try writes as much as there is room for
                 wait = AGAIN
         await sleep(wait)
 
 
-def noticed(last: Now, now: Now) -> list[NewEvent]:
+def wall_clock_events(last: Now, now: Now) -> list[NewEvent]:
     """Return the events for what happened to the wall clock between two moments."""
     found = []
-    if moved := step(last, now):
+    if moved := clock_step(last, now):
         found.append(
             NewEvent(
                 "system", name="clock_stepped", value=round(moved, 3), unit="s", level="Notice"
@@ -148,4 +156,4 @@ def noticed(last: Now, now: Now) -> list[NewEvent]:
 def _tell(tx: Transaction, found: list[NewEvent], run: Run) -> None:
     for one in found:
         events.append(tx, events.SYSTEM, one)
-    clock_store.keep(tx, run)
+    clock_store.save_progress(tx, run)

@@ -56,7 +56,7 @@ class Sender(NamedTuple):
     revoked: bool = False
 
 
-class Who(Enum):
+class Role(Enum):
     """What somebody is to the gateway."""
 
     DEVICE = "provisioned here"
@@ -76,26 +76,26 @@ class Relation(Enum):
     NOBODY = "no account, or one that was revoked"
 
 
-_HOLDERS: Final = frozenset({Who.DEVICE, Who.UNTRUSTED})
+_HOLDERS: Final = frozenset({Role.DEVICE, Role.UNTRUSTED})
 """Who has an account that is good."""
 
 _KNOWING: Final = frozenset({Relation.SHOWS, Relation.LISTS})
 """What an account is to somebody whom its roster has."""
 
 
-def who(sender: Sender, trusted_domains: Collection[str] = ()) -> Who:
+def role_of(sender: Sender, trusted_domains: Collection[str] = ()) -> Role:
     """Tell what somebody is to the gateway.
 
     `trusted_domains` are those whose users a component trusts: none where accounts are its own.
     """
     if sender.revoked:
-        return Who.REVOKED
+        return Role.REVOKED
     if sender.provisioned:
-        return Who.DEVICE if sender.trusted else Who.UNTRUSTED
-    return Who.REMOTE if trusted_domain(sender.bare, trusted_domains) else Who.STRANGER
+        return Role.DEVICE if sender.trusted else Role.UNTRUSTED
+    return Role.REMOTE if is_in_trusted_domain(sender.bare, trusted_domains) else Role.STRANGER
 
 
-def trusted_domain(bare: str, trusted_domains: Collection[str]) -> bool:
+def is_in_trusted_domain(bare: str, trusted_domains: Collection[str]) -> bool:
     """Tell whether a bare JID (normalised) is a user of a trusted domain, not the domain itself."""
     local, at, domain = bare.rpartition("@")
     return bool(local and at) and domain in trusted_domains
@@ -122,16 +122,16 @@ def relation(*, own: bool, exists: bool, listed: bool, subscription: str) -> Rel
 def may_use_services(sender: Sender, trusted_domains: Collection[str] = ()) -> bool:
     """Tell whether the gateway takes messages from this sender, to log and to hold (XEP QoS), and
     requests of publish-subscribe; what they may do at a node is `rules.affiliation`'s."""
-    return who(sender, trusted_domains) in (Who.DEVICE, Who.REMOTE)
+    return role_of(sender, trusted_domains) in (Role.DEVICE, Role.REMOTE)
 
 
 def may_reach(sender: Sender, relation: Relation, trust: Trust) -> bool:
     """Tell whether an account's sessions get this sender's messages, iqs and directed presence."""
-    found = who(sender)
+    found = role_of(sender)
     if found not in _HOLDERS:
         return False
     if relation is Relation.OTHER:
-        return found is Who.DEVICE and trust == "site"
+        return found is Role.DEVICE and trust == "site"
     return relation is not Relation.NOBODY
 
 
@@ -150,12 +150,12 @@ def may_answer(sender: Sender, asker: Sender, relation: Relation, trust: Trust) 
 
     `relation` is what the sender's account is to the asker.
     """
-    return who(sender) in _HOLDERS and may_reach(asker, relation, trust)
+    return role_of(sender) in _HOLDERS and may_reach(asker, relation, trust)
 
 
 def may_see_presence(watcher: Sender, relation: Relation) -> bool:
     """Tell whether an account's presence is shown to a watcher (RFC 6121, sections 4.2 to 4.5)."""
-    return who(watcher) in _HOLDERS and relation in (Relation.OWN, Relation.SHOWS)
+    return role_of(watcher) in _HOLDERS and relation in (Relation.OWN, Relation.SHOWS)
 
 
 def may_subscribe(sender: Sender, relation: Relation) -> bool:
@@ -163,15 +163,15 @@ def may_subscribe(sender: Sender, relation: Relation) -> bool:
 
     One provisioned without trust may ask only those who know it: a request is kept, and shown.
     """
-    found = who(sender)
+    found = role_of(sender)
     if relation is Relation.OTHER:
-        return found is Who.DEVICE
+        return found is Role.DEVICE
     return found in _HOLDERS and relation in _KNOWING
 
 
 def may_use_roster(sender: Sender, relation: Relation) -> bool:
     """Tell whether a sender may read and write an account's roster (RFC 6121, section 2.1.5)."""
-    return who(sender) in _HOLDERS and relation is Relation.OWN
+    return role_of(sender) in _HOLDERS and relation is Relation.OWN
 
 
 def may_change_password(sender: Sender, relation: Relation, *, password: bool) -> bool:
@@ -180,7 +180,7 @@ def may_change_password(sender: Sender, relation: Relation, *, password: bool) -
     `password` tells whether the account has one: where it logs in by certificate alone, that is the
     operator's choice.
     """
-    return password and who(sender) in _HOLDERS and relation is Relation.OWN
+    return password and role_of(sender) in _HOLDERS and relation is Relation.OWN
 
 
 def may_discover(sender: Sender, relation: Relation) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from edge.engine.service_time import STEP, Now, Reading, Run, ServiceClock
+from edge.engine.service_time import STEP, ClockReading, Now, Run, ServiceClock
 from edge.ops import hardware
 
 SYNC_CHECK: Final = 1.0
@@ -33,7 +33,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
-class Machine(NamedTuple):
+class MachineClocks(NamedTuple):
     """Where the readings come from: the functions above, or a test's."""
 
     uptime: Callable[[], float] = uptime
@@ -41,10 +41,10 @@ class Machine(NamedTuple):
     synchronised: Callable[[], bool] = hardware.clock_synchronised
     boot: Callable[[], str] = boot_id
 
-    def read(self) -> Reading:
+    def read(self) -> ClockReading:
         """Read all clocks; whether the wall clock is synchronised first, since it may become so."""
         synchronised = self.synchronised()
-        return Reading(self.boot(), self.uptime(), self.wall(), synchronised)
+        return ClockReading(self.boot(), self.uptime(), self.wall(), synchronised)
 
 
 class Clock:
@@ -53,8 +53,8 @@ class Clock:
     `saved` is the service second to go on from.
     """
 
-    def __init__(self, saved: float, machine: Machine | None = None) -> None:
-        self._machine = machine or Machine()
+    def __init__(self, saved: float, machine: MachineClocks | None = None) -> None:
+        self._machine = machine or MachineClocks()
         at = self._machine.read()
         self._service = ServiceClock(saved, at.uptime)
         self.run = Run(at.boot, self._service.lead)

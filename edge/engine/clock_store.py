@@ -12,7 +12,7 @@ import msgspec
 from edge.engine import events, meta
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.service_time import Known, Off, Run, Saved, advance
+from edge.engine.service_time import Run, SavedTime, TimeOff, TimeOffSource, advance
 
 CLOCK: Final = "clock"
 """What was saved of time, as JSON."""
@@ -33,49 +33,49 @@ _AGE: Final = (
 )
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Saved).decode
+_decode: Final = msgspec.json.Decoder(SavedTime).decode
 
 
-def saved(tx: Transaction) -> Saved:
+def load(tx: Transaction) -> SavedTime:
     """Return what was saved last; an older database has service seconds alone."""
     text = meta.find_text(tx, CLOCK)
-    return Saved(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
+    return SavedTime(meta.read_number(tx, meta.SERVICE)) if text is None else _decode(text)
 
 
-def save(tx: Transaction, state: Saved) -> None:
+def save(tx: Transaction, state: SavedTime) -> None:
     """Save it."""
     meta.write(tx, CLOCK, _encode(state).decode())
     meta.write(tx, meta.SERVICE, state.service)
 
 
-def keep(tx: Transaction, run: Run, *, clean: bool = False) -> None:
+def save_progress(tx: Transaction, run: Run, *, clean: bool = False) -> None:
     """Save how far a run has come; `clean` at its end.
 
     It is little: what waits for a trusted moment waits on.
     """
-    state = saved(tx)
+    state = load(tx)
     now = tx.now if state.before is None else tx.now._replace(synchronised=False)
     state, _ = advance(state, run, now)
     save(tx, state._replace(clean=clean))
 
 
-def settle(tx: Transaction, run: Run) -> bool:
+def settle_time_off(tx: Transaction, run: Run) -> bool:
     """Count a time off that has become known, and what it makes due; tells whether that is done.
 
     It is not done where the wall clock is not trusted. It is counted in the transaction that saves:
     so once. It may write much.
     """
-    state, off = advance(saved(tx), run, tx.now)
+    state, off = advance(load(tx), run, tx.now)
     save(tx, state)
     if off is not None:
         _count(tx, off)
     return state.before is None
 
 
-def _count(tx: Transaction, off: Off) -> None:
-    counted = off.known is Known.WALL
+def _count(tx: Transaction, off: TimeOff) -> None:
+    counted = off.known is TimeOffSource.WALL
     if counted and off.seconds > 0:
-        age(tx, off.before, off.seconds)
+        age_rows(tx, off.before, off.seconds)
         tx.wake_at(tx.now.service)
     event = NewEvent(
         "system",
@@ -88,7 +88,7 @@ def _count(tx: Transaction, off: Off) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def age(tx: Transaction, before: float, seconds: float) -> None:
+def age_rows(tx: Transaction, before: float, seconds: float) -> None:
     """Make all messages and items of queues that were stored until service second `before` older by
     `seconds`, and the locks of items.
 

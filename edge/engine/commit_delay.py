@@ -21,7 +21,7 @@ FULL: Final = 2.0
 """Times the budget at which commits wait for as long as they may."""
 
 
-def averaged(average: float, rate: float, seconds: float) -> float:
+def updated_average(average: float, rate: float, seconds: float) -> float:
     """Return the average of the last `HOUR`, by which what is older counts less and less.
 
     Args:
@@ -32,7 +32,7 @@ def averaged(average: float, rate: float, seconds: float) -> float:
     return average + (rate - average) * -math.expm1(-max(seconds, 0.0) / HOUR)
 
 
-def wait(average: float, bytes_per_day: int, most: float) -> float:
+def commit_wait(average: float, bytes_per_day: int, most: float) -> float:
     """Return how many seconds a commit waits for others, `most` at most.
 
     `average` is what is written, in bytes a second; a budget of 0 is none.

@@ -15,7 +15,7 @@ from typing import Final
 
 from sync.common.metrics import Histogram
 
-GROUP: Final = 512
+GROUP_UNITS: Final = 512
 """Units in one transaction: larger groups gain nothing and keep the answers waiting."""
 
 GROUP_BYTES: Final = 256 * 1024
@@ -28,11 +28,25 @@ SHARE: Final = 0.1
 """The wait for company, as a part of the measured time of a commit."""
 
 
-TIMES: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+COMMIT_TIME_BUCKETS: Final = (
+    0.0005,
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+)
 """Upper bounds, in seconds, by which commits are counted: from an SSD to a card near its end."""
 
 
-class Company:
+class CommitWindow:
     """When the next commit begins.
 
     Args:
@@ -45,29 +59,29 @@ class Company:
     """
 
     def __init__(self, enough: Callable[[], bool]) -> None:
-        self.window = 0.0
-        self.times = Histogram(TIMES)
+        self.min_interval = 0.0
+        self.commit_times = Histogram(COMMIT_TIME_BUCKETS)
         self._enough = enough
         self._commit_time = 0.0
         self._began = -math.inf
         self._filled = asyncio.Event()
 
-    def took(self, seconds: float, *, wrote: bool) -> None:
+    def observe(self, seconds: float, *, wrote: bool) -> None:
         """Note how long a commit took, and whether anything was changed."""
         if wrote:
-            self.times.observe(seconds)
+            self.commit_times.observe(seconds)
         self._commit_time += (seconds - self._commit_time) / 8
 
-    def suffices(self) -> None:
+    def wake(self) -> None:
         """Let the group that waits go now, since there is enough."""
         self._filled.set()
 
-    async def gather(self) -> None:
+    async def wait(self) -> None:
         """Wait for company: one round of the loop, on a fast disk and within the budget."""
         slow = self._commit_time > SLOW_COMMIT
         await asyncio.sleep(self._commit_time * SHARE if slow else 0.0)
-        if self.window:
-            await self._until(self._began + self.window)
+        if self.min_interval:
+            await self._until(self._began + self.min_interval)
             self._began = time.monotonic()
 
     async def _until(self, moment: float) -> None:

@@ -64,7 +64,7 @@ class Receipt(NamedTuple):
     row: int
 
 
-STAYS: Final = Receipt("", 0)
+AWAITS_ANSWER: Final = Receipt("", 0)
 """The receipt of a stanza whose row waits for an answer of its own: nobody is told that it arrived,
 and one that never did does not go back."""
 
@@ -114,7 +114,7 @@ class Transaction:
         """Have `ending` run once when all units of this transaction have."""
         self._endings.append(ending)
 
-    def finish(self) -> None:
+    def run_before_commit(self) -> None:
         """Run what was to run before the commit."""
         for ending in self._endings:
             ending(self)
@@ -126,14 +126,14 @@ class Transaction:
         """
         self.sends.append(Send(generation, stanza, receipt))
 
-    def taken(self) -> list[Send]:
+    def take_sends(self) -> list[Send]:
         """Return what a unit of work has to send, and begin the next unit."""
         sends, self.sends = self.sends, []
         if sends:
             self._earlier.append(sends)
         return sends
 
-    def withdraw(self, generation: int) -> list[Send]:
+    def withdraw_sends(self, generation: int) -> list[Send]:
         """Return what units before in this transaction have for a session; it is not sent then."""
         found = []
         for sends in self._earlier:
@@ -277,7 +277,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def single(
+def transaction(
     connection: sqlite3.Connection, now: Now, begin: str = "BEGIN IMMEDIATE"
 ) -> Iterator[Transaction]:
     """Run one transaction on a connection of one's own; commits at the end of the block."""
@@ -285,7 +285,7 @@ def single(
         connection.execute(begin)
         tx = Transaction(connection, now)
         yield tx
-        tx.finish()
+        tx.run_before_commit()
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         raise translate(error) from error

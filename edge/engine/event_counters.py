@@ -17,13 +17,13 @@ import msgspec
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.refusal_log import OTHER
+from edge.engine.refusal_log import OTHER_SOURCE
 
-AGAIN: Final = 900.0
+LOG_INTERVAL: Final = 900.0
 """Seconds of service in which the same is told once: of a device that comes back each minute, 96
 times a day that it came and as often that it went."""
 
-MOST: Final = 1000
+MAX_COUNTERS: Final = 1000
 """What is told apart; beyond, it counts for `other`. The table is memory."""
 
 _COUNT: Final = """
@@ -43,7 +43,7 @@ _to_json: Final = msgspec.json.Encoder(order="sorted").encode
 _from_json: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
-def note(
+def count(
     tx: Transaction,
     kind: str,
     name: str,
@@ -59,13 +59,13 @@ def note(
     text, now = _to_json(tags or {}).decode(), tx.now.service
     if tx.run(_COUNT, (now, kind, name, source, topic, text)).rowcount:
         return
-    if source != OTHER and tx.row(_ROWS)[0] >= MOST:
-        note(tx, kind, name, OTHER)
+    if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= MAX_COUNTERS:
+        count(tx, kind, name, OTHER_SOURCE)
         return
     tx.run(_BEGIN, (kind, name, source, topic, text, now, now))
 
 
-def tell(tx: Transaction, *, everything: bool = False) -> None:
+def log_counts(tx: Transaction, *, everything: bool = False) -> None:
     """Tell what was counted and is due: what is new, and what was told before `AGAIN`; with
     `everything`, all that was counted."""
     now = tx.now.service
@@ -78,4 +78,4 @@ def tell(tx: Transaction, *, everything: bool = False) -> None:
             kind, source, topic or None, name, float(count), level="Informational", tags=told
         )
         events.append(tx, events.SYSTEM, event)
-        tx.run(_AGAIN, (now + AGAIN, row))
+        tx.run(_AGAIN, (now + LOG_INTERVAL, row))

@@ -20,11 +20,11 @@ LOGS: Final = "logs"
 SYSTEM: Final = "system"
 LANES: Final = (READINGS, LOGS, SYSTEM)
 
-OVERHEAD: Final = 48
+EVENT_OVERHEAD: Final = 48
 """Bytes that an event costs beside its texts: numbers, times, and its row."""
 
 
-SYSTEM_EVENTS: Final = 50_000
+MAX_SYSTEM_EVENTS: Final = 50_000
 """Events of the gateway's own that wait to be sealed, a month of heartbeats: beyond, if its lane
 cannot be sealed, they are counted and not written."""
 
@@ -48,7 +48,7 @@ class NewEvent(NamedTuple):
     tags: Mapping[str, str] | None = None
 
 
-class Row(NamedTuple):
+class StoredEvent(NamedTuple):
     """An event as it is stored; `time` in ms UTC, `tags` a mapping."""
 
     seq: int
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     tags: dict[str, str]
 
 
-class Lane(NamedTuple):
+class LaneStatus(NamedTuple):
     """What of a lane is not sealed yet; `oldest`, and `urgent`, the oldest urgent event, are in
     service seconds."""
 
@@ -132,7 +132,7 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     """
     now, size = tx.now, _size(event)
     counter = _counters(tx)[lane]
-    if lane == SYSTEM and counter.last - counter.sealed >= SYSTEM_EVENTS:
+    if lane == SYSTEM and counter.last - counter.sealed >= MAX_SYSTEM_EVENTS:
         meta.write(tx, _UNWRITTEN, meta.read_number(tx, _UNWRITTEN) + 1)
         return None
     counter.last += 1
@@ -147,7 +147,7 @@ def append(tx: Transaction, lane: str, event: NewEvent) -> int | None:
     return seq
 
 
-def noted(tx: Transaction) -> list[tuple[int, NewEvent]]:
+def take_logged(tx: Transaction) -> list[tuple[int, NewEvent]]:
     """Return what the gateway itself has logged in this transaction since this was last asked, and
     the numbers in its lane."""
     found: list[tuple[int, NewEvent]] = tx.memo.pop("noted", [])
@@ -160,11 +160,11 @@ def _counters(tx: Transaction) -> dict[str, _Counter]:
     if found is None:
         found = {lane: _Counter(last, sealed) for lane, last, sealed in tx.rows(_COUNTERS)}
         tx.memo["lanes"] = found
-        tx.before_commit(settle)
+        tx.before_commit(write_counters)
     return found
 
 
-def settle(tx: Transaction) -> None:
+def write_counters(tx: Transaction) -> None:
     """Write the lanes' counters, and read them anew when they are next asked for."""
     for lane, counter in tx.memo.pop("lanes", {}).items():
         if counter.bytes:
@@ -173,7 +173,7 @@ def settle(tx: Transaction) -> None:
             tx.run(_COUNT, (counter.last, counter.bytes, since, urgent, lane))
 
 
-def tell_unwritten(tx: Transaction) -> None:
+def log_unwritten(tx: Transaction) -> None:
     """Log how many events of the gateway's own were not written, now that there is room again."""
     count = meta.read_number(tx, _UNWRITTEN)
     if count:
@@ -203,14 +203,14 @@ def _urgent(tx: Transaction) -> _Levels:
     return found
 
 
-def count_anew(tx: Transaction) -> None:
+def reset_counters(tx: Transaction) -> None:
     """Begin each lane with 1; all that was counted before is sealed."""
-    settle(tx)
+    write_counters(tx)
     tx.run(_COUNT_ANEW)
 
 
 def _size(event: NewEvent) -> int:
-    size = OVERHEAD
+    size = EVENT_OVERHEAD
     for field in (event.source, event.topic, event.name, event.unit, event.level, event.text):
         if field:
             size += len(field)
@@ -225,22 +225,22 @@ def unsealed(tx: Transaction, lane: str) -> int:
     return counter.last - counter.sealed
 
 
-def fullest(tx: Transaction) -> int:
+def fullest_message_lane(tx: Transaction) -> int:
     """Return how many unsealed events the fuller one of the lanes has that messages go to."""
     return max(unsealed(tx, READINGS), unsealed(tx, LOGS))
 
 
-def lanes(tx: Transaction) -> list[Lane]:
+def lane_status(tx: Transaction) -> list[LaneStatus]:
     """Return what waits to be sealed, lane by lane."""
-    return [Lane(*row) for row in tx.rows(_LANES)]
+    return [LaneStatus(*row) for row in tx.rows(_LANES)]
 
 
-def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[Row]:
+def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> list[StoredEvent]:
     """Return events of a lane with numbers above `after`: at most `count`, and of `max_bytes`.
 
     There is always one, if there is any.
     """
-    found: list[Row] = []
+    found: list[StoredEvent] = []
     room = max_bytes
     for *fields, tags, size in tx.run(_READ, (lane, after, count)):
         room -= size
@@ -250,6 +250,8 @@ def read(tx: Transaction, lane: str, after: int, count: int, max_bytes: int) -> 
     return found
 
 
-def _row(fields: list[Any], tags: str | None) -> Row:
+def _row(fields: list[Any], tags: str | None) -> StoredEvent:
     seq, time, clock, *rest = fields
-    return Row._make((seq, time, bool(clock), *rest, msgspec.json.decode(tags) if tags else {}))
+    return StoredEvent._make(
+        (seq, time, bool(clock), *rest, msgspec.json.decode(tags) if tags else {})
+    )

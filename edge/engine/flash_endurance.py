@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-TIMES: Final = 500
+DEFAULT_WRITE_CYCLES: Final = 500
 """How often a card may be written in full where its maker does not say. Cards for cameras with
 three bits a cell are rated at 500 to 1,000 times and more, those without a rating are worse."""
 
@@ -16,20 +16,20 @@ DAY: Final = 86_400.0
 YEAR: Final = 365.0
 """Days."""
 
-ENOUGH: Final = 3_600.0
+MIN_MEASURED_SECONDS: Final = 3_600.0
 """Seconds that have to be measured for an estimate: a start writes more than an hour after."""
 
 
 def endurance(rated: int, size: int) -> int:
     """Return how many bytes may be written to a card of `size` bytes; `rated` if it is not 0."""
-    return rated or TIMES * size
+    return rated or DEFAULT_WRITE_CYCLES * size
 
 
-def per_day(written: int, seconds: float) -> float | None:
+def bytes_per_day(written: int, seconds: float) -> float | None:
     """Return the bytes a day at the rate of `written` bytes in `seconds`, if those tell enough."""
-    return written / seconds * DAY if seconds >= ENOUGH else None
+    return written / seconds * DAY if seconds >= MIN_MEASURED_SECONDS else None
 
 
-def years(endurance: int, per_day: float) -> float | None:
+def lifetime_years(endurance: int, per_day: float) -> float | None:
     """Return the years that a new card lasts; `None` where nothing is written."""
     return endurance / per_day / YEAR if per_day > 0 else None

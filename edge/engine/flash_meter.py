@@ -18,14 +18,14 @@ from typing import Final, NamedTuple
 from edge.config.options import Flash
 from edge.engine import commit_delay
 from edge.engine.database import PAGE_BYTES
+from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
-from edge.engine.wear import Written
 
 _WRITTEN: Final = "write_bytes"
 _GIVEN: Final = "wchar"
 
 
-class Counted(NamedTuple):
+class KernelCounters(NamedTuple):
     """What the kernel has counted since the process began: bytes written to disks, and bytes that
     the database's thread gave to write."""
 
@@ -33,7 +33,7 @@ class Counted(NamedTuple):
     given: int
 
 
-class Meter:
+class WriteMeter:
     """What was written since it was last told, and the average of the last hour.
 
     Attributes:
@@ -45,53 +45,55 @@ class Meter:
         self,
         store: Store,
         flash: Flash,
-        counted: Callable[[], Counted],
+        counted: Callable[[], KernelCounters],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.average = 0.0
         self._store = store
         self._flash = flash
-        self.counted = counted
+        self.read_counters = counted
         self._clock = clock
         self._at = clock()
         self._commits = store.writes
         self._last = counted()
 
-    def look(self) -> Written:
+    def measure(self) -> WriteCounts:
         """Return what was written since `told`."""
-        now = self.counted()
-        return Written(
+        now = self.read_counters()
+        return WriteCounts(
             self._clock() - self._at,
             max(0, now.written - self._last.written),
             max(0, now.given - self._last.given) // PAGE_BYTES,
             self._store.writes - self._commits,
         )
 
-    def told(self, found: Written) -> None:
+    def mark_logged(self, found: WriteCounts) -> None:
         """Count `found` no more, since it was kept, and let commits wait as it asks for."""
         self._at += found.seconds
         self._commits += found.commits
         written, given = self._last
-        self._last = Counted(written + found.written, given + found.pages * PAGE_BYTES)
+        self._last = KernelCounters(written + found.written, given + found.pages * PAGE_BYTES)
         if found.seconds > 0:
             rate = found.written / found.seconds
-            self.average = commit_delay.averaged(self.average, rate, found.seconds)
+            self.average = commit_delay.updated_average(self.average, rate, found.seconds)
         flash = self._flash
-        wait = commit_delay.wait(self.average, flash.bytes_per_day, flash.commit_wait)
-        self._store.company.window = wait
+        wait = commit_delay.commit_wait(self.average, flash.bytes_per_day, flash.commit_wait)
+        self._store.commit_window.min_interval = wait
 
 
-async def meter(store: Store, flash: Flash) -> Meter:
+async def start_meter(store: Store, flash: Flash) -> WriteMeter:
     """Return the meter of this process; raises `StoreError`."""
     thread = await store.run(lambda _tx: threading.get_native_id())
-    return Meter(store, flash, lambda: counted(thread))
+    return WriteMeter(store, flash, lambda: kernel_counters(thread))
 
 
-def counted(thread: int) -> Counted:
+def kernel_counters(thread: int) -> KernelCounters:
     """Ask the kernel, for this process and the database's thread by its number; zeros where it does
     not count."""
     of_thread = _figures(Path(f"/proc/self/task/{thread}/io"))
-    return Counted(_figures(Path("/proc/self/io")).get(_WRITTEN, 0), of_thread.get(_GIVEN, 0))
+    return KernelCounters(
+        _figures(Path("/proc/self/io")).get(_WRITTEN, 0), of_thread.get(_GIVEN, 0)
+    )
 
 
 def _figures(path: Path) -> dict[str, int]:

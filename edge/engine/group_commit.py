@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from edge.engine import database
-from edge.engine.commit_window import GROUP, GROUP_BYTES, Company
+from edge.engine.commit_window import GROUP_BYTES, GROUP_UNITS, CommitWindow
 from edge.engine.database import Send, Transaction
 from edge.engine.database_thread import DatabaseThread
 from edge.engine.service_time import Now
-from edge.engine.space import Keeper
+from edge.engine.space import SpaceGuard
 from edge.errors import StoreBroken, StoreBusy, StoreError, UnitFault
 
 T = TypeVar("T")
 
-SENT_BYTES: Final = 1024 * 1024
+MAX_SEND_BYTES: Final = 1024 * 1024
 """Bytes of what units have for sessions, from which on the next ones wait for another group: one
 presence of an account with many contacts becomes hundreds, and all are memory until they are
 handed over."""
@@ -34,7 +34,7 @@ handed over."""
 SEND_COST: Final = 128
 """Bytes that one of these costs beside its own."""
 
-TIDY: Final = 5.0
+RECLAIM_INTERVAL: Final = 5.0
 """Seconds between two looks at what could be given back (`space`)."""
 
 READ_TIME: Final = 5.0
@@ -48,7 +48,7 @@ NOTHING: Final[Sequence[Send]] = ()
 CLOSED: Final = "the database is closed"
 
 
-class Bounds(NamedTuple):
+class UnitLimits(NamedTuple):
     """How many units, and how many bytes of theirs, may wait."""
 
     units: int
@@ -72,8 +72,8 @@ class Store:
         writer: DatabaseThread,
         reader: DatabaseThread,
         clock: Callable[[], Now],
-        bounds: Bounds,
-        keeper: Keeper,
+        bounds: UnitLimits,
+        keeper: SpaceGuard,
     ) -> None:
         self._keeper = keeper
         self._tidied = time.monotonic()
@@ -89,7 +89,7 @@ class Store:
         self._known: dict[str, Any] = {}
         self._version = -1
         self._changed = False
-        self.company = Company(self._enough)
+        self.commit_window = CommitWindow(self._enough)
         self.commits = 0
         self.writes = 0
         self.on_room: Callable[[], None] = lambda: None
@@ -98,7 +98,7 @@ class Store:
         self.on_sends: Callable[[Sequence[Send]], None] = lambda _sends: None
         self.on_changed: Callable[[], None] = lambda: None
         self.on_broken: Callable[[StoreBroken], None] = lambda _error: None
-        self.at_end: Callable[[Transaction], None] = lambda _tx: None
+        self.before_commit: Callable[[Transaction], None] = lambda _tx: None
         self._task = asyncio.get_running_loop().create_task(self._run(), name="store")
 
     @classmethod
@@ -106,7 +106,7 @@ class Store:
         cls,
         path: Path,
         clock: Callable[[], Now],
-        bounds: Bounds,
+        bounds: UnitLimits,
         max_bytes: int | None = None,
     ) -> Store:
         """Open the database at `path`; raises `SetupError` as `database.connect` does."""
@@ -116,12 +116,12 @@ class Store:
         except BaseException:
             await writer.close()
             raise
-        return cls(writer, reader, clock, bounds, Keeper(path, max_bytes))
+        return cls(writer, reader, clock, bounds, SpaceGuard(path, max_bytes))
 
     @property
-    def waiting(self) -> Bounds:
+    def waiting(self) -> UnitLimits:
         """How many units wait, and how many bytes of theirs."""
-        return Bounds(len(self._waiting), self._size)
+        return UnitLimits(len(self._waiting), self._size)
 
     @property
     def full(self) -> bool:
@@ -145,8 +145,8 @@ class Store:
         self._size += size
         self._was_full = self._was_full or self.full
         self._wake.set()
-        if self.company.window and self._enough():
-            self.company.suffices()
+        if self.commit_window.min_interval and self._enough():
+            self.commit_window.wake()
 
     async def run(self, unit: Callable[[Transaction], T]) -> T:
         """Run one unit and return what it returned; raises `StoreError`.
@@ -179,7 +179,7 @@ class Store:
     async def close(self) -> None:
         """Commit what waits, then close."""
         self._closing = True
-        self.company.suffices()
+        self.commit_window.wake()
         self._wake.set()
         await self._task
         await self._reader.close()
@@ -190,25 +190,25 @@ class Store:
             await self._wake.wait()
             self._wake.clear()
             while self._waiting:
-                await self.company.gather()
+                await self.commit_window.wait()
                 await self._commit_group()
                 await self._tidy()
 
     async def _tidy(self) -> None:
         """Give back what the database does not need, from time to time."""
         now = time.monotonic()
-        if now - self._tidied >= TIDY:
+        if now - self._tidied >= RECLAIM_INTERVAL:
             self._tidied = now
             await self._writer.call(self._keeper.tidy, self._writer.raw)
 
     def _enough(self) -> bool:
         waiting, size = self.waiting
-        return self._closing or self.full or waiting >= GROUP or size >= GROUP_BYTES
+        return self._closing or self.full or waiting >= GROUP_UNITS or size >= GROUP_BYTES
 
     async def _commit_group(self) -> None:
         waiting = self._waiting
         group, size = [waiting.popleft()], 0
-        while waiting and len(group) < GROUP and size < GROUP_BYTES:
+        while waiting and len(group) < GROUP_UNITS and size < GROUP_BYTES:
             group.append(waiting.popleft())
             size += group[-1].size
         try:
@@ -250,7 +250,7 @@ class Store:
     def _query(self, query: Callable[[Transaction], T]) -> T:
         end = time.monotonic() + READ_TIME
         self._reader.raw.set_progress_handler(lambda: time.monotonic() > end, READ_STEPS)
-        with database.single(self._reader.raw, self._clock(), "BEGIN") as tx:
+        with database.transaction(self._reader.raw, self._clock(), "BEGIN") as tx:
             return query(tx)
 
     def _commit(self, units: list[Callable[[Transaction], Any]]) -> tuple[list[Any], float | None]:
@@ -273,7 +273,7 @@ class Store:
             if due is not None:
                 dues.append(due)
             sent += _bytes(outcome[1])
-            if sent >= SENT_BYTES:
+            if sent >= MAX_SEND_BYTES:
                 break
         return outcomes, min(dues, default=None)
 
@@ -283,7 +283,7 @@ class Store:
         connection = self._writer.raw
         changes = connection.total_changes
         tx = Transaction(connection, self._clock(), self._known)
-        tx.before_commit(self.at_end)
+        tx.before_commit(self.before_commit)
         try:
             self._keeper.begin(connection)
             (version,) = connection.execute("PRAGMA data_version").fetchone()
@@ -292,13 +292,13 @@ class Store:
                 self._changed = True
                 self._known.clear()
             outcomes = self._each(tx, units)
-            tx.finish()
+            tx.run_before_commit()
             if tx.sends:
                 outcomes[-1] = (outcomes[-1][0], [*outcomes[-1][1], *tx.sends])
             before = time.perf_counter()
             connection.execute("COMMIT")
             wrote = connection.total_changes > changes
-            self.company.took(time.perf_counter() - before, wrote=wrote)
+            self.commit_window.observe(time.perf_counter() - before, wrote=wrote)
             self.commits += 1
             self.writes += wrote
         except BaseException as error:
@@ -319,9 +319,9 @@ class Store:
         sent = 0
         for unit in units:
             outcome = unit(tx)
-            sends = tx.taken() if tx.sends else NOTHING
+            sends = tx.take_sends() if tx.sends else NOTHING
             outcomes.append((outcome, sends))
-            if sends and (sent := sent + _bytes(sends)) >= SENT_BYTES:
+            if sends and (sent := sent + _bytes(sends)) >= MAX_SEND_BYTES:
                 break
         return outcomes
 

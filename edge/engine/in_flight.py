@@ -27,12 +27,12 @@ def end(tx: Transaction, receipt: Receipt, generation: int) -> bool:
     return tx.run(_END, (*receipt, generation)).rowcount > 0
 
 
-def drop(tx: Transaction, kind: str, generation: int) -> None:
+def forget_kind(tx: Transaction, kind: str, generation: int) -> None:
     """Wait no more for what a session has of one kind."""
     tx.run(_DROP_KIND, (generation, kind))
 
 
-def take_back(tx: Transaction, generation: int) -> list[tuple[str, int]]:
+def take_unacknowledged(tx: Transaction, generation: int) -> list[tuple[str, int]]:
     """Return (kind, row) of all that a session had and never confirmed: it is under way no more."""
     found: list[tuple[str, int]] = tx.rows(_OF, (generation,))
     if found:

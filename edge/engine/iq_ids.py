@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Asked(NamedTuple):
+class IqId(NamedTuple):
     """What an id says: the epoch, the kind, and the row."""
 
     epoch: str
@@ -23,13 +23,13 @@ def make(epoch: str, kind: str, row: int) -> str:
     return f"{epoch}-{row}-{kind}"
 
 
-def parse(id: str) -> Asked | None:
+def parse(id: str) -> IqId | None:
     """Read an id that may be one of the gateway's own, or of some peer's."""
     epoch, dash, rest = id.partition("-")
     row, also, kind = rest.partition("-")
     if not (dash and also and row.isascii() and row.isdigit()) or len(row) > _DIGITS:
         return None
-    return Asked(epoch, kind, int(row))
+    return IqId(epoch, kind, int(row))
 
 
 _DIGITS = 18

@@ -69,7 +69,7 @@ def read_number(tx: Transaction, key: str) -> float:
     return 0.0 if row is None else float(row[0])
 
 
-def service(tx: Transaction) -> float:
+def last_service_second(tx: Transaction) -> float:
     """Return the service second that the gateway is known to have reached.
 
     It was saved a while ago; after a crash, what was written since tells more.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 RESERVED_SHARE: Final = 8
 """One part in so many of the total limits is for sources that hold less than `FEW` messages."""
 
-FEW: Final = 4
+FEW_MESSAGES: Final = 4
 
 
 ROW_OVERHEAD: Final = 64
@@ -56,7 +56,7 @@ class CustodyLimits(Protocol):
         """Bytes of all sources."""
 
 
-class Stored(NamedTuple):
+class WaitingUsage(NamedTuple):
     """What is stored: for one account, from one source, and in all; or the most of each."""
 
     account: Usage
@@ -67,11 +67,11 @@ class Stored(NamedTuple):
 class ExceededLimit(NamedTuple):
     """The limit that a message would exceed: whose it is, and its figure."""
 
-    rule: str
-    figure: int
+    name: str
+    value: int
 
 
-class Oldest(NamedTuple):
+class EvictionCandidate(NamedTuple):
     """A held message that might make room: its row, its charge in bytes, its age in seconds."""
 
     row: int
@@ -79,25 +79,25 @@ class Oldest(NamedTuple):
     age: float
 
 
-class Plan(NamedTuple):
+class EvictionPlan(NamedTuple):
     """What becomes of an offer: the limit it would exceed, or the rows that make room for it."""
 
     over: ExceededLimit | None
     evict: tuple[int, ...] = ()
 
 
-FITS: Final = Plan(None)
+FITS: Final = EvictionPlan(None)
 """There is room, and nothing has to go for it."""
 
 
-def plan(
+def plan_eviction(
     size: int,
     source: Usage,
     total: Usage,
     limits: CustodyLimits,
-    oldest: Callable[[], Iterable[Oldest]],
+    oldest: Callable[[], Iterable[EvictionCandidate]],
     grace: float,
-) -> Plan:
+) -> EvictionPlan:
     """Decide on a further message of `size` bytes.
 
     `oldest` is called where the source is at its own limit: its held messages, oldest first. Those
@@ -119,8 +119,8 @@ def plan(
         room = limits.held_bytes
     over = over_source(size, source, limits) or over_total(size, total, Usage(messages, room))
     if over is not None:
-        return Plan(over)
-    return Plan(None, tuple(rows)) if rows else FITS
+        return EvictionPlan(over)
+    return EvictionPlan(None, tuple(rows)) if rows else FITS
 
 
 def over_source(size: int, source: Usage, limits: CustodyLimits) -> ExceededLimit | None:
@@ -144,7 +144,7 @@ def over_total(size: int, total: Usage, room: Usage) -> ExceededLimit | None:
     return None
 
 
-class Options(NamedTuple):
+class LimitNames(NamedTuple):
     """How the options are named that bound what waits somewhere; `{}` is `messages` or `bytes`."""
 
     account: str
@@ -152,15 +152,15 @@ class Options(NamedTuple):
     total: str
 
 
-OFFLINE: Final = Options("offline_{}", "offline_{}_per_source", "offline_total_{}")
+OFFLINE_LIMITS: Final = LimitNames("offline_{}", "offline_{}_per_source", "offline_total_{}")
 """Of plain messages for accounts that are away. What was stored first is kept (XEP-0160)."""
 
-OUTBOX: Final = Options("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
+OUTBOX_LIMITS: Final = LimitNames("outbox_{}_per_account", "outbox_{}_per_source", "outbox_{}")
 """Of messages that are handed on."""
 
 
-def over_waiting(
-    options: Options, size: int, mine: int, waiting: Stored, limits: Stored
+def exceeded_waiting_limit(
+    options: LimitNames, size: int, mine: int, waiting: WaitingUsage, limits: WaitingUsage
 ) -> ExceededLimit | None:
     """Tell which limit a further message of `size` bytes that waits for an account would exceed.
 
@@ -187,7 +187,7 @@ def over_waiting(
 
 def _open_to(one: Usage, total: Usage) -> Usage:
     """Return what of the total is open to one: all of it to those who hold few messages."""
-    if one.messages < FEW:
+    if one.messages < FEW_MESSAGES:
         return total
     messages, room = total
     return Usage(messages - messages // RESERVED_SHARE, room - room // RESERVED_SHARE)

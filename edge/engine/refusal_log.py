@@ -14,13 +14,13 @@ from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.features.custody.rules import REPEATED
 
-OTHER: Final = "other"
+OTHER_SOURCE: Final = "other"
 
-CHANGED: Final = "password_changed"
+PASSWORD_CHANGED: Final = "password_changed"
 """What stands for a rule where a device changed its password."""
 
 _ALLOWED: Final = {
-    CHANGED: NewEvent("device", name="password", level="Notice"),
+    PASSWORD_CHANGED: NewEvent("device", name="password", level="Notice"),
     REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
 }
 """What is no refusal, and is told as another event; the value is that of one."""
@@ -59,8 +59,8 @@ def refuse(
     """
     if tx.row(_COUNT, (times, figure, source, rule)) is not None:
         return
-    if source != OTHER and tx.row(_ROWS)[0] >= sources:
-        refuse(tx, OTHER, rule, figure, window, sources, times)
+    if source != OTHER_SOURCE and tx.row(_ROWS)[0] >= sources:
+        refuse(tx, OTHER_SOURCE, rule, figure, window, sources, times)
         return
     due = tx.now.service + window
     tx.run(_OPEN, (source, rule, figure, due))
@@ -81,7 +81,7 @@ def close_due_windows(tx: Transaction, window: float) -> None:
         tx.wake_at(due)
 
 
-def close_all(tx: Transaction) -> None:
+def close_all_windows(tx: Transaction) -> None:
     """Tell all that was counted, and close all windows: the gateway stops."""
     for source, rule, times, figure in tx.rows(_COUNTED):
         _tell(tx, source, rule, times, figure)

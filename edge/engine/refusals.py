@@ -24,7 +24,7 @@ def log(
 def log_if_room(context: Context, tx: Transaction, sender: Sender, rule: str) -> None:
     """Log what the sender was allowed; not while the database is full: to find no room for that
     would undo the answer that it gets."""
-    if space.refuses(tx, 0, context.limits) is None:
+    if space.reserve(tx, 0, context.limits) is None:
         log(context, tx, sender, rule)
 
 

@@ -41,7 +41,7 @@ class Now(NamedTuple):
     synchronised: bool
 
 
-class Reading(NamedTuple):
+class ClockReading(NamedTuple):
     """What the machine's clocks say: the id of the boot, seconds since it, and the wall clock."""
 
     boot: str
@@ -57,14 +57,14 @@ class Run(NamedTuple):
     lead: float
 
 
-class Trusted(NamedTuple):
+class TrustedMoment(NamedTuple):
     """A moment at which the wall clock was synchronised; `wall` in ms since 1970 UTC."""
 
     service: float
     wall: int
 
 
-class Saved(NamedTuple):
+class SavedTime(NamedTuple):
     """What is kept of time. `boot` is empty where nothing was saved yet.
 
     `trusted` is the last trusted moment. `before` is set while a time off is not known yet: what
@@ -75,12 +75,12 @@ class Saved(NamedTuple):
     service: float = 0.0
     boot: str = ""
     uptime: float = 0.0
-    trusted: Trusted | None = None
+    trusted: TrustedMoment | None = None
     before: float | None = None
     clean: bool = False
 
 
-class Known(StrEnum):
+class TimeOffSource(StrEnum):
     """How it is known for how long the gateway did not run."""
 
     UPTIME = "uptime"
@@ -98,18 +98,18 @@ class Start(NamedTuple):
     `unknown`.
     """
 
-    saved: Saved
+    saved: SavedTime
     off: float
-    known: Known
+    known: TimeOffSource
     previous: str
 
 
-class Off(NamedTuple):
+class TimeOff(NamedTuple):
     """A time off that became known late: what was stored `before` then is older by `seconds`."""
 
     before: float
     seconds: float
-    known: Known
+    known: TimeOffSource
 
 
 class ServiceClock:
@@ -125,7 +125,7 @@ class ServiceClock:
         return self.lead + uptime
 
 
-def begin(saved: Saved, reached: float, at: Reading) -> Start:
+def start_run(saved: SavedTime, reached: float, at: ClockReading) -> Start:
     """Say from which service second a run goes on.
 
     Args:
@@ -137,24 +137,24 @@ def begin(saved: Saved, reached: float, at: Reading) -> Start:
     service, off = reached, 0.0
     trusted, before = saved.trusted, saved.before
     if saved.boot == at.boot and at.uptime >= saved.uptime:
-        known = Known.UPTIME
+        known = TimeOffSource.UPTIME
         off = max(0.0, saved.service + at.uptime - saved.uptime - reached)
         service = reached + off
     elif trusted is None:
-        known = Known.NOTHING
+        known = TimeOffSource.NOTHING
     elif before is not None or not at.synchronised:
-        known = Known.LATER
+        known = TimeOffSource.LATER
         before = reached if before is None else before
     else:
         off = _off(trusted, reached, at.wall)
         known = _known(off)
-        service = reached + off if known is Known.WALL else reached
-        trusted = Trusted(service, at.wall)
-    here = Saved(service, at.boot, at.uptime, trusted, before)
+        service = reached + off if known is TimeOffSource.WALL else reached
+        trusted = TrustedMoment(service, at.wall)
+    here = SavedTime(service, at.boot, at.uptime, trusted, before)
     return Start(here, off, known, _previous(saved))
 
 
-def advance(saved: Saved, run: Run, now: Now) -> tuple[Saved, Off | None]:
+def advance(saved: SavedTime, run: Run, now: Now) -> tuple[SavedTime, TimeOff | None]:
     """Return what is to be saved at this moment, and the time off that it makes known.
 
     That is counted in the transaction that saves, once.
@@ -167,11 +167,11 @@ def advance(saved: Saved, run: Run, now: Now) -> tuple[Saved, Off | None]:
     late = None
     if saved.before is not None and saved.trusted is not None:
         seconds = _off(saved.trusted, now.service, now.wall)
-        late = Off(saved.before, seconds, _known(seconds))
-    return here._replace(trusted=Trusted(now.service, now.wall), before=None), late
+        late = TimeOff(saved.before, seconds, _known(seconds))
+    return here._replace(trusted=TrustedMoment(now.service, now.wall), before=None), late
 
 
-def step(last: Now, now: Now) -> float:
+def clock_step(last: Now, now: Now) -> float:
     """Return by how many seconds the wall clock was set between two moments of a run.
 
     Negative if it was set back, 0 if it was not set by as much as `STEP`.
@@ -180,16 +180,16 @@ def step(last: Now, now: Now) -> float:
     return moved if abs(moved) >= STEP else 0.0
 
 
-def _previous(saved: Saved) -> str:
+def _previous(saved: SavedTime) -> str:
     if not saved.boot:
         return "unknown"
     return "clean" if saved.clean else "unclean"
 
 
-def _known(off: float) -> Known:
-    return Known.WALL if off <= LONGEST_OFF else Known.IMPLAUSIBLE
+def _known(off: float) -> TimeOffSource:
+    return TimeOffSource.WALL if off <= LONGEST_OFF else TimeOffSource.IMPLAUSIBLE
 
 
-def _off(trusted: Trusted, service: float, wall: int) -> float:
+def _off(trusted: TrustedMoment, service: float, wall: int) -> float:
     """Return the seconds since a trusted moment that service seconds do not have, at least 0."""
     return max(0.0, (wall - trusted.wall) / 1000 - (service - trusted.service))

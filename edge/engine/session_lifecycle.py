@@ -23,7 +23,7 @@ UNKNOWN: Final = "unknown"
 """Why a session ended that nobody told the reason of."""
 
 
-class Lifecycle:
+class SessionLifecycle:
     """What happens to sessions, for the features of a router."""
 
     def __init__(self, router: Router) -> None:
@@ -50,12 +50,12 @@ class Lifecycle:
 
         `grant` is that of the account when it logged in, if that was here (`accounts.grant`).
         """
-        replaced = sessions.holder(tx, full)
+        replaced = sessions.find_generation(tx, full)
         if replaced is not None:
             self._end(tx, replaced, "replaced")
         sessions.bind(tx, generation, account, bare, full, grant)
         if self._context.has_accounts:
-            event_counters.note(tx, "session", "began", bare)
+            event_counters.count(tx, "session", "began", bare)
         self._turn(tx, generation, self._hooks.session_bound)
         return replaced
 
@@ -95,7 +95,7 @@ class Lifecycle:
         transaction have for it come behind them. `why` it ended is a word for the event log.
         """
         rows = self._go(tx, generation, why)
-        rest = [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
+        rest = [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]
         self.give_back(tx, [*unconfirmed, *rest])
         self._tell(self._hooks.unacknowledged, tx, None, rows)
 
@@ -106,7 +106,7 @@ class Lifecycle:
         are not handed over, and go back behind those that were.
         """
         self._end(tx, generation, why)
-        return [send.stanza for send in tx.withdraw(generation) if send.receipt is None]
+        return [send.stanza for send in tx.withdraw_sends(generation) if send.receipt is None]
 
     def give_back(self, tx: Transaction, stanzas: Iterable[bytes]) -> None:
         """Deal with stanzas that a session ended without, in order."""
@@ -134,10 +134,10 @@ class Lifecycle:
         if sender is not None:
             for leave in (*self._lost, *self._hooks.session_end):
                 leave(self._context, tx, sender)
-            sessions.end(tx, generation)
+            sessions.remove(tx, generation)
             if self._context.has_accounts and not self._stopping:
-                event_counters.note(tx, "session", "ended", sender.bare, tags={"reason": why})
-        return in_flight.take_back(tx, generation)
+                event_counters.count(tx, "session", "ended", sender.bare, tags={"reason": why})
+        return in_flight.take_unacknowledged(tx, generation)
 
     def _tell(
         self,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 
-OUTSIDE: Final = 0
+COMPONENT_LINK: Final = 0
 """The generation of no session: what is sent to it goes by its address over a component's link."""
 
 _BIND: Final = """
@@ -78,13 +78,13 @@ def bind(
     tx.run(_BIND, (generation, full, bare, account, grant))
 
 
-def holder(tx: Transaction, full: str) -> int | None:
+def find_generation(tx: Transaction, full: str) -> int | None:
     """Return the session that has this full JID, if there is one."""
     row = tx.row(_HOLDER, (full,))
     return None if row is None else int(row[0])
 
 
-def end(tx: Transaction, generation: int) -> None:
+def remove(tx: Transaction, generation: int) -> None:
     """Forget a session."""
     tx.run(_END, (generation,))
     tx.run(_FORGET_DIRECTED, (generation,))
@@ -117,12 +117,12 @@ def sender(tx: Transaction, generation: int) -> Sender | None:
     return found
 
 
-def of(tx: Transaction, bare: str) -> list[Session]:
+def of_account(tx: Transaction, bare: str) -> list[Session]:
     """Return an account's sessions, the highest priority first, and of those the newest."""
     return [_session(row) for row in tx.rows(_OF_ACCOUNT, (bare,))]
 
 
-def at(tx: Transaction, full: str) -> Session | None:
+def find(tx: Transaction, full: str) -> Session | None:
     """Return the session of a full JID, if there is one."""
     row = tx.row(_AT, (full,))
     return None if row is None else _session(row)

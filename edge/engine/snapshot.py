@@ -40,7 +40,7 @@ def copy(source: Path, target: Path, now: Now) -> str:
             reading.backup(writing, pages=PAGES)
     except sqlite3.Error as error:
         raise database.translate(error) from error
-    with closing(_whole(target, source)) as connection, database.single(connection, now) as tx:
+    with closing(_whole(target, source)) as connection, database.transaction(connection, now) as tx:
         epochs.mark_copy(tx)
         return epochs.latest(tx, 1)[0].epoch
 
@@ -50,7 +50,7 @@ def accept(path: Path, now: Now) -> None:
 
     Raises `FieldpostError`.
     """
-    with closing(_whole(path, path)) as connection, database.single(connection, now) as tx:
+    with closing(_whole(path, path)) as connection, database.transaction(connection, now) as tx:
         if not epochs.is_copy(tx):
             raise SetupError(f"{path.name} is not a copy that a backup made")
 

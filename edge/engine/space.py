@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 from edge.engine import space_rules
 from edge.engine.database import BUSY_TIMEOUT, PAGE_BYTES, Transaction, connect_guard
 from edge.engine.quota import ExceededLimit
-from edge.engine.space_rules import WAL_SHARE, Bounds, Space
+from edge.engine.space_rules import WAL_SHARE, SpaceLimits, SpaceUsage
 from edge.errors import StoreBroken, StoreFull
 
 if TYPE_CHECKING:
@@ -46,37 +46,37 @@ _NO_WAIT: Final = "PRAGMA busy_timeout = 0"
 _WAIT: Final = f"PRAGMA busy_timeout = {round(BUSY_TIMEOUT * 1000)}"
 
 
-def refuses(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
+def reserve(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Tell which bound of the database a new message of `size` bytes would exceed.
 
     Where there is none, its bytes are taken from the room that the rest of the transaction finds.
     """
     room: int | None = tx.memo.get("room")
     if room is None:  # it is measured once in a transaction
-        room = tx.memo["room"] = space_rules.room(measured(tx), _bounds(limits))
+        room = tx.memo["room"] = space_rules.free_room(measure(tx), _bounds(limits))
     if size > room:
         return _why(tx, size, room, limits)
     tx.memo["room"] = room - size
     return None
 
 
-def lacks(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
+def exceeded_limit(tx: Transaction, size: int, limits: Limits) -> ExceededLimit | None:
     """Tell the same without taking any room: what a look at it needs."""
-    return space_rules.over(size, measured(tx), _bounds(limits))
+    return space_rules.exceeded_limit(size, measure(tx), _bounds(limits))
 
 
-def _bounds(limits: Limits) -> Bounds:
-    return Bounds(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
+def _bounds(limits: Limits) -> SpaceLimits:
+    return SpaceLimits(limits.database_bytes, limits.database_reserve, limits.wal_bytes)
 
 
 def _why(tx: Transaction, size: int, room: int, limits: Limits) -> ExceededLimit | None:
     """Tell which bound it is, also where others in this transaction have had the room."""
-    found = measured(tx)
-    taken = space_rules.room(found, _bounds(limits)) - room
-    return space_rules.over(size + taken, found, _bounds(limits))
+    found = measure(tx)
+    taken = space_rules.free_room(found, _bounds(limits)) - room
+    return space_rules.exceeded_limit(size + taken, found, _bounds(limits))
 
 
-def measured(tx: Transaction) -> Space:
+def measure(tx: Transaction) -> SpaceUsage:
     """Measure what the database takes; raises `StoreBroken` if its file was removed."""
     path = tx.known.get("path")
     if path is None:
@@ -84,12 +84,12 @@ def measured(tx: Transaction) -> Space:
     (pages,), (free,) = tx.row(_PAGES), tx.row(_FREE)
     live, spare = (pages - free) * PAGE_BYTES, free * PAGE_BYTES
     if not path:
-        return Space(live, spare, 0, UNBOUNDED)
+        return SpaceUsage(live, spare, 0, UNBOUNDED)
     size = _size(path)
     if not size:  # what is committed to it from now on ends with the process
         raise StoreBroken(f"{path} is gone")
     growth = max(0, pages * PAGE_BYTES - size)  # what is in the WAL alone so far
-    return Space(live, spare, _size(f"{path}-wal"), _left(path) - growth)
+    return SpaceUsage(live, spare, _size(f"{path}-wal"), _left(path) - growth)
 
 
 def _size(path: str) -> int:
@@ -104,7 +104,7 @@ def _left(path: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-class Keeper:
+class SpaceGuard:
     """Keeps a database with its WAL within `max_bytes`, as far as it grows by transactions.
 
     All of it runs on the thread of the connection that writes.

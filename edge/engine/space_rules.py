@@ -16,7 +16,7 @@ WAL_SHARE: Final = 5 * 1024 * 1024
 on, after the commit that reaches them."""
 
 
-class Space(NamedTuple):
+class SpaceUsage(NamedTuple):
     """What the database takes, in bytes."""
 
     live: int
@@ -28,7 +28,7 @@ class Space(NamedTuple):
     """What others have left on the disk."""
 
 
-class Bounds(NamedTuple):
+class SpaceLimits(NamedTuple):
     """How much it may take, in bytes."""
 
     database: int
@@ -36,14 +36,14 @@ class Bounds(NamedTuple):
     wal: int
 
 
-def room(space: Space, bounds: Bounds) -> int:
+def free_room(space: SpaceUsage, bounds: SpaceLimits) -> int:
     """Return how many bytes new messages may have; none may be taken if it is negative."""
     return (
         -1 if space.wal > bounds.wal else min(_in_database(space, bounds), _on_disk(space, bounds))
     )
 
 
-def over(size: int, space: Space, bounds: Bounds) -> ExceededLimit | None:
+def exceeded_limit(size: int, space: SpaceUsage, bounds: SpaceLimits) -> ExceededLimit | None:
     """Tell which bound a new message of `size` bytes would exceed."""
     if space.wal > bounds.wal:
         return ExceededLimit("wal_bytes", bounds.wal)
@@ -54,9 +54,9 @@ def over(size: int, space: Space, bounds: Bounds) -> ExceededLimit | None:
     return None
 
 
-def _in_database(space: Space, bounds: Bounds) -> int:
+def _in_database(space: SpaceUsage, bounds: SpaceLimits) -> int:
     return bounds.database - bounds.reserve - space.live - max(space.wal, WAL_SHARE)
 
 
-def _on_disk(space: Space, bounds: Bounds) -> int:
+def _on_disk(space: SpaceUsage, bounds: SpaceLimits) -> int:
     return space.free + space.disk - max(0, WAL_SHARE - space.wal) - bounds.reserve

@@ -22,7 +22,7 @@ _BEGIN: Final = "INSERT INTO temp.fullness (one, since) VALUES (1, ?)"
 _END: Final = "DELETE FROM temp.fullness"
 
 
-def tell_migrated(tx: Transaction) -> None:
+def log_migration(tx: Transaction) -> None:
     """Log that the schema was brought up to date since this was last asked, if it was: by a start,
     or by a command before."""
     before = meta.read_number(tx, meta.MIGRATED)
@@ -41,16 +41,16 @@ def tell_migrated(tx: Transaction) -> None:
     events.append(tx, events.SYSTEM, event)
 
 
-def tell_room(tx: Transaction, limits: Limits) -> None:
+def log_fullness(tx: Transaction, limits: Limits) -> None:
     """Log that the database has no room for new messages any more, or has again.
 
     Both are told in its reserve: where the disk has no byte left, neither is.
     """
     since = tx.row(_FULL)
-    over = space.lacks(tx, ROOM if since else 0, limits)
+    over = space.exceeded_limit(tx, ROOM if since else 0, limits)
     if over is not None and since is None:
         tx.run(_BEGIN, (tx.now.service,))
-        tags = {"rule": over.rule, "limit": str(over.figure)}
+        tags = {"rule": over.name, "limit": str(over.value)}
         text = "there is no room for new messages"
         event = NewEvent("store", name="full", level="Warning", text=text, tags=tags)
         events.append(tx, events.SYSTEM, event)

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from edge.config import load
 from edge.config.load import Config
-from edge.engine import wear
-from edge.engine.wear import Day
+from edge.engine import flash_wear
+from edge.engine.flash_wear import DailyWear
 from edge.errors import ConfigError, FieldpostError
 from edge.features.accounts.store import certificates
 from edge.features.accounts.store.certificates import ExpiringDevice
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 class _Rows(NamedTuple):
     depths: list[Depth]
-    days: list[Day]
+    days: list[DailyWear]
     expiring: list[ExpiringDevice]
 
 
@@ -90,7 +90,7 @@ def _rows(folder: Path) -> _Rows:
     with reading(folder) as tx:
         return _Rows(
             depth_events.depths(tx),
-            wear.last(tx, DAYS),
+            flash_wear.recent_days(tx, DAYS),
             certificates.find_expiring(tx, tx.now.wall, in_folder.SOON),
         )
 

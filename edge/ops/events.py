@@ -71,7 +71,7 @@ def _lane(
 
 
 def _snapshot(connection: sqlite3.Connection) -> AbstractContextManager[Transaction]:
-    return database.single(connection, current_time.now(), "BEGIN")
+    return database.transaction(connection, current_time.now(), "BEGIN")
 
 
 def _unsealed(tx: Transaction, epoch: str, lane: str, seq: int) -> Sequence[Any]:

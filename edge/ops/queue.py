@@ -160,5 +160,5 @@ def _ask_gateway(folder: Path, queue: int) -> tuple[There | None, str | None]:
 
 def _moment(tx: Transaction, there: There | None) -> Moment:
     if there is None:
-        return Moment(meta.service(tx), None)
+        return Moment(meta.last_service_second(tx), None)
     return Moment(there.service, tx.now.wall)

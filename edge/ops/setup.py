@@ -54,7 +54,7 @@ def _fill(folder: Path, domain: str, text: str) -> None:
     database.create(path)
     with (
         closing(database.connect(path)) as connection,
-        database.single(connection, now) as tx,
+        database.transaction(connection, now) as tx,
     ):
         epochs.begin(tx, epochs.CREATED)
         meta.write(tx, meta.DECOY, secrets.token_bytes(32))

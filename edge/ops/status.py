@@ -18,7 +18,7 @@ from edge.config.limits import Limits
 from edge.config.load import Config
 from edge.engine import meta, space, usage
 from edge.engine.database import Transaction
-from edge.engine.space_rules import Space
+from edge.engine.space_rules import SpaceUsage
 from edge.engine.usage import Used, Waiting
 from edge.errors import SetupError
 from edge.ops import control
@@ -101,7 +101,7 @@ class Rows(NamedTuple):
     service: float
     waiting: Waiting
     used: dict[str, Used]
-    space: Space
+    space: SpaceUsage
 
 
 def read(folder: Path) -> Status:
@@ -165,10 +165,10 @@ def rows(tx: Transaction) -> Rows:
     """Read what the database tells."""
     return Rows(
         meta.epoch(tx),
-        meta.service(tx),
+        meta.last_service_second(tx),
         usage.waiting(tx),
         usage.limits(tx),
-        space.measured(tx),
+        space.measure(tx),
     )
 
 

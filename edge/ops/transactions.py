@@ -28,7 +28,7 @@ def reading(folder: Path) -> Iterator[Transaction]:
     path = folder / database.FILE_NAME
     with (
         closing(database.connect_reader(path)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         if tx.row(_VERSION)[0] < database.migrations()[-1][0]:
             raise SetupError(f"{path} is of an older version: `fieldpost run` brings it up to date")
@@ -40,7 +40,7 @@ def changing(folder: Path) -> Iterator[Transaction]:
     """Change the database of `folder`; events are dated with the service seconds saved last."""
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
-        tx.now = tx.now._replace(service=meta.service(tx))
+        tx.now = tx.now._replace(service=meta.last_service_second(tx))
         yield tx

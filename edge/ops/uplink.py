@@ -134,7 +134,7 @@ def rows(folder: Path, *, every: bool) -> Iterator[SegmentRow]:
     at = 0
     with closing(database.connect_reader(folder / database.FILE_NAME)) as connection:
         while True:
-            with database.single(connection, current_time.now(), "BEGIN") as tx:
+            with database.transaction(connection, current_time.now(), "BEGIN") as tx:
                 row = uplink_view.first_after(tx, at, every=every)
             if row is None:
                 return

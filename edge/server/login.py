@@ -174,9 +174,9 @@ class Login:
         full = f"{account}@{negotiation.domain}/{resource}"
         session = Session(shared, account, full, self._source)
         if (over := shared.registry.admit(session)) is not None:
-            source = session.bare if over.rule == "sessions_per_account" else self._source
-            shared.refused.tell(source, over.rule, over.figure)
-            error = StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
+            source = session.bare if over.name == "sessions_per_account" else self._source
+            shared.refused.tell(source, over.name, over.value)
+            error = StanzaError("resource-constraint", f"{over.name} is {over.value}")
             self._go_on(negotiation.bind_refused(error))
             return
         shared.registry.vacate(session)

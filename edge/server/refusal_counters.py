@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from edge.engine.refusal_log import OTHER
+from edge.engine.refusal_log import OTHER_SOURCE
 
 SOURCES: Final = 200
 """Sources and rules that are told apart from one heartbeat to the next, the rest as `other`: a part
@@ -41,7 +41,7 @@ class Tally:
 
     def _add(self, refusal: Refusal, times: int) -> None:
         if refusal not in self._sources and len(self._sources) >= SOURCES:
-            refusal = refusal._replace(source=OTHER)
+            refusal = refusal._replace(source=OTHER_SOURCE)
         self._sources[refusal] += times
 
     def take(self) -> Counter[str]:

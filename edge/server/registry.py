@@ -144,7 +144,7 @@ class Registry:
         ]
         for over, of in self._groups(session):
             there = (self._live if of is None else len(of)) - _count(replaced, of)
-            if there >= over.figure and not self._make_room(replaced, of):
+            if there >= over.value and not self._make_room(replaced, of):
                 return over
         self._live += 1
         generation = session.generation

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from edge.engine.database import STAYS, Receipt
+from edge.engine.database import AWAITS_ANSWER, Receipt
 from edge.errors import StoreError
 from edge.server.overflow import Surplus
 from edge.server.send_share import Room, Shares
@@ -106,7 +106,7 @@ class Sending:
 
     def _hand_over(self, stanza: bytes, token: Token) -> None:
         if self.management is not None:
-            self._urgent = self._urgent or (isinstance(token, Receipt) and token != STAYS)
+            self._urgent = self._urgent or (isinstance(token, Receipt) and token != AWAITS_ANSWER)
             if self._keep(stanza, token):
                 self._write(stanza)
         else:
@@ -224,7 +224,7 @@ class Sending:
                 self._to_confirm += receipts
                 self._shared.watch(self)
 
-        receipts = [receipt for receipt in receipts if receipt is not STAYS]
+        receipts = [receipt for receipt in receipts if receipt is not AWAITS_ANSWER]
         if receipts:
             confirm, generation = self._shared.lifecycle.confirm, self.generation
             self._shared.store.submit(lambda tx: confirm(tx, generation, receipts), answer)

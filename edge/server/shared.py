@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from edge.config.load import Config
 from edge.engine.group_commit import Store
 from edge.engine.router import Router
-from edge.engine.session_lifecycle import Lifecycle
+from edge.engine.session_lifecycle import SessionLifecycle
 from edge.server.login_throttle import Bounds, Throttle
 from edge.server.refusal_counters import Tally
 from edge.server.refused import Refused
@@ -74,7 +74,7 @@ class Shared:
         self.store = store
         self.registry = registry
         self.router = router
-        self.lifecycle = Lifecycle(router)
+        self.lifecycle = SessionLifecycle(router)
         self.tls = tls
         self.decoy = decoy
         self.tally = tally

@@ -73,7 +73,7 @@ class StoreBacklog:
 
     async def lanes(self) -> list[LaneState]:
         """Say what each lane holds that is not sealed."""
-        return await self._read(lambda tx: [LaneState(*lane) for lane in events.lanes(tx)])
+        return await self._read(lambda tx: [LaneState(*lane) for lane in events.lane_status(tx)])
 
     async def draft(self, lane: str, max_events: int, max_bytes: int) -> Draft | None:
         """Return the lane's oldest events, as many as fit."""
@@ -178,7 +178,7 @@ def begin_epoch(tx: Transaction, config: Config, state: GatewayState, reason: st
 
     Its first event tells of it. What cannot be sealed is gone then, and told as well.
     """
-    events.settle(tx)
+    events.write_counters(tx)
     before = meta.epoch(tx)
     unsealed = [gone for lane in events.LANES for gone in _seal_all(tx, config, state, lane)]
     epoch = epochs.begin(tx, reason)

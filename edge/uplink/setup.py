@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edge import background_tasks
-from edge.background_tasks import Beats
+from edge.background_tasks import HeartbeatSources
 from edge.config.load import Config
 from edge.engine.events import NewEvent
 from edge.errors import ConfigError
@@ -68,14 +68,14 @@ def uploader(settings: Config, backlog: StoreBacklog, transport: Transport) -> U
     )
 
 
-async def close(beats: Beats, sealer: Sealer, backlog: StoreBacklog) -> None:
+async def close(beats: HeartbeatSources, sealer: Sealer, backlog: StoreBacklog) -> None:
     """Seal what is there, and then the closing event, with nothing behind it.
 
     What a full backlog gave up is told before. Raises `StoreError` and `BacklogUnavailable`.
     """
     await sealer.flush()
     backlog.close()
-    await background_tasks.record(beats, NewEvent("system", name=background_tasks.STOP))
+    await background_tasks.write_heartbeat(beats, NewEvent("system", name=background_tasks.STOP))
     await sealer.flush()
 
 

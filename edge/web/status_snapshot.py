@@ -26,7 +26,7 @@ from edge.ops.control import Running
 from edge.ops.status import Rows, Status
 
 if TYPE_CHECKING:
-    from edge.engine.flash_meter import Counted, Meter
+    from edge.engine.flash_meter import KernelCounters, WriteMeter
     from edge.engine.group_commit import Store
     from sync.common.metrics import Histogram
 
@@ -78,7 +78,7 @@ class Process(NamedTuple):
     commits: int
     commit_times: Histogram
     window: float
-    counted: Counted
+    counted: KernelCounters
     average: float
     lag: float
 
@@ -105,7 +105,7 @@ class Sources(NamedTuple):
     running: Callable[[], Running]
     front: Front
     router: Counting
-    meter: Meter
+    meter: WriteMeter
 
 
 class Looker:
@@ -162,9 +162,9 @@ class Looker:
             router.stanzas,
             store.commits,
             store.writes,
-            store.company.times,
-            store.company.window,
-            meter.counted(),
+            store.commit_window.commit_times,
+            store.commit_window.min_interval,
+            meter.read_counters(),
             meter.average,
             max(self._lags, default=0.0),
         )

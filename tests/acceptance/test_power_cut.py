@@ -240,7 +240,7 @@ def faults(folder: Path, told: list[Told]) -> list[str]:
     """Open what a disk shows, and list what is wrong with it."""
     with closing(database.connect(folder / database.FILE_NAME)) as connection:
         wrong = [str(row) for (row,) in connection.execute("PRAGMA integrity_check")]
-        with database.single(connection, MOMENT) as tx:
+        with database.transaction(connection, MOMENT) as tx:
             found = find(tx, folder)
             taken = {(one.sender, one.msg_id) for one in told if one.what == TAKEN}
             wrong += [fault for one in told for fault in _missing(tx, found, one, taken)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from edge.config import load
 from edge.engine import database
 from edge.engine.clock import Clock
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.router import Router
 from edge.server.listener import Listener
 from edge.server.refusal_counters import Tally
@@ -64,7 +64,7 @@ async def in_process(folder: Path, *names: str, **options: object) -> AsyncItera
     gateway = Gateway(folder / "gateway", *names, require_tls=False, **options)
     settings = load.load(gateway.folder)
     limits = settings.limits
-    bounds = Bounds(limits.waiting_units, limits.waiting_bytes)
+    bounds = UnitLimits(limits.waiting_units, limits.waiting_bytes)
     store = await Store.open(gateway.folder / database.FILE_NAME, Clock(0.0), bounds)
     router = Router(
         settings.gateway.domain,

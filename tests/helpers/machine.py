@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from edge.app import App
 from edge.config import load
-from edge.engine.clock import Machine
+from edge.engine.clock import MachineClocks
 from tests.helpers.processes import Process
 
 EPOCH: Final = 1_760_000_000.0
@@ -43,9 +43,9 @@ class World:
         self.error = error
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> MachineClocks:
         """The clocks of it."""
-        return Machine(
+        return MachineClocks(
             uptime=lambda: self.true - self.booted,
             wall=lambda: round((EPOCH + self.true + self.error) * 1000),
             synchronised=self._synchronised,
@@ -83,7 +83,7 @@ def run(folder: Path, path: Path, speed: int = 1) -> Process:
     return start("python", "-m", "tests.helpers.machine", folder, path, str(speed))
 
 
-def _shown(path: Path, speed: float) -> Machine:
+def _shown(path: Path, speed: float) -> MachineClocks:
     def now() -> Shown:
         return Shown(*json.loads(path.read_text("utf-8")))
 
@@ -93,7 +93,7 @@ def _shown(path: Path, speed: float) -> Machine:
         return (time.monotonic() - began) * speed
 
     start = time.time()
-    return Machine(
+    return MachineClocks(
         uptime=lambda: first.uptime + passed(),
         wall=lambda: round((start + passed() + now().wall) * 1000),
         synchronised=lambda: now().synchronised,

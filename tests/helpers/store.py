@@ -21,12 +21,12 @@ from edge.config.limits import Limits
 from edge.config.options import Pubsub, Xmpp
 from edge.engine import database, events, meta, timers
 from edge.engine.database import Send, Transaction
-from edge.engine.events import LANES, NewEvent, Row
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.events import LANES, NewEvent, StoredEvent
+from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.hooks import OffloadedWork
 from edge.engine.router import Router, guarded
 from edge.engine.service_time import Now
-from edge.engine.session_lifecycle import Lifecycle
+from edge.engine.session_lifecycle import SessionLifecycle
 from edge.features.accounts.store import accounts
 from edge.xmpp.parser import StreamParser
 from edge.xmpp.stanza import Stanza
@@ -36,7 +36,7 @@ T = TypeVar("T")
 DOMAIN: Final = "gw.example"
 EPOCH: Final = "01JZ0000000000000000000000"
 WALL: Final = 1_760_000_000_000
-BOUNDS: Final = Bounds(4096, 8 * 1024 * 1024)
+BOUNDS: Final = UnitLimits(4096, 8 * 1024 * 1024)
 QOS: Final = "urn:xmpp:qos"
 STANZAS: Final = "urn:ietf:params:xml:ns:xmpp-stanzas"
 
@@ -75,7 +75,7 @@ def _made() -> bytes:
         database.create(path)
         with (
             closing(database.connect(path)) as connection,
-            database.single(connection, Clock()()) as tx,
+            database.transaction(connection, Clock()()) as tx,
         ):
             tx.run(_FIRST_EPOCH, (EPOCH,))
             meta.write(tx, meta.EPOCH, EPOCH)
@@ -105,7 +105,7 @@ def _migrated() -> sqlite3.Connection:
 async def opened(
     path: Path,
     clock: Clock | None = None,
-    bounds: Bounds = BOUNDS,
+    bounds: UnitLimits = BOUNDS,
     max_bytes: int | None = None,
 ) -> AsyncIterator[Store]:
     """Open the group-committing store, and close it again."""
@@ -179,7 +179,7 @@ class Gateway:
         self.limits = limits or Limits()
         self.clock = clock or Clock()
         self.router = Router(DOMAIN, self.limits, xmpp, pubsub, accounts=accounts, topics=topics)
-        self.lifecycle = Lifecycle(self.router)
+        self.lifecycle = SessionLifecycle(self.router)
         self.sent: list[Send] = []
         self.due: float | None = None
         self._generation = 0
@@ -204,7 +204,7 @@ class Gateway:
 
     def tx(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit of work in a transaction, and commit it."""
-        with database.single(self.connection, self.clock()) as tx:
+        with database.transaction(self.connection, self.clock()) as tx:
             outcome = unit(tx)
             self.due = tx.due
         self.sent += tx.sends
@@ -285,9 +285,9 @@ class Gateway:
         """Do what is due."""
         self.tx(lambda tx: timers.run(self.router.context, tx))
 
-    def events(self, lane: str | None = None, name: str | None = None) -> list[Row]:
+    def events(self, lane: str | None = None, name: str | None = None) -> list[StoredEvent]:
         """Read the events that are not sealed: of one lane or of all, of one name or of any."""
-        with database.single(self.connection, self.clock()) as tx:
+        with database.transaction(self.connection, self.clock()) as tx:
             lanes = LANES if lane is None else (lane,)
             rows = [row for one in lanes for row in events.read(tx, one, 0, 100_000, 2**40)]
         return [row for row in rows if name is None or row.name == name]
@@ -301,7 +301,7 @@ def append(tx: Transaction, lane: str, count: int, event: NewEvent) -> None:
     """Write the same event several times, as all that the transaction does."""
     for _ in range(count):
         events.append(tx, lane, event)
-    tx.finish()
+    tx.run_before_commit()
 
 
 def digest_of(name: str) -> bytes:

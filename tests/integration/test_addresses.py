@@ -53,7 +53,7 @@ async def until_waiting(gateway: InProcess, client: Client) -> None:
     """Wait until a session that lost its connection waits for it."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            session = await gateway.store.run(lambda tx: sessions.at(tx, client.full))
+            session = await gateway.store.run(lambda tx: sessions.find(tx, client.full))
             assert session is not None
             if session.detached:
                 return

@@ -293,7 +293,7 @@ async def test_people_elsewhere_are_told_of_events_while_there_is_a_link(tmp_pat
     async with attached(tmp_path) as (site, link, _server):
         assert (await link.element()).get("type") == "probe"
         context = site.router.context
-        site.store.at_end = notify.teller(context, Log(notify=["olga@users.example"]))
+        site.store.before_commit = notify.teller(context, Log(notify=["olga@users.example"]))
         await site.store.run(note)
         message = await link.element()
         assert (message.get("to"), message.get("from")) == ("olga@users.example", DOMAIN)
@@ -354,7 +354,7 @@ async def test_what_a_unit_sends_reaches_who_is_there_and_no_one_else(tmp_path: 
         await link.ask(ping(1))
 
         def unit(tx: Transaction) -> None:
-            generation = sessions.holder(tx, PUMP)
+            generation = sessions.find_generation(tx, PUMP)
             assert generation is not None
             tx.send(generation, f"<message from='{DOMAIN}' to='{PUMP}' id='s'/>".encode())
             tx.send(generation + 99, b"<message id='lost'/>")

@@ -43,7 +43,7 @@ class Gateway:
         """Do one thing in one transaction, and see how far the lanes have come."""
         tx = Transaction(self._db, Now(0.0, 0, True))
         getattr(self, f"_{what}")(tx, value)
-        tx.finish()
+        tx.run_before_commit()
         epoch = meta.epoch(tx)
         for lane, last in tx.rows("SELECT lane, last FROM lanes"):
             self.last[epoch, lane] = last
@@ -71,7 +71,7 @@ class Gateway:
 
     def _begin(self, tx: Transaction, _value: int) -> None:
         epoch = meta.epoch(tx)
-        events.settle(tx)
+        events.write_counters(tx)
         for lane, last in tx.rows("SELECT lane, last FROM lanes"):
             self.last[epoch, lane] = last
         backlog.begin_epoch(tx, CONFIG, STATE, "restored")

@@ -31,7 +31,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Gateway:
     pairs = chain.from_iterable((("panel", name), (name, "panel")) for name in CONTACTS)
     with (
         closing(database.connect(made.folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         for owner, contact in pairs:
             tx.run(

@@ -80,7 +80,7 @@ async def messages(client: Client, count: int) -> list[Element]:
 
 async def test_the_event_and_what_is_told_of_it_are_one_transaction(tmp_path: Path) -> None:
     async with in_process(tmp_path, "olga") as front:
-        front.store.at_end = notify.teller(front.router.context, Log(notify=[OLGA]))
+        front.store.before_commit = notify.teller(front.router.context, Log(notify=[OLGA]))
         event = NewEvent("system", name="heat", level="Error")
 
         def failing(tx: Transaction) -> None:
@@ -105,7 +105,7 @@ async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Pat
         await cam1.stanza()
 
         def learn(tx: Transaction) -> None:
-            session = sessions.at(tx, cam1.full)
+            session = sessions.find(tx, cam1.full)
             assert session is not None
             capabilities.learn(front.router.context, tx, session)
 
@@ -117,7 +117,7 @@ async def test_a_device_is_asked_for_what_it_takes_over_its_stream(tmp_path: Pat
             f"<query xmlns='{DISCO_INFO}'><feature var='{QOS}'/></query></iq>"
         )
         assert (await cam1.iq("get", "<ping xmlns='urn:xmpp:ping'/>")).get("type") == "result"
-        session = await front.store.run(lambda tx: sessions.at(tx, cam1.full))
+        session = await front.store.run(lambda tx: sessions.find(tx, cam1.full))
         assert session is not None
         assert session.qos == QOS
 

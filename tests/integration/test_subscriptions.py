@@ -90,7 +90,7 @@ async def test_a_share_ends_with_the_account_of_its_last_member(tmp_path: Path) 
         path = front.gateway.folder / database.FILE_NAME
         with (
             closing(database.connect(path)) as other,
-            database.single(other, Now(0, 0, True)) as tx,
+            database.transaction(other, Now(0, 0, True)) as tx,
         ):
             accounts.remove(tx, "bee")
         await _until_none(front, "SELECT 1 FROM queues")

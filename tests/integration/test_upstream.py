@@ -286,8 +286,8 @@ async def test_a_stop_with_a_full_backlog_ends_with_the_closing_event(
     backlog = backlog_of(store, settings)
     last = sealer(tmp_path, store, clock, settings, backlog=backlog)
     run = Run("boot-1", 0.0)
-    beats = background_tasks.Beats(
-        store, Tally(), run, settings.limits, await flash_meter.meter(store, Flash())
+    beats = background_tasks.HeartbeatSources(
+        store, Tally(), run, settings.limits, await flash_meter.start_meter(store, Flash())
     )
     await write(store, clock, [(lane, NewEvent("log")) for lane in LANES])
     await setup.close(beats, last, backlog)
@@ -300,8 +300,8 @@ async def test_nothing_is_logged_after_the_closing_event(
     tmp_path: Path, store: Store, clock: Clock
 ) -> None:
     backlog = backlog_of(store, CONFIG)
-    run, meter = Run("boot-1", 0.0), await flash_meter.meter(store, Flash())
-    beats = background_tasks.Beats(store, Tally(), run, CONFIG.limits, meter)
+    run, meter = Run("boot-1", 0.0), await flash_meter.start_meter(store, Flash())
+    beats = background_tasks.HeartbeatSources(store, Tally(), run, CONFIG.limits, meter)
     await setup.close(beats, sealer(tmp_path, store, clock, CONFIG, backlog=backlog), backlog)
     last = await backlog.next_waiting()
     assert last is not None
@@ -703,7 +703,7 @@ def test_the_log_is_read_while_no_gateway_runs(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     with (
         closing(database.connect(path)) as connection,
-        database.single(connection, Clock()()) as tx,
+        database.transaction(connection, Clock()()) as tx,
     ):
         append(tx, SYSTEM, 2, NewEvent("system", name="start"))
     assert [row[6] for row in read(tmp_path)[EPOCH, SYSTEM]] == ["start", "start"]

@@ -14,7 +14,7 @@ RATES = st.floats(0, 10**9)
 
 
 def wait(pressure: float, budget: int, most: float) -> float:
-    return commit_delay.wait(pressure * budget / commit_delay.DAY, budget, most)
+    return commit_delay.commit_wait(pressure * budget / commit_delay.DAY, budget, most)
 
 
 @given(PRESSURES, BUDGETS, MOST)
@@ -39,14 +39,14 @@ def test_more_written_means_no_shorter_wait_and_it_never_jumps(
 
 @given(RATES, MOST)
 def test_without_a_budget_nothing_waits(rate: float, most: float) -> None:
-    assert commit_delay.wait(rate, 0, most) == 0
+    assert commit_delay.commit_wait(rate, 0, most) == 0
 
 
 @given(RATES, RATES, st.floats(0, 10**6))
 def test_an_average_lies_between_what_it_was_and_what_is(
     average: float, rate: float, seconds: float
 ) -> None:
-    found = commit_delay.averaged(average, rate, seconds)
+    found = commit_delay.updated_average(average, rate, seconds)
     low, high = min(average, rate), max(average, rate)
     slip = 1e-9 * (1 + high)  # what floats lose against the larger of the two
     assert low - slip <= found <= high + slip
@@ -56,8 +56,10 @@ def test_an_average_lies_between_what_it_was_and_what_is(
 def test_looking_more_often_gives_the_same(
     average: float, rate: float, first: float, second: float
 ) -> None:
-    twice = commit_delay.averaged(commit_delay.averaged(average, rate, first), rate, second)
-    once = commit_delay.averaged(average, rate, first + second)
+    twice = commit_delay.updated_average(
+        commit_delay.updated_average(average, rate, first), rate, second
+    )
+    once = commit_delay.updated_average(average, rate, first + second)
     assert abs(twice - once) <= 1e-6 * max(average, rate, 1.0)
 
 
@@ -73,9 +75,9 @@ def test_it_settles_where_the_wait_makes_less_be_written(load: float, units: flo
 
     average, waits = 0.0, []
     for _minute in range(24 * 60):
-        waited = commit_delay.wait(average, budget, most)
+        waited = commit_delay.commit_wait(average, budget, most)
         waits.append(waited)
-        average = commit_delay.averaged(average, written(waited), 60)
+        average = commit_delay.updated_average(average, written(waited), 60)
     last = waits[-60:]
     assert max(last) - min(last) < most * 0.01, "it does not swing"
     if load <= 1:

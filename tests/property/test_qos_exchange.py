@@ -259,10 +259,10 @@ class Exchange(RuleBasedStateMachine):
         for sent in group:
             sent.unit(tx)
         if committed:
-            tx.finish()
+            tx.run_before_commit()
             connection.execute("COMMIT")
         self.gateway.crash()
-        self.gateway.clock.service = self.gateway.tx(meta.service)
+        self.gateway.clock.service = self.gateway.tx(meta.last_service_second)
         for name in DEVICES:
             self.cut(name)
         self.late.clear()

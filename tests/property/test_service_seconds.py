@@ -19,7 +19,7 @@ from edge import timekeeping
 from edge.engine import clock_store, meta
 from edge.engine.clock import Clock
 from edge.engine.database import Transaction
-from edge.engine.service_time import begin
+from edge.engine.service_time import start_run
 from edge.features.custody import store as custody_store
 from tests.helpers.machine import World
 from tests.helpers.store import digest_of, in_memory
@@ -69,7 +69,7 @@ class Time(RuleBasedStateMachine):
 
     def start(self) -> None:
         at, tx = self.world.machine.read(), self.tx
-        start = begin(clock_store.saved(tx), meta.service(tx), at)
+        start = start_run(clock_store.load(tx), meta.last_service_second(tx), at)
         if self.ran >= timekeeping.FIRST_SAVE:
             counted = start.saved.service - self.began
             assert counted >= self.ran / 3 - 0.01, "a third counts at least"
@@ -86,14 +86,14 @@ class Time(RuleBasedStateMachine):
         return Transaction(self.db, self.clock())
 
     def keep(self) -> None:
-        clock_store.keep(self.tx, self.clock.run)
+        clock_store.save_progress(self.tx, self.clock.run)
 
     @rule()
     def settle(self) -> None:
         tx = self.tx
-        pending = clock_store.saved(tx).before is not None
-        settled = clock_store.settle(tx, self.clock.run)
-        tx.finish()
+        pending = clock_store.load(tx).before is not None
+        settled = clock_store.settle_time_off(tx, self.clock.run)
+        tx.run_before_commit()
         self.settled += pending and settled
 
     @rule(seconds=st.one_of(st.floats(0, 10), st.floats(0, 400)))
@@ -115,7 +115,7 @@ class Time(RuleBasedStateMachine):
         tx, name = self.tx, str(len(self.messages))
         custody_store.hold(tx, "a", "a/r", name, "gw", b"x", digest_of(name))
         (row,) = tx.row("SELECT max(id) FROM held")
-        saved = clock_store.saved(tx)
+        saved = clock_store.load(tx)
         sure = saved.trusted is not None and saved.before is None
         self.messages.append(Stored(row, self.world.true, sure))
 
@@ -156,7 +156,7 @@ class Time(RuleBasedStateMachine):
     @invariant()
     def time_does_not_go_back_behind_what_is_written(self) -> None:
         assert self.clock().service >= self.reached
-        self.reached = meta.service(self.tx)
+        self.reached = meta.last_service_second(self.tx)
         assert self.clock().service >= self.reached
 
     @invariant()

@@ -323,11 +323,11 @@ class TwoHops(RuleBasedStateMachine):
         for _full, unit in group:
             unit(tx)
         if committed:
-            tx.finish()
+            tx.run_before_commit()
             connection.execute("COMMIT")
         self.gateway.crash()
         self.gateway.sent.clear()
-        self.gateway.clock.service = max(self.gateway.tx(meta.service), 1000.0)
+        self.gateway.clock.service = max(self.gateway.tx(meta.last_service_second), 1000.0)
         self.gateway.ring()
         for full in self.down:
             self.cut(full)

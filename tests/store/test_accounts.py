@@ -150,7 +150,7 @@ def test_a_session_does_not_outlive_what_it_logged_in_with(gateway: Gateway, aga
         gateway.add("pump1")
     assert gateway.tx(sessions.unprovisioned) == [7]
     assert not provisioned(gateway, 7)
-    gateway.tx(lambda tx: sessions.end(tx, 7))
+    gateway.tx(lambda tx: sessions.remove(tx, 7))
     new = grant_of(gateway)
     gateway.tx(lambda tx: sessions.bind(tx, 8, "pump1", "pump1@gw.example", full, new))
     assert gateway.tx(sessions.unprovisioned) == []
@@ -265,9 +265,9 @@ def test_a_new_session_of_the_same_full_jid_replaces_the_old(gateway: Gateway) -
     assert bind(2, "b") is None
     assert bind(3, "a") == 1
     assert [there(generation) for generation in (1, 2, 3)] == [False, True, True]
-    gateway.tx(lambda tx: sessions.end(tx, 1))  # the old one ends late: it is not the new one
+    gateway.tx(lambda tx: sessions.remove(tx, 1))  # the old one ends late: it is not the new one
     assert there(3)
-    gateway.tx(lambda tx: sessions.end(tx, 3))
+    gateway.tx(lambda tx: sessions.remove(tx, 3))
     assert not there(3)
 
 
@@ -291,7 +291,7 @@ def test_what_the_gateway_remembers(gateway: Gateway) -> None:
 
 def test_service_time_is_at_least_that_of_the_newest_row(gateway: Gateway) -> None:
     def service() -> float:
-        return gateway.tx(meta.service)
+        return gateway.tx(meta.last_service_second)
 
     def hold(tx: Transaction) -> None:
         custody.hold(tx, "a", "a/r", str(tx.now.service), "gw", b"x", digest_of("x"))

@@ -21,7 +21,7 @@ import pytest
 from edge.engine import commit_window, database, group_commit, meta, sessions
 from edge.engine.database import Transaction
 from edge.engine.database_thread import DatabaseThread
-from edge.engine.group_commit import Bounds, Store
+from edge.engine.group_commit import Store, UnitLimits
 from edge.engine.space_rules import WAL_SHARE
 from edge.errors import SetupError, StoreBroken, StoreBusy, StoreError, StoreFull
 from edge.features.accounts.store import accounts
@@ -104,7 +104,7 @@ async def test_all_that_waits_is_one_commit_and_answered_after_it_in_order(path:
 
 
 async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "GROUP", 10)
+    monkeypatch.setattr(group_commit, "GROUP_UNITS", 10)
     async with opened(path) as store:
         answers = await submit(store, path, [write(f"k{number}") for number in range(25)])
         assert store.commits == 3
@@ -115,7 +115,7 @@ async def test_a_group_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -
 async def test_units_that_have_much_to_send_are_committed_one_after_another(
     path: Path, monkeypatch: pytest.MonkeyPatch, failing: bool
 ) -> None:
-    monkeypatch.setattr(group_commit, "SENT_BYTES", 2 * (10 + group_commit.SEND_COST))
+    monkeypatch.setattr(group_commit, "MAX_SEND_BYTES", 2 * (10 + group_commit.SEND_COST))
     answers = Answers(path, 6)
     handed: list[int] = []
 
@@ -213,7 +213,7 @@ async def test_a_window_keeps_commits_apart_and_the_first_waits_for_nobody(path:
         moments.append(time.monotonic())
 
     async with opened(path) as store:
-        store.company.window = 0.05
+        store.commit_window.min_interval = 0.05
         for _ in range(3):
             await store.run(unit)
     assert all(after - before > 0.04 for before, after in pairwise(moments))
@@ -221,7 +221,7 @@ async def test_a_window_keeps_commits_apart_and_the_first_waits_for_nobody(path:
 
 async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
     async with opened(path) as store:
-        store.company.window = 0.05
+        store.commit_window.min_interval = 0.05
         await store.run(write("first"))
         before = store.commits
         async with asyncio.TaskGroup() as tasks:
@@ -232,17 +232,17 @@ async def test_what_comes_within_the_window_is_one_commit(path: Path) -> None:
         assert store.commits == before + 1
 
 
-@pytest.mark.parametrize("bound", ["GROUP", "GROUP_BYTES", "waiting"])
+@pytest.mark.parametrize("bound", ["GROUP_UNITS", "GROUP_BYTES", "waiting"])
 async def test_a_full_group_waits_no_more(
     path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (group_commit, commit_window):
-        monkeypatch.setattr(module, "GROUP", 5 if bound == "GROUP" else 512)
+        monkeypatch.setattr(module, "GROUP_UNITS", 5 if bound == "GROUP_UNITS" else 512)
         monkeypatch.setattr(module, "GROUP_BYTES", 50 if bound == "GROUP_BYTES" else 2**20)
-    bounds = Bounds(5 if bound == "waiting" else 512, 2**20)
+    bounds = UnitLimits(5 if bound == "waiting" else 512, 2**20)
     async with opened(path, bounds=bounds) as store:
         await store.run(write("first"))
-        store.company.window = NEVER
+        store.commit_window.min_interval = NEVER
         await store.run(write("second"))
         answers = Answers(path, 5)
         for number in range(5):
@@ -255,7 +255,7 @@ async def test_a_full_group_waits_no_more(
 
 async def test_the_end_waits_for_nobody(path: Path) -> None:
     async with opened(path) as store:
-        store.company.window = NEVER
+        store.commit_window.min_interval = NEVER
         await store.run(write("first"))
         last = asyncio.ensure_future(store.run(write("last")))
         await asyncio.sleep(0)
@@ -384,7 +384,7 @@ async def _cancelled_while_it_fails(store: Store) -> None:
 
 
 async def test_closing_commits_what_waits_and_what_its_answers_ask_for(path: Path) -> None:
-    store = await Store.open(path, Clock(), Bounds(10, 1000))
+    store = await Store.open(path, Clock(), UnitLimits(10, 1000))
     outcomes: list[object] = []
 
     def ask_again(outcome: object) -> None:
@@ -420,10 +420,10 @@ async def test_what_cannot_be_opened_leaves_no_thread(
         raise SetupError("no reader")
 
     with pytest.raises(SetupError, match="does not exist"):
-        await Store.open(tmp_path / "missing.db", Clock(), Bounds(10, 1000))
+        await Store.open(tmp_path / "missing.db", Clock(), UnitLimits(10, 1000))
     monkeypatch.setattr(database, "connect_reader", no_reader)
     with pytest.raises(SetupError, match="no reader"):
-        await Store.open(path, Clock(), Bounds(10, 1000))
+        await Store.open(path, Clock(), UnitLimits(10, 1000))
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
     assert set(threading.enumerate()) <= before
@@ -436,7 +436,7 @@ async def test_what_cannot_be_opened_leaves_no_thread(
 async def test_it_says_when_it_is_full_and_once_when_there_is_room_again(
     path: Path, bounds: tuple[int, int], fitting: int
 ) -> None:
-    async with opened(path, bounds=Bounds(*bounds)) as store:
+    async with opened(path, bounds=UnitLimits(*bounds)) as store:
         told: list[bool] = []
         store.on_room = lambda: told.append(store.full)
         answers = Answers(path, fitting + 3)
@@ -457,7 +457,7 @@ async def test_bytes_are_counted_until_the_commit(path: Path) -> None:
         running.set()
         assert go_on.wait(30)
 
-    async with opened(path, bounds=Bounds(100, 1000)) as store:
+    async with opened(path, bounds=UnitLimits(100, 1000)) as store:
         told = asyncio.Event()
         store.on_room = told.set
         store.submit(slow, lambda _outcome: None, size=1000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edge.engine import quota
 from edge.engine.database import Transaction
-from edge.engine.quota import Oldest, Usage
+from edge.engine.quota import EvictionCandidate, Usage
 from edge.engine.service_time import Now
 from edge.features.custody import store as custody
 from edge.features.custody.store import (
@@ -139,7 +139,7 @@ def test_the_oldest_come_first_with_their_age_and_charge(db: sqlite3.Connection)
         hold(at(db, float(number)), B, f"m{number}")
     size = quota.charge("m0", b"")
     assert list(custody.oldest(at(db, 10.0), A)) == [
-        Oldest(row, size + number, 10.0 - number) for number, row in enumerate(rows)
+        EvictionCandidate(row, size + number, 10.0 - number) for number, row in enumerate(rows)
     ]
 
 
@@ -170,7 +170,7 @@ def letter(number: int, size: int = 10) -> DeadLetter:
 def bury(db: sqlite3.Connection, dead_letter: DeadLetter, limit: Usage) -> None:
     tx = at(db)
     dead_letters.add(tx, dead_letter, limit)
-    tx.finish()
+    tx.run_before_commit()
 
 
 def buried(db: sqlite3.Connection) -> list[str]:
@@ -226,7 +226,7 @@ def test_totals_are_what_a_recount_gives(operations: list[tuple[str, str, int, i
             db.execute("BEGIN")
             tx = at(db)
             apply(tx, operation, source, f"m{number}", size)
-            tx.finish()
+            tx.run_before_commit()
             db.execute("ROLLBACK" if operation == "rollback" else "COMMIT")
             assert recount(db) == counted(db)
 

@@ -156,16 +156,16 @@ def test_a_reader_cannot_write_and_needs_no_gateway_that_runs(path: Path) -> Non
     with closing(database.connect_reader(path)) as reader:
         with (
             pytest.raises(StoreError, match="readonly"),
-            database.single(reader, MOMENT, "BEGIN") as tx,
+            database.transaction(reader, MOMENT, "BEGIN") as tx,
         ):
             tx.run("DELETE FROM meta")
-        with database.single(reader, MOMENT, "BEGIN") as tx:
+        with database.transaction(reader, MOMENT, "BEGIN") as tx:
             assert tx.row("SELECT count(*) FROM meta") == (2,)
 
 
 def test_a_single_transaction_commits_or_changes_nothing(path: Path) -> None:
     with closing(database.connect(path)) as connection:
-        with database.single(connection, MOMENT) as tx:
+        with database.transaction(connection, MOMENT) as tx:
             tx.run("INSERT INTO meta VALUES ('a', 1)")
         for key, last in (("b", "DELETE FROM nowhere"), ("c", "INSERT INTO meta VALUES ('a', 2)")):
             with pytest.raises(StoreError):
@@ -176,7 +176,7 @@ def test_a_single_transaction_commits_or_changes_nothing(path: Path) -> None:
 
 
 def _write_then(connection: sqlite3.Connection, key: str, sql: str) -> None:
-    with database.single(connection, MOMENT) as tx:
+    with database.transaction(connection, MOMENT) as tx:
         tx.run("INSERT INTO meta VALUES (?, 1)", (key,))
         tx.run(sql)
 

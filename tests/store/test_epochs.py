@@ -72,7 +72,7 @@ def test_a_new_epoch_counts_from_one(db: sqlite3.Connection) -> None:
     epochs.begin(tx, "restored")
     events.append(tx, LOGS, NewEvent("log"))
     assert events.unsealed(tx, LOGS) == 1
-    tx.finish()
+    tx.run_before_commit()
     assert [row.seq for row in events.read(tx, LOGS, 0, 10, 1000)] == [1]
 
 

@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 
 from edge.engine import events
 from edge.engine.database import Transaction
-from edge.engine.events import LANES, LOGS, READINGS, SYSTEM, Lane, NewEvent, Row
+from edge.engine.events import (
+    LANES,
+    LOGS,
+    READINGS,
+    SYSTEM,
+    LaneStatus,
+    NewEvent,
+    StoredEvent,
+)
 from edge.engine.service_time import Now
 from tests.helpers.store import append, in_memory
 
 EVENT = NewEvent("log", text="x")
-SIZE = events.OVERHEAD + 1
+SIZE = events.EVENT_OVERHEAD + 1
 
 
 @pytest.fixture
@@ -36,9 +44,9 @@ def test_an_event_is_read_as_it_was_written(db: sqlite3.Connection) -> None:
     append(Transaction(db, Now(1.0, 123, False)), READINGS, 1, full)
     append(at(db), READINGS, 1, NewEvent("reading"))
     first, second = events.read(at(db), READINGS, 0, 10, 10_000)
-    assert first == Row._make((1, 123, False, *full))
+    assert first == StoredEvent._make((1, 123, False, *full))
     nothing = [None] * 9
-    assert second == Row._make((2, 1_760_000_000_000, True, "reading", *nothing, {}))
+    assert second == StoredEvent._make((2, 1_760_000_000_000, True, "reading", *nothing, {}))
     assert type(first.clock) is bool
 
 
@@ -52,24 +60,26 @@ def test_each_lane_counts_for_itself_from_one(db: sqlite3.Connection) -> None:
 def test_what_waits_is_counted_and_weighed_with_the_moment_of_the_oldest(
     db: sqlite3.Connection,
 ) -> None:
-    assert events.lanes(at(db)) == [Lane(lane, 0, 0, None, None) for lane in sorted(LANES)]
+    assert events.lane_status(at(db)) == [
+        LaneStatus(lane, 0, 0, None, None) for lane in sorted(LANES)
+    ]
     append(at(db, 5.0), LOGS, 2, EVENT)
     append(at(db, 9.0), LOGS, 1, NewEvent("log", "a", "b", "c", 1.0, "d", "e", "fg", 1, 2))
     append(at(db, 7.0), SYSTEM, 1, NewEvent("system", tags={"key": "value"}))
-    assert events.lanes(at(db)) == [
-        Lane(LOGS, 3, 2 * SIZE + events.OVERHEAD + 7, 5.0, None),
-        Lane(READINGS, 0, 0, None, None),
-        Lane(SYSTEM, 1, events.OVERHEAD + 8, 7.0, None),
+    assert events.lane_status(at(db)) == [
+        LaneStatus(LOGS, 3, 2 * SIZE + events.EVENT_OVERHEAD + 7, 5.0, None),
+        LaneStatus(READINGS, 0, 0, None, None),
+        LaneStatus(SYSTEM, 1, events.EVENT_OVERHEAD + 8, 7.0, None),
     ]
     assert [events.unsealed(at(db), lane) for lane in (LOGS, READINGS, SYSTEM)] == [3, 0, 1]
-    assert events.fullest(at(db)) == 3
+    assert events.fullest_message_lane(at(db)) == 3
 
 
 def test_the_fullest_lane_is_one_that_messages_go_to(db: sqlite3.Connection) -> None:
     append(at(db), SYSTEM, 9, EVENT)
     append(at(db), READINGS, 2, EVENT)
     append(at(db), LOGS, 1, EVENT)
-    assert events.fullest(at(db)) == 2
+    assert events.fullest_message_lane(at(db)) == 2
 
 
 def test_a_page_is_bounded_in_number_and_bytes_and_never_empty(db: sqlite3.Connection) -> None:
@@ -101,7 +111,7 @@ def test_numbers_have_no_gap_whatever_is_rolled_back(
         for lane, count in written.items():
             rows = events.read(at(db), lane, 0, 10_000, 10**9)
             assert [row.seq for row in rows] == list(range(1, count + 1))
-        states = {state.lane: (state.events, state.bytes) for state in events.lanes(at(db))}
+        states = {state.lane: (state.events, state.bytes) for state in events.lane_status(at(db))}
         assert states == {lane: (count, count * SIZE) for lane, count in written.items()}
 
 
@@ -109,35 +119,35 @@ def test_within_a_transaction_the_counters_are_true_before_they_are_written(
     db: sqlite3.Connection,
 ) -> None:
     tx = at(db, 3.0)
-    assert events.fullest(tx) == 0
+    assert events.fullest_message_lane(tx) == 0
     for number in range(1, 4):
         events.append(tx, LOGS, EVENT)
-        assert events.unsealed(tx, LOGS) == events.fullest(tx) == number
-    tx.finish()
+        assert events.unsealed(tx, LOGS) == events.fullest_message_lane(tx) == number
+    tx.run_before_commit()
     events.append(tx, LOGS, EVENT)
     assert events.unsealed(tx, LOGS) == 4
-    tx.finish()
-    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
-    assert state == Lane(LOGS, 4, 4 * SIZE, 3.0, None)
+    tx.run_before_commit()
+    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
+    assert state == LaneStatus(LOGS, 4, 4 * SIZE, 3.0, None)
 
 
 def test_the_gateway_s_own_events_are_bounded_and_counted_beyond(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "SYSTEM_EVENTS", 3)
+    monkeypatch.setattr(events, "MAX_SYSTEM_EVENTS", 3)
     for _ in range(2):
         append(at(db), SYSTEM, 4, EVENT)
         append(at(db), LOGS, 4, EVENT)
     assert [events.unsealed(at(db), lane) for lane in (SYSTEM, LOGS)] == [3, 8]
     tx = at(db)
     events.append(tx, SYSTEM, EVENT)
-    assert events.noted(tx) == []
+    assert events.take_logged(tx) == []
     db.execute("UPDATE lanes SET sealed = last WHERE lane = 'system'")
     db.execute("DELETE FROM events WHERE lane = 'system'")
     for _ in range(2):
         tx = at(db)
-        events.tell_unwritten(tx)
-        tx.finish()
+        events.log_unwritten(tx)
+        tx.run_before_commit()
     (told,) = events.read(at(db), SYSTEM, 0, 10, 10**6)
     assert (told.seq, told.kind, told.name, told.value) == (4, "uplink", "unwritten", 6.0)
     assert events.unsealed(at(db), SYSTEM) == 1

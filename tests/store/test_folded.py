@@ -9,8 +9,8 @@ import pytest
 
 from edge.engine import event_counters
 from edge.engine.database import Transaction
-from edge.engine.event_counters import AGAIN
-from edge.engine.events import Row
+from edge.engine.event_counters import LOG_INTERVAL
+from edge.engine.events import StoredEvent
 from tests.helpers.store import Gateway, new_database
 
 A, B = "a@gw.example", "b@gw.example"
@@ -25,17 +25,19 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def note(gateway: Gateway, source: str = A, name: str = "ended", **tags: str) -> None:
-    gateway.tx(lambda tx: event_counters.note(tx, "session", name, source, tags=tags))
+    gateway.tx(lambda tx: event_counters.count(tx, "session", name, source, tags=tags))
 
 
-def tell(gateway: Gateway, *, everything: bool = False) -> list[Row]:
+def tell(gateway: Gateway, *, everything: bool = False) -> list[StoredEvent]:
     """Tell what is due; returns the events that this has made."""
     before = len(gateway.events("system"))
-    gateway.tx(lambda tx: event_counters.tell(tx, everything=everything))
+    gateway.tx(lambda tx: event_counters.log_counts(tx, everything=everything))
     return gateway.events("system")[before:]
 
 
-def brief(rows: list[Row]) -> list[tuple[str | None, str | None, float | None, dict[str, str]]]:
+def brief(
+    rows: list[StoredEvent],
+) -> list[tuple[str | None, str | None, float | None, dict[str, str]]]:
     return [(row.source, row.name, row.value, row.tags) for row in rows]
 
 
@@ -76,13 +78,13 @@ def test_the_same_is_told_once_in_a_while_and_none_of_it_is_lost(gateway: Gatewa
         told += sum(row.value or 0 for row in found)
         assert len(found) <= 1
     assert told == 60
-    assert len(gateway.events("system")) == 1 + 3600 // AGAIN
+    assert len(gateway.events("system")) == 1 + 3600 // LOG_INTERVAL
 
 
 def test_what_ceases_is_forgotten_and_told_at_once_when_it_comes_back(gateway: Gateway) -> None:
     note(gateway)
     tell(gateway)
-    gateway.clock.service += AGAIN - 0.001
+    gateway.clock.service += LOG_INTERVAL - 0.001
     assert tell(gateway) == []
     assert counted(gateway) == 1
     gateway.clock.service += 0.001
@@ -104,7 +106,7 @@ def test_at_the_end_all_is_told_that_was_counted(gateway: Gateway) -> None:
 def test_sources_are_bounded_and_the_rest_counts_as_other(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_counters, "MOST", 2)
+    monkeypatch.setattr(event_counters, "MAX_COUNTERS", 2)
     for number in range(5):
         note(gateway, f"d{number}@gw.example", reason="lost")
     note(gateway, "d0@gw.example", reason="lost")
@@ -121,7 +123,7 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(
 
 def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
     def unit(tx: Transaction) -> None:
-        event_counters.note(tx, "session", "began", A)
+        event_counters.count(tx, "session", "began", A)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -131,7 +133,7 @@ def test_what_is_rolled_back_was_not(gateway: Gateway) -> None:
 
 def test_a_topic_is_told(gateway: Gateway) -> None:
     gateway.tx(
-        lambda tx: event_counters.note(tx, "share", "made", A, topic="t/#", tags={"share": "s"})
+        lambda tx: event_counters.count(tx, "share", "made", A, topic="t/#", tags={"share": "s"})
     )
     (event,) = tell(gateway)
     assert (event.kind, event.topic, event.tags["share"]) == ("share", "t/#", "s")

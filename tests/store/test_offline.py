@@ -10,7 +10,7 @@ import pytest
 
 from edge.engine import database, in_flight
 from edge.engine.database import Receipt, Transaction
-from edge.engine.quota import Stored, Usage
+from edge.engine.quota import Usage, WaitingUsage
 from edge.features.accounts.store import accounts
 from edge.features.messages import store
 from edge.features.messages.store import ExpiredMessage
@@ -32,7 +32,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def tx(path: Path, clock: Clock) -> Iterator[Transaction]:
-    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+    with (
+        closing(database.connect(path)) as connection,
+        database.transaction(connection, clock()) as tx,
+    ):
         for name in ("valve", "lamp"):
             accounts.add(tx, name, (), trusted=True)
         yield tx
@@ -50,26 +53,32 @@ def test_an_account_a_source_and_all_are_counted_and_weighed(tx: Transaction) ->
     assert each == 10 + len(SENDER) + store.ROW_OVERHEAD
     assert len(OTHER) == len(SENDER)
     two, three, four = (Usage(count, count * each) for count in (2, 3, 4))
-    assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, Stored(two, three, four))
-    assert store.usage(tx, "lamp", OTHER) == (1, Stored(two, Usage(1, each), four))
+    assert store.usage(tx, "valve", "pump1@gw.example/other") == (2, WaitingUsage(two, three, four))
+    assert store.usage(tx, "lamp", OTHER) == (1, WaitingUsage(two, Usage(1, each), four))
     assert store.usage(tx, "nobody", "pump1@gw.example.org/fw") == (
         0,
-        Stored(Usage(), Usage(), four),
+        WaitingUsage(Usage(), Usage(), four),
     )
     store.remove(tx, [1, 3])
-    assert store.usage(tx, "valve", SENDER) == (1, Stored(Usage(1, each), Usage(1, each), two))
+    assert store.usage(tx, "valve", SENDER) == (
+        1,
+        WaitingUsage(Usage(1, each), Usage(1, each), two),
+    )
 
 
 def test_nothing_is_stored_for_an_account_that_is_not_there(tx: Transaction) -> None:
     add(tx, "nobody")
-    assert store.usage(tx, "nobody", SENDER) == (0, Stored(Usage(), Usage(), Usage()))
+    assert store.usage(tx, "nobody", SENDER) == (0, WaitingUsage(Usage(), Usage(), Usage()))
     assert not store.has_messages(tx, "nobody")
 
 
 def test_sizes_are_added_up_without_reading_stanzas(path: Path, clock: Clock) -> None:
     """They stand behind the stanza in the row: its pages would have to be gone through."""
     seen: list[str] = []
-    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+    with (
+        closing(database.connect(path)) as connection,
+        database.transaction(connection, clock()) as tx,
+    ):
         accounts.add(tx, "valve", (), trusted=True)
         connection.set_trace_callback(seen.append)
         store.usage(tx, "valve", SENDER)
@@ -109,11 +118,11 @@ def test_the_accounts_of_rows_are_named_once(tx: Transaction) -> None:
 
 def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock) -> None:
     with closing(database.connect(path)) as connection:
-        with database.single(connection, clock()) as tx:
+        with database.transaction(connection, clock()) as tx:
             accounts.add(tx, "valve", (), trusted=True)
             add(tx, "valve", "valve")
         clock.service += 10
-        with database.single(connection, clock()) as tx:
+        with database.transaction(connection, clock()) as tx:
             add(tx, "valve")
             in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
             assert store.expire(tx, 10.001) == []
@@ -122,7 +131,7 @@ def test_the_old_expire_and_what_a_session_has_does_not(path: Path, clock: Clock
             assert store.oldest_since(tx) == 1010.0
             assert store.expire(tx, 10) == []
             assert [stored.row for stored in store.read_page(tx, "valve", 9, 99)] == [1, 3]
-            in_flight.take_back(tx, 7)
+            in_flight.take_unacknowledged(tx, 7)
             assert store.oldest_since(tx) == 1000.0
 
 
@@ -134,10 +143,16 @@ def test_a_bounded_number_expires_at_once(tx: Transaction) -> None:
 
 
 def test_rows_outlive_a_restart_and_are_with_nobody_then(path: Path, clock: Clock) -> None:
-    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+    with (
+        closing(database.connect(path)) as connection,
+        database.transaction(connection, clock()) as tx,
+    ):
         accounts.add(tx, "valve", (), trusted=True)
         add(tx, "valve")
         in_flight.begin(tx, Receipt(store.RECEIPT, 1), 7)
-    with closing(database.connect(path)) as connection, database.single(connection, clock()) as tx:
+    with (
+        closing(database.connect(path)) as connection,
+        database.transaction(connection, clock()) as tx,
+    ):
         assert store.has_messages(tx, "valve")
         assert not store.is_delivering(tx, "valve")

@@ -11,7 +11,7 @@ import pytest
 
 from edge import background_tasks
 from edge.engine.database import Transaction
-from edge.engine.events import Row
+from edge.engine.events import StoredEvent
 from edge.features.queues.store import depth_events, queue_items, queues
 from tests.helpers import queued
 from tests.helpers.manual_time import ManualTime
@@ -29,14 +29,14 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
     made.close()
 
 
-def round_of(gateway: Gateway) -> list[Row]:
+def round_of(gateway: Gateway) -> list[StoredEvent]:
     """Look at the queues as upkeep does, and return what is told."""
     before = len(gateway.events("system", "depth"))
     gateway.tx(lambda tx: depth_events.write_events(tx, depth_events.depths(tx)))
     return gateway.events("system", "depth")[before:]
 
 
-def figures(row: Row, names: tuple[str, ...]) -> tuple[int, ...]:
+def figures(row: StoredEvent, names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(row.tags[name]) for name in names)
 
 
@@ -151,7 +151,7 @@ async def test_the_task_tells_every_five_minutes(tmp_path: Path) -> None:
     with_items.close()
     time = ManualTime()
     async with opened(path) as store, asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(background_tasks.tell_depths(store, time.sleep))
+        task = tasks.create_task(background_tasks.log_queue_depths(store, time.sleep))
         nap = await time.nap()
         assert nap.seconds == background_tasks.DEPTHS
         nap.end()

@@ -83,11 +83,11 @@ def test_beyond_the_bound_sources_are_told_as_other(gateway: Gateway) -> None:
     assert rows(gateway) == LIMITS.refusal_sources + 1
     assert [source for source, *_ in told(gateway)] == [
         *(f"s{number}@gw.example" for number in range(3)),
-        refusal_log.OTHER,
+        refusal_log.OTHER_SOURCE,
     ]
     gateway.clock.service += WINDOW
     gateway.ring()
-    assert told(gateway)[4:] == [(refusal_log.OTHER, "rule", 6.0)]
+    assert told(gateway)[4:] == [(refusal_log.OTHER_SOURCE, "rule", 6.0)]
 
 
 def test_nothing_is_lost_between_the_windows(gateway: Gateway) -> None:
@@ -177,19 +177,19 @@ def test_refusals_that_were_counted_are_folded_like_any(gateway: Gateway) -> Non
     assert told(gateway)[2:] == [
         ("b", "rule", 5.0),
         ("c", "rule", 5.0),
-        (refusal_log.OTHER, "rule", 5.0),
+        (refusal_log.OTHER_SOURCE, "rule", 5.0),
     ]
     gateway.clock.service += WINDOW
     gateway.ring()
-    assert told(gateway)[5:] == [(refusal_log.OTHER, "rule", 5.0)]
+    assert told(gateway)[5:] == [(refusal_log.OTHER_SOURCE, "rule", 5.0)]
 
 
 def test_at_the_end_all_is_told(gateway: Gateway) -> None:
     refuse(gateway, A, times=5, figure=3)
     refuse(gateway, B)
-    gateway.tx(refusal_log.close_all)
+    gateway.tx(refusal_log.close_all_windows)
     assert told(gateway) == [(A, "rule", 1.0), (B, "rule", 1.0), (A, "rule", 4.0)]
     assert gateway.events("system")[-1].tags == {"limit": "3"}
     assert rows(gateway) == 0
-    gateway.tx(refusal_log.close_all)
+    gateway.tx(refusal_log.close_all_windows)
     assert len(told(gateway)) == 3

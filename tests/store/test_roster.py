@@ -134,13 +134,13 @@ def test_what_the_owner_sees_is_neither_a_request_nor_who_is_unlisted() -> None:
 def test_a_session_shows_itself_and_hides_again(gateway: Gateway) -> None:
     generation = gateway.bind(f"{PUMP}/fw")
     gateway.tx(lambda tx: presence.set_available(tx, generation, b"<presence/>", -3))
-    found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
+    found = gateway.tx(lambda tx: sessions.find(tx, f"{PUMP}/fw"))
     assert found is not None
     assert (found.available, found.priority, found.presence) == (True, -3, b"<presence/>")
     assert not found.interested
     gateway.tx(lambda tx: presence.set_unavailable(tx, generation))
     gateway.tx(lambda tx: presence.set_interested(tx, generation))
-    found = gateway.tx(lambda tx: sessions.at(tx, f"{PUMP}/fw"))
+    found = gateway.tx(lambda tx: sessions.find(tx, f"{PUMP}/fw"))
     assert found is not None
     assert (found.available, found.priority, found.presence) == (False, 0, None)
     assert found.interested

@@ -98,14 +98,14 @@ def test_sealing_takes_the_events_out_and_chains_the_next(db: sqlite3.Connection
     append(at(db, 8.0), LOGS, 2, EVENT)
     first = sealed(db, LOGS, 3)
     assert segments.seal(at(db), first)
-    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
+    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
     assert (state.events, state.oldest) == (2, 8.0)
-    assert state.bytes == 2 * (events.OVERHEAD + 1)
+    assert state.bytes == 2 * (events.EVENT_OVERHEAD + 1)
     second = sealed(db, LOGS)
     assert second.previous == first.digest
     assert (second.first, second.last) == (4, 5)
     assert segments.seal(at(db), second)
-    (state,) = (state for state in events.lanes(at(db)) if state.lane == LOGS)
+    (state,) = (state for state in events.lane_status(at(db)) if state.lane == LOGS)
     assert (state.events, state.bytes, state.oldest) == (0, 0, None)
     assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
 
@@ -349,7 +349,7 @@ def test_every_number_is_waiting_or_declared_once(work: list[tuple[str, int, int
 
 
 def urgent(db: sqlite3.Connection, lane: str = LOGS) -> float | None:
-    (found,) = (state.urgent for state in events.lanes(at(db)) if state.lane == lane)
+    (found,) = (state.urgent for state in events.lane_status(at(db)) if state.lane == lane)
     return found
 
 
@@ -357,7 +357,7 @@ def log(db: sqlite3.Connection, service: float, *levels: str | None) -> None:
     tx = at(db, service)
     for level in levels:
         events.append(tx, LOGS, NewEvent("log", level=level))
-    tx.finish()
+    tx.run_before_commit()
 
 
 def test_the_oldest_urgent_event_is_known_until_it_is_sealed(db: sqlite3.Connection) -> None:

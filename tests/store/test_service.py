@@ -9,7 +9,7 @@ import pytest
 
 from edge.engine import clock_store, events, meta
 from edge.engine.database import Transaction
-from edge.engine.service_time import Now, Run, Saved, Trusted
+from edge.engine.service_time import Now, Run, SavedTime, TrustedMoment
 from edge.features.custody import store as custody_store
 from tests.helpers.store import WALL, digest_of, in_memory
 
@@ -43,7 +43,7 @@ def store(db: sqlite3.Connection, seconds: float) -> None:
         (seconds,),
     )
     events.append(tx, events.LOGS, events.NewEvent("log"))
-    tx.finish()
+    tx.run_before_commit()
 
 
 def stored(db: sqlite3.Connection) -> dict[str, tuple[float, ...]]:
@@ -60,20 +60,20 @@ def noted(db: sqlite3.Connection) -> list[tuple[float, str, str]]:
 
 def test_what_is_saved_is_read_again(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
-    assert clock_store.saved(tx) == Saved()
+    assert clock_store.load(tx) == SavedTime()
     for state in (
-        Saved(12.5, "one", 3.25, Trusted(12.0, WALL), 11.0, clean=True),
-        Saved(13.5, "two", 1.0),
+        SavedTime(12.5, "one", 3.25, TrustedMoment(12.0, WALL), 11.0, clean=True),
+        SavedTime(13.5, "two", 1.0),
     ):
         clock_store.save(tx, state)
-        assert clock_store.saved(tx) == state
-        assert meta.service(tx) == state.service
+        assert clock_store.load(tx) == state
+        assert meta.last_service_second(tx) == state.service
 
 
 def test_an_older_database_has_service_seconds_alone(db: sqlite3.Connection) -> None:
     tx = at(db, 0.0, trusted=False)
     meta.write(tx, meta.SERVICE, 1234.5)
-    assert clock_store.saved(tx) == Saved(1234.5)
+    assert clock_store.load(tx) == SavedTime(1234.5)
 
 
 @pytest.mark.parametrize("table", ["held", "outbox", "offline", "events"])
@@ -84,42 +84,44 @@ def test_service_time_is_at_least_that_of_the_newest_row(
     store(db, 150.0)
     for other in {"held", "outbox", "offline", "events"} - {table}:
         db.execute(f"DELETE FROM {other}")  # noqa: S608
-    assert meta.service(at(db, 0.0, trusted=False)) == 150.0
+    assert meta.last_service_second(at(db, 0.0, trusted=False)) == 150.0
 
 
 def test_a_time_off_makes_older_what_was_there_and_nothing_else(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
     clock_store.save(
         at(db, 0.0, trusted=False),
-        Saved(1000.0, "two", 1000.0, Trusted(900.0, WALL), 1000.0),
+        SavedTime(1000.0, "two", 1000.0, TrustedMoment(900.0, WALL), 1000.0),
     )
     store(db, 1010.0)
     tx = at(db, 1020.0, 0.0, trusted=False)
-    assert not clock_store.settle(tx, RUN)
-    clock_store.keep(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
-    assert clock_store.saved(tx) == Saved(1025.0, "two", 1025.0, Trusted(900.0, WALL), 1000.0)
+    assert not clock_store.settle_time_off(tx, RUN)
+    clock_store.save_progress(at(db, 1025.0, DAY + 125.0, trusted=True), RUN)
+    assert clock_store.load(tx) == SavedTime(
+        1025.0, "two", 1025.0, TrustedMoment(900.0, WALL), 1000.0
+    )
     assert (tx.due, noted(db)) == (None, []), "not yet"
     tx = at(db, 1030.0, DAY + 130.0, trusted=True)
-    assert clock_store.settle(tx, RUN)
-    tx.finish()
+    assert clock_store.settle_time_off(tx, RUN)
+    tx.run_before_commit()
     assert stored(db) == dict.fromkeys(TABLES, (1000.0 - DAY, 1010.0))
     assert noted(db) == [(DAY, "Informational", '{"known":"wall clock"}')]
     assert tx.due == 1030.0, "something may be due by that"
-    expected = Saved(1030.0, "two", 1030.0, Trusted(1030.0, tx.now.wall))
-    assert clock_store.saved(tx) == expected
-    assert clock_store.settle(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
-    clock_store.keep(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
+    expected = SavedTime(1030.0, "two", 1030.0, TrustedMoment(1030.0, tx.now.wall))
+    assert clock_store.load(tx) == expected
+    assert clock_store.settle_time_off(at(db, 1040.0, DAY + 140.0, trusted=True), RUN)
+    clock_store.save_progress(at(db, 1040.0, DAY + 140.0, trusted=True), RUN, clean=True)
     assert stored(db)["held"] == (1000.0 - DAY, 1010.0), "once"
-    assert clock_store.saved(tx).clean
+    assert clock_store.load(tx).clean
 
 
 def test_an_implausible_time_off_is_told_and_makes_nothing_older(db: sqlite3.Connection) -> None:
     store(db, 1000.0)
-    state = Saved(1000.0, "two", 1000.0, Trusted(1000.0, WALL), 1000.0)
+    state = SavedTime(1000.0, "two", 1000.0, TrustedMoment(1000.0, WALL), 1000.0)
     clock_store.save(at(db, 0.0, trusted=False), state)
     tx = at(db, 1000.0, 20 * 365 * DAY, trusted=True)
-    assert clock_store.settle(tx, RUN)
-    tx.finish()
+    assert clock_store.settle_time_off(tx, RUN)
+    tx.run_before_commit()
     assert stored(db)["held"] == (1000.0,)
     assert noted(db) == [(20 * 365 * DAY, "Warning", '{"known":"implausible"}')]
     assert tx.due is None

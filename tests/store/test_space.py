@@ -77,49 +77,49 @@ async def test_what_is_measured_is_what_is_there(path: Path) -> None:
     async with opened(path) as store:
         for number in range(10):
             await store.run(write(f"k{number}"))
-        found = await store.run(space.measured)
+        found = await store.run(space.measure)
         assert found.wal == wal(path)
         assert 10 * SIZE < found.live < 10 * SIZE + MIB
         assert found.free == 0
         await store.run(remove("k%"))
-        freed = await store.run(space.measured)
+        freed = await store.run(space.measure)
         assert freed.free > 9 * SIZE
         assert freed.live + freed.free == found.live
         assert freed.disk > 0
 
 
 def test_a_database_in_memory_has_all_the_room(path: Path) -> None:
-    with in_memory() as connection, database.single(connection, MOMENT) as tx:
-        assert space.measured(tx)[2:] == (0, space.UNBOUNDED)
+    with in_memory() as connection, database.transaction(connection, MOMENT) as tx:
+        assert space.measure(tx)[2:] == (0, space.UNBOUNDED)
     with closing(sqlite3.connect(path)) as connection:
         tx = Transaction(connection, MOMENT)
-        assert space.measured(tx).wal == 0, "there is no WAL"
+        assert space.measure(tx).wal == 0, "there is no WAL"
 
 
 def test_what_is_admitted_takes_its_room_in_the_transaction(path: Path) -> None:
     limits = Limits(database_bytes=32 * MIB, database_reserve=MIB)
     with closing(database.connect(path)) as connection:
-        with database.single(connection, MOMENT) as tx:
-            most = 31 * MIB - WAL_SHARE - space.measured(tx).live
+        with database.transaction(connection, MOMENT) as tx:
+            most = 31 * MIB - WAL_SHARE - space.measure(tx).live
             full = ExceededLimit("database_bytes", 32 * MIB)
-            assert space.refuses(tx, most + 1, limits) == full
-            assert space.refuses(tx, most - 10, limits) is None
-            assert space.refuses(tx, 11, limits) == full
-            assert space.refuses(tx, 10, limits) is None
-            assert space.refuses(tx, 1, limits) == full
-        with database.single(connection, MOMENT) as tx:
-            assert space.refuses(tx, most, limits) is None, "nothing was written"
+            assert space.reserve(tx, most + 1, limits) == full
+            assert space.reserve(tx, most - 10, limits) is None
+            assert space.reserve(tx, 11, limits) == full
+            assert space.reserve(tx, 10, limits) is None
+            assert space.reserve(tx, 1, limits) == full
+        with database.transaction(connection, MOMENT) as tx:
+            assert space.reserve(tx, most, limits) is None, "nothing was written"
 
 
 async def test_new_messages_wait_while_the_wal_is_long_and_what_is_kept_goes_on(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "TIDY", 0.0)
+    monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
     limits = Limits(wal_bytes=8 * MIB)
     async with opened(path, max_bytes=1024 * MIB) as store:
 
         def refused(tx: Transaction) -> ExceededLimit | None:
-            return space.refuses(tx, 1, limits)
+            return space.reserve(tx, 1, limits)
 
         with reading(path):
             while wal(path) <= 8 * MIB:
@@ -191,7 +191,7 @@ async def test_a_group_in_which_some_write_is_answered_one_by_one(path: Path) ->
 async def test_the_file_shrinks_when_a_backlog_has_gone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "TIDY", 0.0)
+    monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
     async with opened(path, max_bytes=64 * MIB) as store:
         for number in range(100):
             await store.run(write(f"k{number}"))
@@ -218,12 +218,12 @@ async def test_tidying_waits_for_nobody(path: Path, monkeypatch: pytest.MonkeyPa
         assert before > 0
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            keeper = space.Keeper(path, None)
+            keeper = space.SpaceGuard(path, None)
             async with asyncio.timeout(database.BUSY_TIMEOUT / 2):
                 await store._writer.call(keeper.tidy, store._writer.raw)
             assert not await store.read(lambda tx: tx.row("PRAGMA freelist_count") == (0,))
             other.execute("ROLLBACK")
-        monkeypatch.setattr(group_commit, "TIDY", 0.0)
+        monkeypatch.setattr(group_commit, "RECLAIM_INTERVAL", 0.0)
         await store.run(lambda _tx: None)
         assert await store.run(lambda tx: tx.row("PRAGMA freelist_count")) == (0,)
         assert await store.run(lambda tx: tx.row("PRAGMA busy_timeout")) == (5000,)
@@ -250,5 +250,5 @@ async def test_nothing_new_is_taken_into_a_database_that_was_removed(path: Path)
         store.on_broken = broken.append
         os.unlink(path)  # noqa: PTH108 - at once, in a coroutine
         with pytest.raises(StoreBroken, match="is gone"):
-            await store.run(lambda tx: space.refuses(tx, 1, Limits()))
+            await store.run(lambda tx: space.reserve(tx, 1, Limits()))
     assert len(broken) == 1

@@ -14,8 +14,8 @@ from edge.config.limits import Limits
 from edge.config.options import Flash
 from edge.engine import database, event_counters, events, space, status_events
 from edge.engine.database import Transaction
-from edge.engine.events import NewEvent, Row
-from edge.engine.flash_meter import meter
+from edge.engine.events import NewEvent, StoredEvent
+from edge.engine.flash_meter import start_meter
 from edge.engine.quota import ExceededLimit
 from edge.engine.service_time import Run
 from edge.engine.status_events import ROOM
@@ -34,7 +34,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_a_new_database_was_never_migrated(gateway: Gateway) -> None:
-    gateway.tx(status_events.tell_migrated)
+    gateway.tx(status_events.log_migration)
     assert gateway.events() == []
 
 
@@ -50,14 +50,14 @@ def test_a_migration_is_told_once_whoever_made_it(
         database.connect(path).close()
     gateway = Gateway(path)
     for _ in range(2):
-        gateway.tx(status_events.tell_migrated)
+        gateway.tx(status_events.log_migration)
     (event,) = gateway.events("system")
     assert (event.kind, event.name, event.level) == ("store", "migrated", "Notice")
     assert (event.value, event.tags) == (newest + 2.0, {"from": str(newest)})
     gateway.close()
     steps.append((newest + 3, "CREATE TABLE more3 (x)"))
     gateway = Gateway(path)
-    gateway.tx(status_events.tell_migrated)
+    gateway.tx(status_events.log_migration)
     assert gateway.events("system")[-1].tags == {"from": str(newest + 2)}
     gateway.close()
 
@@ -86,11 +86,11 @@ def test_want_of_room_is_told_when_it_begins_and_when_it_is_over(
         asked.append(size)
         return OVER if size > left else None
 
-    monkeypatch.setattr(space, "lacks", lacks)
+    monkeypatch.setattr(space, "exceeded_limit", lacks)
 
-    def look() -> list[Row]:
+    def look() -> list[StoredEvent]:
         before = len(gateway.events("system"))
-        gateway.tx(lambda tx: status_events.tell_room(tx, Limits()))
+        gateway.tx(lambda tx: status_events.log_fullness(tx, Limits()))
         gateway.clock.service += 60
         return gateway.events("system")[before:]
 
@@ -114,11 +114,11 @@ def test_what_the_store_lacks_is_what_it_refuses(gateway: Gateway) -> None:
     tight = Limits(database_bytes=8 * 1024 * 1024, database_reserve=1024 * 1024)
 
     def unit(tx: Transaction) -> None:
-        assert space.lacks(tx, 0, Limits()) is None
-        assert space.lacks(tx, 2**30, tight) == ExceededLimit(
+        assert space.exceeded_limit(tx, 0, Limits()) is None
+        assert space.exceeded_limit(tx, 2**30, tight) == ExceededLimit(
             "database_bytes", tight.database_bytes
         )
-        assert space.refuses(tx, 2**30, tight) == ExceededLimit(
+        assert space.reserve(tx, 2**30, tight) == ExceededLimit(
             "database_bytes", tight.database_bytes
         )
 
@@ -130,19 +130,21 @@ async def test_a_heartbeat_tells_what_happened_often_where_there_is_room_and_a_s
     tmp_path: Path, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if full:
-        monkeypatch.setattr(space, "lacks", lambda *_: OVER)
+        monkeypatch.setattr(space, "exceeded_limit", lambda *_: OVER)
     async with opened(new_database(tmp_path), Clock()) as store:
         run = Run("boot-1", 0.0)
-        beats = background_tasks.Beats(store, Tally(), run, Limits(), await meter(store, Flash()))
+        beats = background_tasks.HeartbeatSources(
+            store, Tally(), run, Limits(), await start_meter(store, Flash())
+        )
 
         async def told(name: str, work: Callable[[Transaction], None]) -> list[str | None]:
             await store.run(work)
-            await background_tasks.record(beats, NewEvent("system", name=name))
+            await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
             rows = await store.run(lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20))
             return [row.name for row in rows]
 
         def began(tx: Transaction) -> None:
-            event_counters.note(tx, "session", "began", "a@gw.example")
+            event_counters.count(tx, "session", "began", "a@gw.example")
 
         beaten = await told("heartbeat", began)
         assert beaten == (["full", "heartbeat"] if full else ["began", "heartbeat"])

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from edge.engine import wear
-from edge.engine.wear import Day, Written
+from edge.engine import flash_wear
+from edge.engine.flash_wear import DailyWear, WriteCounts
 from edge.features.accounts.store.certificates import DAY_MS
 from tests.helpers.store import WALL, Gateway, new_database
 
 CAP = 1_000_000
-ONE = Written(60.0, 4096 * 3, 2, 1)
+ONE = WriteCounts(60.0, 4096 * 3, 2, 1)
 TODAY = (WALL + 1_000_000) // DAY_MS
 
 
@@ -28,7 +28,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def add(gateway: Gateway, days: int = 0) -> None:
     """Count something on a day after today."""
     gateway.clock.wall_offset = days * DAY_MS
-    gateway.tx(lambda tx: wear.add(tx, ONE, CAP))
+    gateway.tx(lambda tx: flash_wear.add(tx, ONE, CAP))
 
 
 def told(gateway: Gateway) -> list[tuple[str, float | None]]:
@@ -38,7 +38,9 @@ def told(gateway: Gateway) -> list[tuple[str, float | None]]:
 def test_what_is_written_on_a_day_adds_up(gateway: Gateway) -> None:
     for _ in range(3):
         add(gateway)
-    assert gateway.tx(partial(wear.last, days=9)) == [Day(TODAY, 180.0, 36_864, 6, 3)]
+    assert gateway.tx(partial(flash_wear.recent_days, days=9)) == [
+        DailyWear(TODAY, 180.0, 36_864, 6, 3)
+    ]
     assert told(gateway) == []
 
 
@@ -72,8 +74,8 @@ def test_a_clock_that_is_set_back_tells_nothing_twice_and_silences_nothing(
 
 
 def test_so_many_days_are_kept(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wear, "DAYS", 3)
+    monkeypatch.setattr(flash_wear, "DAYS", 3)
     for day in range(6):
         add(gateway, day)
-    kept = gateway.tx(partial(wear.last, days=9))
+    kept = gateway.tx(partial(flash_wear.recent_days, days=9))
     assert [row.day - TODAY for row in kept] == [5, 4, 3]

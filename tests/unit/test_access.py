@@ -12,16 +12,16 @@ from typing import Final, get_args
 import pytest
 
 from edge.engine import access
-from edge.engine.access import Relation, Sender, Trust, Who
+from edge.engine.access import Relation, Role, Sender, Trust
 
 TRUSTED_DOMAINS: Final = ("plant.example",)
 
 PEOPLE: Final = {
-    Who.DEVICE: Sender("a@gw.example/x", "a@gw.example", "a", True, True, 1),
-    Who.UNTRUSTED: Sender("a@gw.example/x", "a@gw.example", "a", True, False, 1),
-    Who.REVOKED: Sender("a@gw.example/x", "a@gw.example", "a", False, True, 1, True),
-    Who.REMOTE: Sender("a@plant.example/x", "a@plant.example", "a@plant.example", False, False, 1),
-    Who.STRANGER: Sender(
+    Role.DEVICE: Sender("a@gw.example/x", "a@gw.example", "a", True, True, 1),
+    Role.UNTRUSTED: Sender("a@gw.example/x", "a@gw.example", "a", True, False, 1),
+    Role.REVOKED: Sender("a@gw.example/x", "a@gw.example", "a", False, True, 1, True),
+    Role.REMOTE: Sender("a@plant.example/x", "a@plant.example", "a@plant.example", False, False, 1),
+    Role.STRANGER: Sender(
         "a@other.example/x", "a@other.example", "a@other.example", False, False, 1
     ),
 }
@@ -69,20 +69,20 @@ ASK: Final[dict[str, Callable[[Sender, Relation], bool]]] = {
 }
 
 SERVICES: Final = {
-    Who.DEVICE: True,
-    Who.UNTRUSTED: False,
-    Who.REVOKED: False,
-    Who.REMOTE: True,
-    Who.STRANGER: False,
+    Role.DEVICE: True,
+    Role.UNTRUSTED: False,
+    Role.REVOKED: False,
+    Role.REMOTE: True,
+    Role.STRANGER: False,
 }
 
 
 def test_the_matrix_is_complete() -> None:
-    assert list(PEOPLE) == list(Who) == list(SERVICES)
+    assert list(PEOPLE) == list(Role) == list(SERVICES)
     assert list(Relation) == list(RELATIONS)
     assert set(get_args(Trust)) == {"site", "roster"}
     assert set(RIGHTS) == set(ASK)
-    assert all(len(row) == len(Who) for row in RIGHTS.values())
+    assert all(len(row) == len(Role) for row in RIGHTS.values())
     assert all(len(marks) == len(RELATIONS) for row in RIGHTS.values() for marks in row)
 
 
@@ -133,7 +133,7 @@ def test_nobody_else_decides() -> None:
 @pytest.mark.parametrize("right", RIGHTS)
 def test_each_right_of_everybody_to_everything(right: str) -> None:
     for (who, row), (column, relation) in product(
-        zip(Who, RIGHTS[right], strict=True), enumerate(RELATIONS)
+        zip(Role, RIGHTS[right], strict=True), enumerate(RELATIONS)
     ):
         allowed = ASK[right](PEOPLE[who], relation)
         assert allowed is (row[column] == "x"), (right, who, relation)
@@ -141,19 +141,19 @@ def test_each_right_of_everybody_to_everything(right: str) -> None:
 
 @pytest.mark.parametrize(("who", "allowed"), SERVICES.items())
 def test_services_are_for_trusted_devices_and_users_of_trusted_domains(
-    who: Who, allowed: bool
+    who: Role, allowed: bool
 ) -> None:
-    assert access.who(PEOPLE[who], TRUSTED_DOMAINS) is who
+    assert access.role_of(PEOPLE[who], TRUSTED_DOMAINS) is who
     assert access.may_use_services(PEOPLE[who], TRUSTED_DOMAINS) is allowed
-    assert access.may_use_services(PEOPLE[who]) is (allowed and who is not Who.REMOTE)
+    assert access.may_use_services(PEOPLE[who]) is (allowed and who is not Role.REMOTE)
 
 
 @pytest.mark.parametrize("trust", get_args(Trust))
 def test_who_may_ask_is_answered_and_nobody_else(trust: Trust) -> None:
-    for who, asker, relation in product(Who, Who, RELATIONS):
+    for who, asker, relation in product(Role, Role, RELATIONS):
         answer = access.may_answer(PEOPLE[who], PEOPLE[asker], relation, trust)
         asked = access.may_reach(PEOPLE[asker], relation, trust)
-        assert answer is (asked and who in (Who.DEVICE, Who.UNTRUSTED)), (who, asker, relation)
+        assert answer is (asked and who in (Role.DEVICE, Role.UNTRUSTED)), (who, asker, relation)
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_what_an_account_is_to_somebody(
     ],
 )
 def test_a_trusted_domain_is_the_whole_domain_of_a_user(bare: str, trusted: bool) -> None:
-    assert access.trusted_domain(bare, TRUSTED_DOMAINS) is trusted
+    assert access.is_in_trusted_domain(bare, TRUSTED_DOMAINS) is trusted
 
 
 def test_a_device_set_apart_stays_so_in_a_trusted_domain() -> None:
-    apart = PEOPLE[Who.REMOTE]._replace(provisioned=True)
-    assert access.who(apart, TRUSTED_DOMAINS) is Who.UNTRUSTED
-    assert access.who(apart._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
-        Who.REVOKED
+    apart = PEOPLE[Role.REMOTE]._replace(provisioned=True)
+    assert access.role_of(apart, TRUSTED_DOMAINS) is Role.UNTRUSTED
+    assert access.role_of(apart._replace(provisioned=False, revoked=True), TRUSTED_DOMAINS) is (
+        Role.REVOKED
     )
 
 

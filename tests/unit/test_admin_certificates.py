@@ -200,7 +200,7 @@ def write_crl(folder: Path, now: int) -> None:
     ca = pki.load(folder)
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()._replace(wall=now)) as tx,
+        database.transaction(connection, current_time.now()._replace(wall=now)) as tx,
     ):
         certificates.write_crl(tx, folder, ca)
 
@@ -321,7 +321,7 @@ def test_the_store_knows_what_was_issued(folder: Path) -> None:
     certificate = read(place / "cert.pem")
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         (row,) = issued.list_all(tx)
     assert row.serial == f"{certificate.serial_number:x}"

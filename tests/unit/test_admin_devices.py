@@ -13,7 +13,7 @@ from edge import credentials
 from edge.config import load
 from edge.engine import database, events
 from edge.engine.database import Transaction
-from edge.engine.events import Row
+from edge.engine.events import StoredEvent
 from edge.errors import ConfigError, SetupError, StoreFull
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store import certificates as issued
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         return unit(tx)
 
@@ -45,12 +45,12 @@ def query(folder: Path, unit: Callable[[Transaction], T]) -> T:
 def change(folder: Path, sql: str) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         tx.run(sql)
 
 
-def logged(folder: Path) -> list[Row]:
+def logged(folder: Path) -> list[StoredEvent]:
     return list(query(folder, lambda tx: events.read(tx, events.SYSTEM, 0, 100, 2**20)))
 
 

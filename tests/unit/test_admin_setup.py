@@ -31,7 +31,7 @@ def test_a_new_folder_has_all_that_a_gateway_needs(folder: Path) -> None:
     assert load.load(folder).gateway.domain == "gw.example"
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         assert is_epoch(meta.read_text(tx, meta.EPOCH))
         assert len(meta.read_bytes(tx, meta.DECOY)) == 32

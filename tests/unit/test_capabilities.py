@@ -37,7 +37,7 @@ class Known(Gateway):
         """Learn of a session; returns what it was asked."""
 
         def unit(tx: Transaction) -> None:
-            session = sessions.at(tx, full)
+            session = sessions.find(tx, full)
             assert session is not None
             if session.qos is None:
                 capabilities.learn(self.router.context, tx, session)
@@ -53,7 +53,7 @@ class Known(Gateway):
         return iq.attrib["id"], iq[0].get("node")
 
     def qos(self, full: str = PUMP) -> str | None:
-        session = self.tx(lambda tx: sessions.at(tx, full))
+        session = self.tx(lambda tx: sessions.find(tx, full))
         assert session is not None
         return session.qos
 

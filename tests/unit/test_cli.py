@@ -39,7 +39,7 @@ def call(*args: object, text: str | None = None, env: dict[str, str] | None = No
 def password_of(folder: Path, name: str) -> credentials.Credentials | None:
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         return accounts.credentials(tx, name, "SCRAM-SHA-256")
 
@@ -58,7 +58,7 @@ def write(folder: Path) -> str:
 
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         return unit(tx)
 
@@ -203,7 +203,7 @@ FORGED = "hot\n2026-07-01T12:00:00.000Z  system/1  system  stop\r\x1b[2J\u2028\u
 def test_a_device_cannot_forge_a_line(folder: Path) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         tags = {"a\nb": "c\nd"}
         event = NewEvent(
@@ -221,7 +221,7 @@ def test_a_device_cannot_forge_a_line(folder: Path) -> None:
 def test_a_terminal_that_lacks_a_character_is_shown_its_number(folder: Path) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         event = NewEvent("log", name="温度", text="21 °C")
         events.append(tx, events.LOGS, event)
@@ -256,7 +256,7 @@ def test_a_damaged_segment_is_told_and_no_traceback(folder: Path) -> None:
     )
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         assert segments.seal(tx, sealed)
     result = call("events", "--dir", folder)

@@ -37,7 +37,7 @@ def device(folder: Path, *args: object, text: str | None = None) -> Result:
 def password_of(folder: Path, name: str = "pump1") -> credentials.Credentials | None:
     with (
         closing(database.connect_reader(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now(), "BEGIN") as tx,
+        database.transaction(connection, current_time.now(), "BEGIN") as tx,
     ):
         return accounts.credentials(tx, name, "SCRAM-SHA-256")
 
@@ -121,7 +121,7 @@ def test_removing_tells_what_becomes_of_what_waited(folder: Path) -> None:
         device(folder, "add", name, "--password", "x")
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         waiting.store(tx, "pump2@gw.example", "pump1")
         waiting.queue(tx, "pump2@gw.example", "m1", "pump1")
@@ -195,7 +195,7 @@ def test_the_list_for_people(folder: Path) -> None:
     device(folder, "add", "late", "--certificate", "--no-trust", "--downgrade")
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         tx.run("UPDATE certificates SET not_after = 0 WHERE name = 'late'")
         tx.run("UPDATE certificates SET not_after = ? WHERE name = 'both'", (tx.now.wall + 10**8,))

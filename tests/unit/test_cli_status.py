@@ -57,7 +57,7 @@ def call(folder: Path, *args: str) -> Result:
 def change(folder: Path, unit: Callable[[Transaction], object]) -> None:
     with (
         closing(database.connect(folder / database.FILE_NAME)) as connection,
-        database.single(connection, current_time.now()) as tx,
+        database.transaction(connection, current_time.now()) as tx,
     ):
         unit(tx)
 

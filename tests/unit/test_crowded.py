@@ -80,7 +80,9 @@ def test_what_comes_later_stands_in_line(gateway: Gateway) -> None:
     letter = AccountMessage(message("b"), PUMP, "valve", MessageType.CHAT, storable=True)
 
     def send(tx: Transaction) -> None:
-        route = routing.route(MessageType.CHAT, sessions.of(tx, VALVE_BARE), None, exists=True)
+        route = routing.route(
+            MessageType.CHAT, sessions.of_account(tx, VALVE_BARE), None, exists=True
+        )
         assert route.outcome is Outcome.BEST
         assert deliver(gateway.router.context, tx, letter, route) is None
 
@@ -98,7 +100,7 @@ def test_what_units_before_have_for_the_account_is_behind_it(gateway: Gateway) -
     def together(tx: Transaction) -> None:
         for stanza in (message("b"), passed, private):
             tx.send(generation, stanza)
-        tx.taken()
+        tx.take_sends()
         gateway.lifecycle.turn_back(tx, generation, [message("a")])
 
     gateway.tx(together)

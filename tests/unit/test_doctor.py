@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from edge.__main__ import main
 from edge.config import load
-from edge.engine import database, events, wear
+from edge.engine import database, events, flash_wear
 from edge.engine.events import NewEvent
-from edge.engine.wear import Day, Written
+from edge.engine.flash_wear import DailyWear, WriteCounts
 from edge.features.accounts.store.certificates import DAY_MS, ExpiringDevice
 from edge.features.eventlog.store.uplink_view import (
     Notice,
@@ -287,7 +287,7 @@ def test_the_card_lasts_or_not(
 ) -> None:
     monkeypatch.setattr(hardware, "disk", lambda _folder: Disk("mmcblk0", 32 * GIB))
     write(folder, f"[flash]\nendurance_bytes = {endurance}")
-    (finding,) = machine.wear(folder, load.load(folder), [Day(1, 86_400.0, written, 1, 1)])
+    (finding,) = machine.wear(folder, load.load(folder), [DailyWear(1, 86_400.0, written, 1, 1)])
     assert finding.verdict == verdict
     if written:
         assert ("is assumed" in finding.text) == (endurance == 0)
@@ -353,7 +353,7 @@ def test_a_wal_beyond_its_bound(folder: Path) -> None:
 
 def test_what_was_written_is_told(folder: Path) -> None:
     with changing(folder) as tx:
-        wear.add(tx, Written(7200.0, 10**6, 1, 1), 0)
+        flash_wear.add(tx, WriteCounts(7200.0, 10**6, 1, 1), 0)
     assert "a day to" in found(folder)["wear"][-1].text
 
 

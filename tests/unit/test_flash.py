@@ -9,9 +9,9 @@ import pytest
 
 from edge.config.options import Flash
 from edge.engine import commit_delay, flash_meter, meta
-from edge.engine.flash_meter import Counted, Meter
+from edge.engine.flash_meter import KernelCounters, WriteMeter
+from edge.engine.flash_wear import WriteCounts
 from edge.engine.group_commit import Store
-from edge.engine.wear import Written
 from tests.helpers.store import new_database, opened
 
 BUDGET = 86_400_000
@@ -22,13 +22,13 @@ class Kernel:
     """What the kernel counts, and its clock, moved by the test."""
 
     def __init__(self) -> None:
-        self.counted = Counted(1000, 1000)
+        self.counted = KernelCounters(1000, 1000)
         self.now = 50.0
 
     def write(self, seconds: float, written: int, given: int = 0) -> None:
         self.now += seconds
         before = self.counted
-        self.counted = Counted(before.written + written, before.given + given)
+        self.counted = KernelCounters(before.written + written, before.given + given)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
         yield made
 
 
-def made(store: Store, kernel: Kernel) -> Meter:
-    return Meter(store, OPTIONS, lambda: kernel.counted, lambda: kernel.now)
+def made(store: Store, kernel: Kernel) -> WriteMeter:
+    return WriteMeter(store, OPTIONS, lambda: kernel.counted, lambda: kernel.now)
 
 
 async def test_what_was_written_is_told_once_and_not_lost_if_it_was_not_kept(store: Store) -> None:
@@ -46,14 +46,14 @@ async def test_what_was_written_is_told_once_and_not_lost_if_it_was_not_kept(sto
     meter = made(store, kernel)
     kernel.write(60, 8192, 5000)
     await store.run(lambda tx: meta.write(tx, "k", 1.0))
-    assert meter.look() == Written(60.0, 8192, 1, 1)
+    assert meter.measure() == WriteCounts(60.0, 8192, 1, 1)
     kernel.write(60, 4096, 3500)
-    found = meter.look()
-    assert found == Written(120.0, 12_288, 2, 1), "the first was not kept"
-    meter.told(found)
-    assert meter.look() == Written(0.0, 0, 0, 0)
+    found = meter.measure()
+    assert found == WriteCounts(120.0, 12_288, 2, 1), "the first was not kept"
+    meter.mark_logged(found)
+    assert meter.measure() == WriteCounts(0.0, 0, 0, 0)
     kernel.write(60, 0, 4096 - 308)
-    assert meter.look().pages == 1, "parts of pages add up"
+    assert meter.measure().pages == 1, "parts of pages add up"
 
 
 async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> None:
@@ -63,8 +63,8 @@ async def test_commits_wait_beyond_the_budget_and_not_within(store: Store) -> No
     def hours(count: int, rate: int) -> float:
         for _ in range(60 * count):
             kernel.write(60, rate * 60)
-            meter.told(meter.look())
-        return store.company.window
+            meter.mark_logged(meter.measure())
+        return store.commit_window.min_interval
 
     assert hours(10, 1000) == 0, "the budget is 1,000 bytes a second"
     assert 0 < hours(1, 2000) < 0.04
@@ -76,18 +76,18 @@ async def test_the_average_is_of_the_last_hour(store: Store) -> None:
     kernel = Kernel()
     meter = made(store, kernel)
     kernel.write(commit_delay.HOUR, 3_600_000)
-    meter.told(meter.look())
+    meter.mark_logged(meter.measure())
     assert meter.average == pytest.approx(1000 * (1 - 1 / 2.718281828))
-    meter.told(meter.look())
+    meter.mark_logged(meter.measure())
 
 
 async def test_the_kernel_counts_what_the_store_writes(store: Store) -> None:
-    meter = await flash_meter.meter(store, OPTIONS)
+    meter = await flash_meter.start_meter(store, OPTIONS)
     await store.run(lambda tx: meta.write(tx, "k", b"x" * 100_000))
-    found = meter.look()
+    found = meter.measure()
     assert found.pages >= 25, "a frame of the WAL for each page"
     assert found.commits == 1
 
 
 def test_where_the_kernel_does_not_count_it_is_nothing() -> None:
-    assert flash_meter.counted(0).given == 0
+    assert flash_meter.kernel_counters(0).given == 0

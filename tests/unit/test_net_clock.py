@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.engine.clock import SYNC_CHECK, Clock, Machine
+from edge.engine.clock import SYNC_CHECK, Clock, MachineClocks
 from edge.engine.service_time import STEP, Run
 from tests.helpers.machine import EPOCH, World
 
@@ -61,7 +61,7 @@ def test_a_time_that_became_right_while_it_was_read_is_read_again(world: World) 
 
 
 def test_the_clocks_of_this_machine() -> None:
-    before, after = Machine().read(), Machine().read()
+    before, after = MachineClocks().read(), MachineClocks().read()
     assert before.boot == after.boot
     assert 0 < before.uptime <= after.uptime
     assert after.wall > EPOCH * 1000

@@ -46,7 +46,7 @@ class Telling(Gateway):
 
     def tx(self, unit: Callable[[Transaction], T]) -> T:
         """Run a unit of work as the store does."""
-        with database.single(self.connection, self.clock()) as tx:
+        with database.transaction(self.connection, self.clock()) as tx:
             tx.before_commit(self.teller)
             outcome = unit(tx)
         self.due = tx.due
@@ -305,7 +305,7 @@ def test_a_component_sends_to_the_address(tmp_path: Path) -> None:
     log = Log(notify=["olga@users.example"])
     telling = Telling(tmp_path, log, accounts=False)
     telling.note(WARNING)
-    (send,) = (one for one in telling.sent if one.generation == sessions.OUTSIDE)
+    (send,) = (one for one in telling.sent if one.generation == sessions.COMPONENT_LINK)
     assert read_element(send.stanza).get("to") == "olga@users.example"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge.config.limits import Limits
-from edge.engine.quota import FEW
+from edge.engine.quota import FEW_MESSAGES
 from tests.helpers.store import Gateway, Reply, assured, deliver, log, new_database
 
 HONEST = "honest@gw.example/fw"
@@ -83,9 +83,9 @@ def test_sources_that_fill_their_limit_and_vanish_lock_nobody_out(gateway: Gatew
     assert 7 / 8 * LIMITS.held_messages <= taken < LIMITS.held_messages
     for number in range(50):
         exchange(gateway, f"h{number}")
-    for number in range(FEW):
+    for number in range(FEW_MESSAGES):
         assert offer(gateway, "honest", f"open{number}") == "result"
-    assert held(gateway) == taken + FEW
+    assert held(gateway) == taken + FEW_MESSAGES
 
 
 def test_what_they_left_makes_room_for_themselves_after_the_grace(gateway: Gateway) -> None:
@@ -137,7 +137,7 @@ def test_a_device_that_reboots_in_each_exchange_locks_out_neither_others_nor_its
 
 def test_what_is_held_for_a_device_locks_nobody_out_of_its_line(gateway: Gateway) -> None:
     fill(gateway, 4, ABSENT)
-    for number in range(FEW):
+    for number in range(FEW_MESSAGES):
         exchange(gateway, f"h{number}", ABSENT, TEXT)
     gateway.clock.service += LIMITS.held_ttl + 1
     gateway.ring()

@@ -32,7 +32,7 @@ def gateway(tmp_path: Path) -> Iterator[Gateway]:
 def tell(gateway: Gateway) -> list[Told]:
     """Have told what was counted: kind, name, source, how often, and why."""
     before = len(gateway.events("system"))
-    gateway.tx(lambda tx: event_counters.tell(tx, everything=True))
+    gateway.tx(lambda tx: event_counters.log_counts(tx, everything=True))
     return [
         (row.kind, row.name, row.source, row.value, row.tags.get("reason", ""))
         for row in gateway.events("system")[before:]

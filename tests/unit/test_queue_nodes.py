@@ -572,7 +572,7 @@ def test_a_time_off_that_is_known_counts_for_items_and_locks(gateway: Gateway) -
     publish(gateway, "late", queue_delay="100")
     publish(gateway, "old", queue_ttl="100")
     gateway.crash()
-    gateway.tx(lambda tx: clock_store.age(tx, tx.now.service, 50))
+    gateway.tx(lambda tx: clock_store.age_rows(tx, tx.now.service, 50))
     wait(gateway, 11)
     assert states(gateway) == {"held": "ready", "late": "delayed", "old": "ready"}
     wait(gateway, 39)

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from edge.config.limits import Limits
 from edge.engine.quota import (
-    FEW,
-    OFFLINE,
-    OUTBOX,
+    FEW_MESSAGES,
+    OFFLINE_LIMITS,
+    OUTBOX_LIMITS,
     RESERVED_SHARE,
+    EvictionCandidate,
+    EvictionPlan,
     ExceededLimit,
-    Oldest,
-    Options,
-    Plan,
-    Stored,
+    LimitNames,
     Usage,
-    over_waiting,
-    plan,
+    WaitingUsage,
+    exceeded_waiting_limit,
+    plan_eviction,
 )
 
 GRACE = 3600.0
@@ -42,27 +42,29 @@ def held_limits(source: Usage, total: Usage) -> Limits:
 LIMITS = held_limits(SOURCE, TOTAL)
 
 
-def held(*messages: tuple[int, float]) -> list[Oldest]:
+def held(*messages: tuple[int, float]) -> list[EvictionCandidate]:
     """Messages by (bytes, age), oldest first; their rows count from 1."""
-    return [Oldest(row, size, age) for row, (size, age) in enumerate(messages, 1)]
+    return [EvictionCandidate(row, size, age) for row, (size, age) in enumerate(messages, 1)]
 
 
 def decide(
     size: int,
-    mine: list[Oldest],
+    mine: list[EvictionCandidate],
     others: Usage = Usage(),  # noqa: B008 - a constant
     limits: Limits = LIMITS,
-) -> Plan:
+) -> EvictionPlan:
     source = Usage(len(mine), sum(message.bytes for message in mine))
     total = Usage(source.messages + others.messages, source.bytes + others.bytes)
-    return plan(size, source, total, limits, lambda: mine, GRACE)
+    return plan_eviction(size, source, total, limits, lambda: mine, GRACE)
 
 
 def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
-    def never() -> list[Oldest]:
+    def never() -> list[EvictionCandidate]:
         raise AssertionError("below its limit, a source's messages are not looked at")
 
-    assert plan(100, Usage(3, 900), Usage(3, 900), LIMITS, never, GRACE) == Plan(None)
+    assert plan_eviction(100, Usage(3, 900), Usage(3, 900), LIMITS, never, GRACE) == EvictionPlan(
+        None
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,73 +76,83 @@ def test_what_fits_is_taken_and_nobody_is_looked_at() -> None:
     ],
 )
 def test_the_limits_of_a_source_are_named(
-    size: int, mine: list[Oldest], over: ExceededLimit
+    size: int, mine: list[EvictionCandidate], over: ExceededLimit
 ) -> None:
-    assert decide(size, mine) == Plan(over)
+    assert decide(size, mine) == EvictionPlan(over)
 
 
 def test_exactly_at_a_limit_is_within_it() -> None:
-    assert decide(100, held((900, 0.0))) == Plan(None)
-    assert decide(1000, []) == Plan(None)
+    assert decide(100, held((900, 0.0))) == EvictionPlan(None)
+    assert decide(1000, []) == EvictionPlan(None)
 
 
 def test_only_what_is_older_than_the_grace_makes_room() -> None:
     young = held((1, GRACE), (1, 0.0), (1, 0.0), (1, 0.0))
-    assert decide(1, young) == Plan(ExceededLimit("held_messages_per_source", 4))
+    assert decide(1, young) == EvictionPlan(ExceededLimit("held_messages_per_source", 4))
     old = held((1, GRACE + 0.001), (1, 0.0), (1, 0.0), (1, 0.0))
-    assert decide(1, old) == Plan(None, (1,))
+    assert decide(1, old) == EvictionPlan(None, (1,))
 
 
 def test_as_many_make_room_as_it_takes_and_no_more() -> None:
     mine = held((300, 9e9), (300, 9e9), (300, 9e9), (100, 9e9))
-    assert decide(500, mine) == Plan(None, (1, 2))
+    assert decide(500, mine) == EvictionPlan(None, (1, 2))
 
 
 def test_where_room_cannot_be_made_none_goes() -> None:
     mine = held((300, 9e9), (300, 0.0), (300, 0.0))
-    assert decide(500, mine) == Plan(ExceededLimit("held_bytes_per_source", 1000))
+    assert decide(500, mine) == EvictionPlan(ExceededLimit("held_bytes_per_source", 1000))
     mine, full_house = held(*[(1, 9e9)] * 4), held_limits(Usage(4, 1000), Usage(15, 4000))
-    assert decide(1, mine, Usage(12, 0), full_house) == Plan(ExceededLimit("held_messages", 15))
+    assert decide(1, mine, Usage(12, 0), full_house) == EvictionPlan(
+        ExceededLimit("held_messages", 15)
+    )
 
 
 def test_who_replaces_its_own_is_not_kept_from_it_by_the_others() -> None:
     """Sources have filled all that is open to those who hold many."""
     mine, limits = held(*[(10, 9e9)] * 6), held_limits(Usage(6, 1000), Usage(40, 400))
-    assert decide(10, mine, Usage(34, 0), limits) == Plan(None, (1,))
-    assert decide(11, mine, Usage(34, 0), limits) == Plan(None, (1,))
-    assert decide(10, mine, Usage(30, 340), limits) == Plan(None, (1,))
-    assert decide(11, mine, Usage(30, 340), limits) == Plan(ExceededLimit("held_bytes", 350))
-    assert decide(10, mine[1:], Usage(34, 0), limits) == Plan(ExceededLimit("held_messages", 35))
+    assert decide(10, mine, Usage(34, 0), limits) == EvictionPlan(None, (1,))
+    assert decide(11, mine, Usage(34, 0), limits) == EvictionPlan(None, (1,))
+    assert decide(10, mine, Usage(30, 340), limits) == EvictionPlan(None, (1,))
+    assert decide(11, mine, Usage(30, 340), limits) == EvictionPlan(
+        ExceededLimit("held_bytes", 350)
+    )
+    assert decide(10, mine[1:], Usage(34, 0), limits) == EvictionPlan(
+        ExceededLimit("held_messages", 35)
+    )
     young = held(*[(10, 0.0)] * 6)
-    assert decide(10, young, Usage(34, 0), limits) == Plan(
+    assert decide(10, young, Usage(34, 0), limits) == EvictionPlan(
         ExceededLimit("held_messages_per_source", 6)
     )
 
 
 def test_no_more_messages_are_looked_at_than_it_takes() -> None:
-    def candidates() -> Iterator[Oldest]:
-        yield Oldest(1, 10, 9e9)
-        yield Oldest(2, 10, 1.0)
+    def candidates() -> Iterator[EvictionCandidate]:
+        yield EvictionCandidate(1, 10, 9e9)
+        yield EvictionCandidate(2, 10, 1.0)
         raise AssertionError("the one before was too young")
 
     source = Usage(4, 995)
-    assert plan(20, source, source, LIMITS, candidates, GRACE).evict == ()
+    assert plan_eviction(20, source, source, LIMITS, candidates, GRACE).evict == ()
 
 
 def test_an_eighth_is_kept_for_those_who_hold_few() -> None:
     messages = TOTAL.messages - TOTAL.messages // RESERVED_SHARE
     limits = held_limits(Usage(100, 100_000), TOTAL)
-    many = held(*[(1, 0.0)] * FEW)
-    few = held(*[(1, 0.0)] * (FEW - 1))
-    assert decide(1, many, Usage(messages - FEW, 0), limits) == Plan(
+    many = held(*[(1, 0.0)] * FEW_MESSAGES)
+    few = held(*[(1, 0.0)] * (FEW_MESSAGES - 1))
+    assert decide(1, many, Usage(messages - FEW_MESSAGES, 0), limits) == EvictionPlan(
         ExceededLimit("held_messages", messages)
     )
-    assert decide(1, few, Usage(messages - FEW + 1, 0), limits) == Plan(None)
+    assert decide(1, few, Usage(messages - FEW_MESSAGES + 1, 0), limits) == EvictionPlan(None)
     last = Usage(TOTAL.messages - len(few), 0)
-    assert decide(1, few, last, limits) == Plan(ExceededLimit("held_messages", TOTAL.messages))
+    assert decide(1, few, last, limits) == EvictionPlan(
+        ExceededLimit("held_messages", TOTAL.messages)
+    )
     room = TOTAL.bytes - TOTAL.bytes // RESERVED_SHARE
-    assert decide(1, many, Usage(0, room - FEW), limits) == Plan(ExceededLimit("held_bytes", room))
-    assert decide(1, few, Usage(0, room - FEW + 1), limits) == Plan(None)
+    assert decide(1, many, Usage(0, room - FEW_MESSAGES), limits) == EvictionPlan(
+        ExceededLimit("held_bytes", room)
+    )
+    assert decide(1, few, Usage(0, room - FEW_MESSAGES + 1), limits) == EvictionPlan(None)
 
 
 MESSAGES = st.lists(st.tuples(st.integers(0, 60), st.floats(0, 2 * GRACE)), max_size=8)
@@ -177,7 +189,7 @@ def test_a_plan_keeps_every_promise(
         source, before, Usage(limits.held_messages, limits.held_bytes), others, strict=True
     ):
         replaces = bool(evicted) and used <= was
-        share = 0 if len(left) < FEW or replaces else most // RESERVED_SHARE
+        share = 0 if len(left) < FEW_MESSAGES or replaces else most // RESERVED_SHARE
         assert others_ + used <= most - share
     if evicted:  # one fewer would not have been enough
         fewer = Usage(source.messages + 1, source.bytes + evicted[-1].bytes)
@@ -196,7 +208,7 @@ def test_a_source_below_its_limit_loses_nothing(
     assert decide(size, messages, Usage(others, 0), wide).evict == ()
 
 
-WAITING = Stored(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
+WAITING = WaitingUsage(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +228,9 @@ WAITING = Stored(Usage(16, 1600), Usage(12, 1200), Usage(80, 8000))
         (1, 0, Usage(), Usage(3, 3), Usage(80, 80), ("total", "messages", 80)),
     ],
 )
-@pytest.mark.parametrize("options", [OFFLINE, OUTBOX])
+@pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])
 def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
-    options: Options,
+    options: LimitNames,
     size: int,
     mine: int,
     account: Usage,
@@ -226,7 +238,9 @@ def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
     total: Usage,
     over: tuple[str, str, int] | None,
 ) -> None:
-    found = over_waiting(options, size, mine, Stored(account, source, total), WAITING)
+    found = exceeded_waiting_limit(
+        options, size, mine, WaitingUsage(account, source, total), WAITING
+    )
     if over is None:
         assert found is None
     else:
@@ -234,7 +248,7 @@ def test_what_waits_for_an_account_is_bounded_and_nobody_shuts_the_others_out(
         assert found == ExceededLimit(getattr(options, whose).format(what), figure)
 
 
-@pytest.mark.parametrize("options", [OFFLINE, OUTBOX])
+@pytest.mark.parametrize("options", [OFFLINE_LIMITS, OUTBOX_LIMITS])
 @pytest.mark.parametrize("what", ["messages", "bytes"])
-def test_the_rules_are_named_after_options(options: Options, what: str) -> None:
+def test_the_rules_are_named_after_options(options: LimitNames, what: str) -> None:
     assert {option.format(what) for option in options} <= set(Limits.__struct_fields__)

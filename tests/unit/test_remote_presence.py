@@ -49,7 +49,7 @@ def say(gateway: Gateway, full: str, type_: str, content: str = "") -> list[tupl
 
 
 def session(gateway: Gateway) -> sessions.Session | None:
-    return gateway.tx(lambda tx: sessions.at(tx, FULL))
+    return gateway.tx(lambda tx: sessions.find(tx, FULL))
 
 
 @pytest.mark.parametrize("full", [FULL, "anybody@trusted.example/x"])

@@ -15,10 +15,10 @@ def test_a_rating_counts_and_without_one_the_size_does() -> None:
 
 
 def test_the_rate_of_a_day_takes_an_hour_of_measuring() -> None:
-    assert flash_endurance.per_day(GB, 3599) is None
-    assert flash_endurance.per_day(GB, 43_200) == pytest.approx(2 * GB)
+    assert flash_endurance.bytes_per_day(GB, 3599) is None
+    assert flash_endurance.bytes_per_day(GB, 43_200) == pytest.approx(2 * GB)
 
 
 def test_years_are_what_is_left_of_the_rating_a_day() -> None:
-    assert flash_endurance.years(16_000 * GB, 4 * GB) == pytest.approx(10.96, abs=0.01)
-    assert flash_endurance.years(16_000 * GB, 0) is None
+    assert flash_endurance.lifetime_years(16_000 * GB, 4 * GB) == pytest.approx(10.96, abs=0.01)
+    assert flash_endurance.lifetime_years(16_000 * GB, 0) is None

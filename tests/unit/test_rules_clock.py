@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 from edge.engine.service_time import (
     LONGEST_OFF,
     STEP,
-    Known,
+    ClockReading,
     Now,
-    Off,
-    Reading,
     Run,
-    Saved,
+    SavedTime,
     ServiceClock,
-    Trusted,
+    TimeOff,
+    TimeOffSource,
+    TrustedMoment,
     advance,
-    begin,
-    step,
+    clock_step,
+    start_run,
 )
 
 SECONDS = st.integers(0, 10**9).map(float)
 WALL = 1_760_000_000_000
 DAY = 86_400.0
-BEFORE = Saved(1000.0, "one", 500.0, Trusted(1000.0, WALL), None, clean=True)
+BEFORE = SavedTime(1000.0, "one", 500.0, TrustedMoment(1000.0, WALL), None, clean=True)
 """A run that ended while its clock was synchronised."""
 
 
@@ -56,93 +56,95 @@ def test_a_moment_names_its_parts() -> None:
 def test_in_the_same_boot_the_uptime_tells_whatever_the_wall_clock_says(
     wall: int, synchronised: bool
 ) -> None:
-    start = begin(BEFORE, 0.0, Reading("one", 530.0, wall, synchronised))
-    assert (start.off, start.known, start.saved.service) == (30.0, Known.UPTIME, 1030.0)
-    assert start.saved == Saved(1030.0, "one", 530.0, BEFORE.trusted, None)
+    start = start_run(BEFORE, 0.0, ClockReading("one", 530.0, wall, synchronised))
+    assert (start.off, start.known, start.saved.service) == (30.0, TimeOffSource.UPTIME, 1030.0)
+    assert start.saved == SavedTime(1030.0, "one", 530.0, BEFORE.trusted, None)
 
 
 def test_time_off_is_counted_from_the_last_sign_that_rows_give() -> None:
-    start = begin(BEFORE, 1020.0, Reading("one", 530.0, WALL, synchronised=True))
+    start = start_run(BEFORE, 1020.0, ClockReading("one", 530.0, WALL, synchronised=True))
     assert (start.off, start.saved.service) == (10.0, 1030.0)
-    start = begin(BEFORE, 1040.0, Reading("one", 530.0, WALL, synchronised=True))
+    start = start_run(BEFORE, 1040.0, ClockReading("one", 530.0, WALL, synchronised=True))
     assert (start.off, start.saved.service) == (0.0, 1040.0)
-    start = begin(BEFORE, 1020.0, Reading("two", 5.0, after(50), synchronised=True))
+    start = start_run(BEFORE, 1020.0, ClockReading("two", 5.0, after(50), synchronised=True))
     assert (start.off, start.saved.service) == (30.0, 1050.0)
 
 
 @pytest.mark.parametrize(
     ("wall", "off", "known", "service"),
     [
-        (after(DAY), DAY, Known.WALL, 1000.0 + DAY),
-        (after(LONGEST_OFF), LONGEST_OFF, Known.WALL, 1000.0 + LONGEST_OFF),
-        (after(LONGEST_OFF + 1), LONGEST_OFF + 1, Known.IMPLAUSIBLE, 1000.0),
-        (after(-DAY), 0.0, Known.WALL, 1000.0),
+        (after(DAY), DAY, TimeOffSource.WALL, 1000.0 + DAY),
+        (after(LONGEST_OFF), LONGEST_OFF, TimeOffSource.WALL, 1000.0 + LONGEST_OFF),
+        (after(LONGEST_OFF + 1), LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE, 1000.0),
+        (after(-DAY), 0.0, TimeOffSource.WALL, 1000.0),
     ],
 )
 def test_in_another_boot_a_trusted_clock_tells_within_reason(
-    wall: int, off: float, known: Known, service: float
+    wall: int, off: float, known: TimeOffSource, service: float
 ) -> None:
-    start = begin(BEFORE, 0.0, Reading("two", 5.0, wall, synchronised=True))
+    start = start_run(BEFORE, 0.0, ClockReading("two", 5.0, wall, synchronised=True))
     assert (start.off, start.known, start.saved.service) == (off, known, service)
-    assert start.saved.trusted == Trusted(service, wall), "told from here on"
+    assert start.saved.trusted == TrustedMoment(service, wall), "told from here on"
     assert start.saved.before is None
 
 
 def test_an_uptime_that_goes_backwards_is_of_another_boot() -> None:
-    start = begin(BEFORE, 0.0, Reading("one", 499.0, after(60), synchronised=True))
-    assert (start.off, start.known) == (60.0, Known.WALL)
+    start = start_run(BEFORE, 0.0, ClockReading("one", 499.0, after(60), synchronised=True))
+    assert (start.off, start.known) == (60.0, TimeOffSource.WALL)
 
 
 def test_where_the_clock_was_never_trusted_nothing_is_known() -> None:
     saved = BEFORE._replace(trusted=None)
-    start = begin(saved, 1010.0, Reading("two", 5.0, after(DAY), synchronised=True))
-    assert (start.off, start.known) == (0.0, Known.NOTHING)
-    assert start.saved == Saved(1010.0, "two", 5.0, None, None)
+    start = start_run(saved, 1010.0, ClockReading("two", 5.0, after(DAY), synchronised=True))
+    assert (start.off, start.known) == (0.0, TimeOffSource.NOTHING)
+    assert start.saved == SavedTime(1010.0, "two", 5.0, None, None)
 
 
 def test_the_first_start_of_all() -> None:
-    start = begin(Saved(), 0.0, Reading("one", 70.0, WALL, synchronised=True))
-    assert (start.saved, start.known) == (Saved(0.0, "one", 70.0), Known.NOTHING)
+    start = start_run(SavedTime(), 0.0, ClockReading("one", 70.0, WALL, synchronised=True))
+    assert (start.saved, start.known) == (SavedTime(0.0, "one", 70.0), TimeOffSource.NOTHING)
     assert start.previous == "unknown"
 
 
 def test_how_the_run_before_ended_is_told() -> None:
-    at = Reading("one", 530.0, WALL, synchronised=False)
-    assert begin(BEFORE, 0.0, at).previous == "clean"
-    assert begin(BEFORE._replace(clean=False), 0.0, at).previous == "unclean"
-    assert not begin(BEFORE, 0.0, at).saved.clean
+    at = ClockReading("one", 530.0, WALL, synchronised=False)
+    assert start_run(BEFORE, 0.0, at).previous == "clean"
+    assert start_run(BEFORE._replace(clean=False), 0.0, at).previous == "unclean"
+    assert not start_run(BEFORE, 0.0, at).saved.clean
 
 
 def test_a_time_off_becomes_known_with_the_first_trusted_moment() -> None:
-    start = begin(BEFORE, 1010.0, Reading("two", 5.0, 0, synchronised=False))
-    assert (start.off, start.known, start.saved.before) == (0.0, Known.LATER, 1010.0)
+    start = start_run(BEFORE, 1010.0, ClockReading("two", 5.0, 0, synchronised=False))
+    assert (start.off, start.known, start.saved.before) == (0.0, TimeOffSource.LATER, 1010.0)
     run = Run("two", 1005.0)
     saved, off = advance(start.saved, run, Now(1030.0, 25, synchronised=False))
     assert off is None
-    assert saved == Saved(1030.0, "two", 25.0, BEFORE.trusted, 1010.0)
+    assert saved == SavedTime(1030.0, "two", 25.0, BEFORE.trusted, 1010.0)
     saved, off = advance(saved, run, Now(1070.0, after(DAY + 70), synchronised=True))
-    assert off == Off(1010.0, DAY, Known.WALL), "a day, of what passed since the last trusted one"
-    assert saved == Saved(1070.0, "two", 65.0, Trusted(1070.0, after(DAY + 70)), None)
+    assert off == TimeOff(1010.0, DAY, TimeOffSource.WALL), (
+        "a day, of what passed since the last trusted one"
+    )
+    assert saved == SavedTime(1070.0, "two", 65.0, TrustedMoment(1070.0, after(DAY + 70)), None)
     assert advance(saved, run, Now(1080.0, after(DAY + 80), synchronised=True))[1] is None
 
 
 def test_several_boots_without_a_trusted_clock_are_one_time_off() -> None:
-    saved = begin(BEFORE, 0.0, Reading("two", 5.0, 0, synchronised=False)).saved
+    saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
     saved, _ = advance(saved, Run("two", 995.0), Now(1100.0, 0, synchronised=False))
-    again = begin(saved, 0.0, Reading("three", 5.0, after(DAY), synchronised=True))
-    assert (again.known, again.saved.before) == (Known.LATER, 1000.0)
+    again = start_run(saved, 0.0, ClockReading("three", 5.0, after(DAY), synchronised=True))
+    assert (again.known, again.saved.before) == (TimeOffSource.LATER, 1000.0)
     now = Now(again.saved.service, after(DAY), synchronised=True)
-    assert advance(again.saved, Run("three", 1095.0), now)[1] == Off(
-        1000.0, DAY - 100.0, Known.WALL
+    assert advance(again.saved, Run("three", 1095.0), now)[1] == TimeOff(
+        1000.0, DAY - 100.0, TimeOffSource.WALL
     )
 
 
 def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
-    saved = begin(BEFORE, 0.0, Reading("two", 5.0, 0, synchronised=False)).saved
+    saved = start_run(BEFORE, 0.0, ClockReading("two", 5.0, 0, synchronised=False)).saved
     now = Now(1010.0, after(LONGEST_OFF + 11), synchronised=True)
     saved, off = advance(saved, Run("two", 995.0), now)
-    assert off == Off(1000.0, LONGEST_OFF + 1, Known.IMPLAUSIBLE)
-    assert (saved.trusted, saved.before) == (Trusted(1010.0, now.wall), None)
+    assert off == TimeOff(1000.0, LONGEST_OFF + 1, TimeOffSource.IMPLAUSIBLE)
+    assert (saved.trusted, saved.before) == (TrustedMoment(1010.0, now.wall), None)
 
 
 @pytest.mark.parametrize(
@@ -151,4 +153,4 @@ def test_an_implausible_time_off_is_told_and_not_asked_about_again() -> None:
 )
 def test_a_clock_that_was_set_is_told_apart_from_one_that_runs(moved: float, told: float) -> None:
     last, now = Now(100.0, WALL, True), Now(160.0, after(60.0 + moved), True)
-    assert step(last, now) == pytest.approx(told)
+    assert clock_step(last, now) == pytest.approx(told)

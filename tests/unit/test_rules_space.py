@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.engine.quota import ExceededLimit
-from edge.engine.space_rules import WAL_SHARE, Bounds, Space, over, room
+from edge.engine.space_rules import (
+    WAL_SHARE,
+    SpaceLimits,
+    SpaceUsage,
+    exceeded_limit,
+    free_room,
+)
 
 MIB = 1024 * 1024
-BOUNDS = Bounds(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
+BOUNDS = SpaceLimits(database=100 * MIB, reserve=10 * MIB, wal=20 * MIB)
 ROOM = 90 * MIB
 DISK = 1000 * MIB
 DATABASE = ExceededLimit("database_bytes", 100 * MIB)
@@ -21,31 +27,31 @@ RESERVE = ExceededLimit("database_reserve", 10 * MIB)
 @pytest.mark.parametrize(
     ("size", "space", "expected"),
     [
-        (1, Space(0, 0, 0, DISK), None),
-        (10, Space(ROOM - WAL_SHARE - 10, 0, 0, DISK), None),
-        (11, Space(ROOM - WAL_SHARE - 10, 0, 0, DISK), DATABASE),
-        (11, Space(ROOM - WAL_SHARE - 10, 0, WAL_SHARE, DISK), DATABASE),
-        (10, Space(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), None),
-        (11, Space(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), DATABASE),
-        (1, Space(0, 0, 20 * MIB + 1, DISK), WAL),
-        (10, Space(0, 0, WAL_SHARE, 10 * MIB + 10), None),
-        (11, Space(0, 0, WAL_SHARE, 10 * MIB + 10), RESERVE),
-        (11, Space(0, 1, WAL_SHARE, 10 * MIB + 10), None),
-        (11, Space(0, 1, WAL_SHARE - 1, 10 * MIB + 10), RESERVE),
-        (0, Space(0, 0, 0, -1), RESERVE),
+        (1, SpaceUsage(0, 0, 0, DISK), None),
+        (10, SpaceUsage(ROOM - WAL_SHARE - 10, 0, 0, DISK), None),
+        (11, SpaceUsage(ROOM - WAL_SHARE - 10, 0, 0, DISK), DATABASE),
+        (11, SpaceUsage(ROOM - WAL_SHARE - 10, 0, WAL_SHARE, DISK), DATABASE),
+        (10, SpaceUsage(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), None),
+        (11, SpaceUsage(ROOM - 20 * MIB - 10, 0, 20 * MIB, DISK), DATABASE),
+        (1, SpaceUsage(0, 0, 20 * MIB + 1, DISK), WAL),
+        (10, SpaceUsage(0, 0, WAL_SHARE, 10 * MIB + 10), None),
+        (11, SpaceUsage(0, 0, WAL_SHARE, 10 * MIB + 10), RESERVE),
+        (11, SpaceUsage(0, 1, WAL_SHARE, 10 * MIB + 10), None),
+        (11, SpaceUsage(0, 1, WAL_SHARE - 1, 10 * MIB + 10), RESERVE),
+        (0, SpaceUsage(0, 0, 0, -1), RESERVE),
     ],
 )
-def test_each_bound(size: int, space: Space, expected: ExceededLimit | None) -> None:
-    assert over(size, space, BOUNDS) == expected
+def test_each_bound(size: int, space: SpaceUsage, expected: ExceededLimit | None) -> None:
+    assert exceeded_limit(size, space, BOUNDS) == expected
 
 
 SIZES = st.integers(0, 200 * MIB)
 
 
-@given(size=SIZES, space=st.builds(Space, SIZES, SIZES, SIZES, SIZES))
-def test_what_is_admitted_leaves_the_reserve(size: int, space: Space) -> None:
-    assert (over(size, space, BOUNDS) is None) is (size <= room(space, BOUNDS))
-    if over(size, space, BOUNDS) is None:
+@given(size=SIZES, space=st.builds(SpaceUsage, SIZES, SIZES, SIZES, SIZES))
+def test_what_is_admitted_leaves_the_reserve(size: int, space: SpaceUsage) -> None:
+    assert (exceeded_limit(size, space, BOUNDS) is None) is (size <= free_room(space, BOUNDS))
+    if exceeded_limit(size, space, BOUNDS) is None:
         assert space.wal <= BOUNDS.wal
         assert space.live + space.wal + size + BOUNDS.reserve <= BOUNDS.database
         assert space.free + space.disk - size >= BOUNDS.reserve

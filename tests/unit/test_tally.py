@@ -24,9 +24,9 @@ RUN = Run("boot-1", 0.0)
 
 
 async def beat(store: Store, counted: Tally, name: str = "heartbeat") -> None:
-    meter = await flash_meter.meter(store, Flash())
-    beats = background_tasks.Beats(store, counted, RUN, LIMITS, meter)
-    await background_tasks.record(beats, NewEvent("system", name=name))
+    meter = await flash_meter.start_meter(store, Flash())
+    beats = background_tasks.HeartbeatSources(store, counted, RUN, LIMITS, meter)
+    await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
 
 
 async def told(store: Store) -> list[tuple[str | None, str | None, float | None]]:
@@ -59,8 +59,8 @@ def test_sources_are_bounded_and_the_rest_counts_as_other(monkeypatch: pytest.Mo
     assert found == {
         ("192.0.2.0", "tls"): 2,
         ("192.0.2.1", "tls"): 2,
-        (refusal_log.OTHER, "tls"): 12,
-        (refusal_log.OTHER, "authentication"): 1,
+        (refusal_log.OTHER_SOURCE, "tls"): 12,
+        (refusal_log.OTHER_SOURCE, "authentication"): 1,
     }
 
 

@@ -17,7 +17,7 @@ from edge.engine import clock_store, database, flash_meter
 from edge.engine.clock import Clock
 from edge.engine.events import NewEvent
 from edge.engine.group_commit import Store
-from edge.engine.service_time import Known, Saved, Start, Trusted, begin
+from edge.engine.service_time import SavedTime, Start, TimeOffSource, TrustedMoment, start_run
 from edge.server.refusal_counters import Tally
 from tests.helpers.machine import EPOCH, World
 from tests.helpers.manual_time import ManualTime
@@ -43,9 +43,12 @@ class Kept:
         nap.end()
         return nap.seconds
 
-    def saved(self) -> Saved:
-        with closing(database.connect(self.path)) as db, database.single(db, self.clock()) as tx:
-            return clock_store.saved(tx)
+    def saved(self) -> SavedTime:
+        with (
+            closing(database.connect(self.path)) as db,
+            database.transaction(db, self.clock()) as tx,
+        ):
+            return clock_store.load(tx)
 
     def events(self) -> list[tuple[Any, ...]]:
         with closing(database.connect_reader(self.path)) as db:
@@ -66,7 +69,7 @@ async def keeping(path: Path, world: World) -> AsyncIterator[Kept]:
 async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> None:
     async with keeping(path, World()) as kept:
         task = asyncio.create_task(
-            timekeeping.save_soon(kept.store, kept.clock.run, 60.0, kept.time.sleep)
+            timekeeping.save_often_at_start(kept.store, kept.clock.run, 60.0, kept.time.sleep)
         )
         waits = []
         for _ in range(6):
@@ -75,16 +78,18 @@ async def test_a_young_run_is_saved_often_and_then_by_heartbeats(path: Path) -> 
         async with asyncio.timeout(10):
             await task
         assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-        assert kept.saved() == Saved(60.0, "boot-1", 160.0)
+        assert kept.saved() == SavedTime(60.0, "boot-1", 160.0)
 
 
 async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
     async with keeping(path, World(synchronised=True)) as kept:
         kept.world.true = 60.0
         for name, clean in (("heartbeat", False), (background_tasks.STOP, True)):
-            meter = await flash_meter.meter(kept.store, Flash())
-            beats = background_tasks.Beats(kept.store, Tally(), kept.clock.run, Limits(), meter)
-            await background_tasks.record(beats, NewEvent("system", name=name))
+            meter = await flash_meter.start_meter(kept.store, Flash())
+            beats = background_tasks.HeartbeatSources(
+                kept.store, Tally(), kept.clock.run, Limits(), meter
+            )
+            await background_tasks.write_heartbeat(beats, NewEvent("system", name=name))
             assert kept.saved().clean == clean
             assert kept.saved().service == 60.0
             assert kept.saved().trusted is not None
@@ -93,7 +98,7 @@ async def test_heartbeats_save_and_the_end_is_clean(path: Path) -> None:
 async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
-        work = timekeeping.watch(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+        work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.LOOK
         world.error = 0.3
@@ -122,7 +127,7 @@ async def test_what_happens_to_the_wall_clock_is_told_and_what_does_not_is_not(p
 async def test_what_could_not_be_written_is_noticed_again(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
-        work = timekeeping.watch(kept.store, kept.clock, kept.clock(), kept.time.sleep)
+        work = timekeeping.watch_wall_clock(kept.store, kept.clock, kept.clock(), kept.time.sleep)
         task = asyncio.create_task(work)
         with closing(database.connect(path)) as db:
             db.execute(
@@ -147,7 +152,7 @@ async def test_the_first_saves_outlast_a_store_without_room(path: Path) -> None:
                 "CREATE TRIGGER full BEFORE INSERT ON meta"
                 " BEGIN SELECT RAISE(ABORT, 'as if there were no room'); END"
             )
-            work = timekeeping.save_soon(kept.store, kept.clock.run, 3.0, kept.time.sleep)
+            work = timekeeping.save_often_at_start(kept.store, kept.clock.run, 3.0, kept.time.sleep)
             task = asyncio.create_task(work)
             await kept.pass_time(5.0)
             nap = await kept.time.nap()
@@ -160,22 +165,22 @@ async def test_the_first_saves_outlast_a_store_without_room(path: Path) -> None:
 
 def test_a_start_goes_on_from_what_the_database_has(path: Path) -> None:
     world = World(synchronised=True)
-    start = timekeeping.begun(path, world.machine.read())
-    assert start.known is Known.NOTHING
-    with closing(database.connect(path)) as db, database.single(db, Clock(0.0)()) as tx:
+    start = timekeeping.resume_time(path, world.machine.read())
+    assert start.known is TimeOffSource.NOTHING
+    with closing(database.connect(path)) as db, database.transaction(db, Clock(0.0)()) as tx:
         clock_store.save(tx, start.saved)
     world.true = 8.5
-    start = timekeeping.begun(path, world.machine.read())
-    assert (start.saved.service, start.off, start.known) == (8.5, 8.5, Known.UPTIME)
+    start = timekeeping.resume_time(path, world.machine.read())
+    assert (start.saved.service, start.off, start.known) == (8.5, 8.5, TimeOffSource.UPTIME)
 
 
 async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> None:
     world = World()
     async with keeping(path, world) as kept:
-        before = Saved(0.0, "boot-0", 0.0, Trusted(0.0, round(EPOCH * 1000)))
-        with closing(database.connect(path)) as db, database.single(db, kept.clock()) as tx:
-            clock_store.save(tx, begin(before, 0.0, world.machine.read()).saved)
-        work = timekeeping.settle(kept.store, kept.clock, kept.time.sleep)
+        before = SavedTime(0.0, "boot-0", 0.0, TrustedMoment(0.0, round(EPOCH * 1000)))
+        with closing(database.connect(path)) as db, database.transaction(db, kept.clock()) as tx:
+            clock_store.save(tx, start_run(before, 0.0, world.machine.read()).saved)
+        work = timekeeping.settle_time_off(kept.store, kept.clock, kept.time.sleep)
         task = asyncio.create_task(work)
         assert await kept.pass_time(5.0) == timekeeping.LOOK
         assert kept.events() == []
@@ -200,11 +205,11 @@ async def test_a_time_off_is_settled_at_the_first_trusted_moment(path: Path) -> 
 async def test_a_time_off_is_waited_for_only_where_there_is_one(path: Path) -> None:
     async with keeping(path, World()) as kept:
         for state, names in (
-            (Saved(), ["first saves", "clock"]),
-            (Saved(before=1.0), ["first saves", "clock", "time off"]),
+            (SavedTime(), ["first saves", "clock"]),
+            (SavedTime(before=1.0), ["first saves", "clock", "time off"]),
         ):
-            start = Start(state, 0.0, Known.UPTIME, "clean")
-            found = timekeeping.work(kept.store, kept.clock, start, 60.0)
+            start = Start(state, 0.0, TimeOffSource.UPTIME, "clean")
+            found = timekeeping.tasks(kept.store, kept.clock, start, 60.0)
             assert [name for name, _ in found] == names
             for _, work in found:
                 work.close()
@@ -213,17 +218,17 @@ async def test_a_time_off_is_waited_for_only_where_there_is_one(path: Path) -> N
 @pytest.mark.parametrize(
     ("known", "off", "level"),
     [
-        (Known.UPTIME, "12.500", None),
-        (Known.WALL, "12.500", None),
-        (Known.IMPLAUSIBLE, "12.500", "Warning"),
-        (Known.LATER, None, None),
-        (Known.NOTHING, None, None),
+        (TimeOffSource.UPTIME, "12.500", None),
+        (TimeOffSource.WALL, "12.500", None),
+        (TimeOffSource.IMPLAUSIBLE, "12.500", "Warning"),
+        (TimeOffSource.LATER, None, None),
+        (TimeOffSource.NOTHING, None, None),
     ],
 )
 def test_the_starting_event_tells_what_was_before(
-    known: Known, off: str | None, level: str | None
+    known: TimeOffSource, off: str | None, level: str | None
 ) -> None:
-    event = timekeeping.event(Start(Saved(1.0, "boot-1"), 12.5, known, "clean"), 60.0)
+    event = timekeeping.start_event(Start(SavedTime(1.0, "boot-1"), 12.5, known, "clean"), 60.0)
     assert (event.name, event.value, event.unit, event.level) == ("start", 60.0, "s", level)
     assert event.tags is not None
     told = {key: event.tags[key] for key in ("boot", "previous", "off_known")}

@@ -38,20 +38,20 @@ def told(gateway: Gateway) -> list[tuple[str | None, float | None]]:
 def test_devices_whose_certificate_runs_out_are_told_of_once_a_day(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
     issue(gateway, "later", 300)
-    gateway.tx(background_tasks.tell_expiring)
+    gateway.tx(background_tasks.log_expiring_certificates)
     gateway.clock.service += 3600
-    gateway.tx(background_tasks.tell_expiring)
+    gateway.tx(background_tasks.log_expiring_certificates)
     assert told(gateway) == [("soon", 7.0)]
     gateway.clock.service += 24 * 3600
-    gateway.tx(background_tasks.tell_expiring)
+    gateway.tx(background_tasks.log_expiring_certificates)
     assert told(gateway) == [("soon", 7.0), ("soon", 6.0)]
 
 
 def test_a_clock_that_was_set_back_silences_nothing(gateway: Gateway) -> None:
     issue(gateway, "soon", 7.5)
-    gateway.tx(background_tasks.tell_expiring)
+    gateway.tx(background_tasks.log_expiring_certificates)
     gateway.clock.wall_offset = -10 * DAY_MS
-    gateway.tx(background_tasks.tell_expiring)
+    gateway.tx(background_tasks.log_expiring_certificates)
     assert [source for source, _ in told(gateway)] == ["soon", "soon"]
 
 
@@ -65,11 +65,9 @@ async def test_the_servers_certificate_is_renewed_in_time_and_a_fault_is_counted
         now = round(time.time() * 1000)
         for days, renewed in ((0, False), (5 * 365 - 100, True)):
             at = now + days * DAY_MS
-            await background_tasks.look_at_certificates(
-                folder, "gw.example", at, front.store, tally
-            )
+            await background_tasks.check_certificates(folder, "gw.example", at, front.store, tally)
             assert (server.read_bytes() != before) == renewed
         assert tally.take() == {}
         server.unlink()
-        await background_tasks.look_at_certificates(folder, "gw.example", now, front.store, tally)
+        await background_tasks.check_certificates(folder, "gw.example", now, front.store, tally)
         assert tally.take() == {"server_certificate": 1}

@@ -21,7 +21,7 @@ from edge.config.load import Address, Config
 from edge.engine import events
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
-from edge.engine.flash_meter import Counted, Meter
+from edge.engine.flash_meter import KernelCounters, WriteMeter
 from edge.engine.group_commit import Store
 from edge.errors import ConfigError, StoreError
 from edge.features.eventlog.store.uplink_view import Notice
@@ -81,7 +81,7 @@ def running(settings: Config = SETTINGS) -> Running:
 
 def made(store: Store, settings: Config = SETTINGS) -> Gateway:
     front = Front()
-    meter = Meter(store, settings.flash, lambda: Counted(8192, 4096))
+    meter = WriteMeter(store, settings.flash, lambda: KernelCounters(8192, 4096))
     sources = Sources(settings, store, lambda: running(settings), front, Router(), meter)
     server, looker = serving.made(sources)
     return Gateway(store, front, looker, Site(looker, store), server)
@@ -549,7 +549,7 @@ async def test_an_event_that_was_rolled_back_is_replaced(gateway: Gateway) -> No
 async def test_who_tells_people_is_told_still(tmp_path: Path) -> None:
     told: list[object] = []
     async with opened(new_database(tmp_path), Clock()) as store:
-        store.at_end = lambda tx: told.extend(events.noted(tx))
+        store.before_commit = lambda tx: told.extend(events.take_logged(tx))
         gateway = made(store)
         event = NewEvent("system", name="x", level="Error")
         await store.run(lambda tx: events.append(tx, events.SYSTEM, event))

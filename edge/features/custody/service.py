@@ -144,7 +144,7 @@ def acknowledge(context: Context, tx: Transaction, sender: Sender, request: Requ
     standing = destination.standing(context, tx, sender, to)
     if standing.allowed and standing.error is None:
         over = destination.room_now(context, tx, message, contents)
-        over = over or space.refuses(tx, message.size, context.limits)
+        over = over or space.reserve(tx, message.size, context.limits)
     situation = rules.acknowledge(
         trusted=standing.allowed,
         destination=standing.error is None,
@@ -171,15 +171,15 @@ def expire(context: Context, tx: Transaction) -> None:
 
 def _plan(
     context: Context, tx: Transaction, destination: Destination, message: Message
-) -> quota.Plan:
+) -> quota.EvictionPlan:
     limits = context.limits
     over = destination.room_to_hold(context, tx, message)
-    over = over or space.refuses(tx, message.size, limits)
+    over = over or space.reserve(tx, message.size, limits)
     if over is not None:
-        return quota.Plan(over)
+        return quota.EvictionPlan(over)
     source, total = store.usage(tx, message.sender.bare)
     oldest = partial(store.oldest, tx, message.sender.bare)
-    return quota.plan(message.size, source, total, limits, oldest, limits.held_grace)
+    return quota.plan_eviction(message.size, source, total, limits, oldest, limits.held_grace)
 
 
 def _conclude(
@@ -199,10 +199,10 @@ def _conclude(
         return
     exceeded = over if answer is Reason.NO_ROOM else None
     refusals.log(
-        context, tx, sender, exceeded.rule if exceeded else rule, exceeded and exceeded.figure
+        context, tx, sender, exceeded.name if exceeded else rule, exceeded and exceeded.value
     )
     if isinstance(answer, Reason):
-        raise CustodyError(answer, f"{exceeded.rule} is {exceeded.figure}" if exceeded else "")
+        raise CustodyError(answer, f"{exceeded.name} is {exceeded.value}" if exceeded else "")
     if answer is Answer.DESTINATION_ERROR and error is not None:
         raise error
 

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from edge.engine.database import Transaction
-from edge.engine.quota import Oldest, Usage, charge
+from edge.engine.quota import EvictionCandidate, Usage, charge
 
 EXPIRY_BATCH: Final = 256
 """Messages that expire in one unit of work."""
@@ -134,10 +134,10 @@ def remove(tx: Transaction, row: int) -> HeldMessage:
     return held
 
 
-def oldest(tx: Transaction, source: str) -> Iterator[Oldest]:
+def oldest(tx: Transaction, source: str) -> Iterator[EvictionCandidate]:
     """Yield the messages of a source, oldest first; rows are read one at a time."""
     for row, size, since in tx.run(_OLDEST, (source,)):
-        yield Oldest(row, size, tx.now.service - since)
+        yield EvictionCandidate(row, size, tx.now.service - since)
 
 
 def expired(tx: Transaction, ttl: float) -> list[int]:

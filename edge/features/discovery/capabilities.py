@@ -120,7 +120,7 @@ def _settle(context: Context, tx: Transaction, generation: int, full: str, qos: 
 
 def _take(context: Context, tx: Transaction, generation: int, full: str) -> None:
     """Let a session take its messages, if it may; else what is for it alone."""
-    session, sender = sessions.at(tx, full), sessions.sender(tx, generation)
+    session, sender = sessions.find(tx, full), sessions.sender(tx, generation)
     if session is None or sender is None:
         return
     for turn in (
@@ -211,7 +211,7 @@ def due(context: Context, tx: Transaction) -> None:
     One that waits to be resumed has the time that it is away.
     """
     for generation, full in store.find_overdue(tx):
-        session = sessions.at(tx, full)
+        session = sessions.find(tx, full)
         if session is not None and session.detached:
             store.set_due(tx, generation, tx.now.service + context.limits.retry_after)
             continue

@@ -78,7 +78,7 @@ many in one message is asked to wait while who sends few still finds room. At mo
 
 def may_have_room(context: Context, tx: Transaction) -> bool:
     """Tell whether a message whose contents are not known yet would find room."""
-    return events.fullest(tx) < context.limits.unsealed_events
+    return events.fullest_message_lane(tx) < context.limits.unsealed_events
 
 
 def has_room(context: Context, tx: Transaction, found: Logged) -> bool:

@@ -59,7 +59,7 @@ def teller(context: Context, log: Log) -> Callable[[Transaction], None]:
 
 
 def _tell(context: Context, log: Log, tx: Transaction) -> None:
-    while noted := events.noted(tx):
+    while noted := events.take_logged(tx):
         for number, event in noted:
             if event.source == context.domain:  # it is about notices
                 if event.name == RULE:
@@ -86,14 +86,14 @@ def _send(context: Context, log: Log, tx: Transaction, number: int, event: NewEv
         if context.has_accounts:
             _post(context, tx, to, stanza)
         else:
-            tx.send(sessions.OUTSIDE, stanza)
+            tx.send(sessions.COMPONENT_LINK, stanza)
 
 
 def _post(context: Context, tx: Transaction, to: str, stanza: bytes) -> None:
     account = jid.parse(to).local
     exists = accounts.is_active(tx, account)
     route = rules.route(
-        MessageType.NORMAL, sessions.of(tx, to) if exists else (), None, exists=exists
+        MessageType.NORMAL, sessions.of_account(tx, to) if exists else (), None, exists=exists
     )
     message = AccountMessage(stanza, context.domain, account, MessageType.NORMAL, storable=True)
     refusal = deliver(context, tx, message, route)

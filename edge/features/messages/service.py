@@ -131,9 +131,9 @@ def _store_or_refuse(context: Context, tx: Transaction, message: AccountMessage)
     exceeded = store(context, tx, message)
     if exceeded is None:
         return None
-    is_quota = exceeded.rule.startswith("offline")
+    is_quota = exceeded.name.startswith("offline")
     reason = RefusalReason.OFFLINE_STORE_FULL if is_quota else RefusalReason.DISK_FULL
-    return Refusal(exceeded.rule, reason, exceeded.figure)
+    return Refusal(exceeded.name, reason, exceeded.value)
 
 
 def store(context: Context, tx: Transaction, message: AccountMessage) -> ExceededLimit | None:
@@ -148,19 +148,19 @@ def store(context: Context, tx: Transaction, message: AccountMessage) -> Exceede
     size = offline.stored_size(stanza, sender)
     from_sender, usage = offline.usage(tx, account, sender)
     limits = _quota(context, message.returned)
-    exceeded = quota.over_waiting(quota.OFFLINE, size, from_sender, usage, limits)
+    exceeded = quota.exceeded_waiting_limit(quota.OFFLINE_LIMITS, size, from_sender, usage, limits)
     if not message.returned:
-        exceeded = exceeded or space.refuses(tx, size, context.limits)
+        exceeded = exceeded or space.reserve(tx, size, context.limits)
     if exceeded is None:
         offline.add(tx, account, stanza, sender)
         tx.wake_at(tx.now.service + context.limits.offline_ttl)
     return exceeded
 
 
-def _quota(context: Context, returned: bool) -> quota.Stored:
+def _quota(context: Context, returned: bool) -> quota.WaitingUsage:
     limits = context.limits
     factor = RETURNED_QUOTA_FACTOR if returned else 1
-    return quota.Stored(
+    return quota.WaitingUsage(
         Usage(limits.offline_messages * factor, limits.offline_bytes * factor),
         Usage(limits.offline_messages_per_source, limits.offline_bytes_per_source),
         Usage(limits.offline_total_messages, limits.offline_total_bytes),
@@ -175,7 +175,7 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
     """
     if not offline.has_messages(tx, sender.account) or offline.is_delivering(tx, sender.account):
         return
-    session = sessions.at(tx, sender.full)
+    session = sessions.find(tx, sender.full)
     if session is None or rules.best_session((session,)) is None:
         return
     limits = context.limits
@@ -189,7 +189,7 @@ def flush(context: Context, tx: Transaction, sender: Sender) -> None:
 
 def flush_to_best(context: Context, tx: Transaction, account: str) -> None:
     """Send stored messages of an account to its most available session, if there is one."""
-    best = rules.best_session(sessions.of(tx, f"{account}@{context.domain}"))
+    best = rules.best_session(sessions.of_account(tx, f"{account}@{context.domain}"))
     if best is None:
         return
     sender = sessions.sender(tx, best.generation)
@@ -238,7 +238,7 @@ def find_answerable_session(
     context: Context, tx: Transaction, sender: Sender, full: str
 ) -> Session | None:
     """Return the session of a full JID if the sender may send it a result or an error."""
-    session = sessions.at(tx, full)
+    session = sessions.find(tx, full)
     requester = None if session is None else sessions.sender(tx, session.generation)
     if requester is None:
         return None

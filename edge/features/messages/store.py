@@ -106,7 +106,7 @@ def add(tx: Transaction, account: str, stanza: bytes, sender: str) -> None:
     tx.run(_ADD, (stanza, sender, _bare(sender), size, tx.now.service, account))
 
 
-def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.Stored]:
+def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.WaitingUsage]:
     """Return how many messages of a sender are stored for an account, and all usage that quotas
     limit.
 
@@ -114,7 +114,7 @@ def usage(tx: Transaction, account: str, sender: str) -> tuple[int, quota.Stored
     """
     messages, size, mine = tx.row(_OF_SOURCE, (account, _bare(sender)))
     of_account = Usage(*tx.row(_OF_ACCOUNT, (account,)))
-    return mine, quota.Stored(of_account, Usage(messages, size), Usage(*tx.row(_OF_ALL)))
+    return mine, quota.WaitingUsage(of_account, Usage(messages, size), Usage(*tx.row(_OF_ALL)))
 
 
 def _bare(sender: str) -> str:

@@ -73,7 +73,7 @@ class Takers(NamedTuple):
 
 def find(context: Context, tx: Transaction, account: str) -> Takers:
     """Look up the sessions of an account, by name."""
-    there = sessions.of(tx, f"{account}@{context.domain}")
+    there = sessions.of_account(tx, f"{account}@{context.domain}")
     able = [session for session in there if is_able(session)]
     plain = any(not session.qos for session in there) and outbox.is_downgrade_allowed(tx, account)
     return Takers(there, able, plain, _turn(able, plain))

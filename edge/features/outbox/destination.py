@@ -14,7 +14,7 @@ from edge.engine.access import Relation, Sender
 from edge.engine.addresses import AddressKind
 from edge.engine.database import Transaction
 from edge.engine.hooks import Contents, Context, Hooks, Message, Standing
-from edge.engine.quota import ExceededLimit, Stored, Usage
+from edge.engine.quota import ExceededLimit, Usage, WaitingUsage
 from edge.features.accounts.store import relations
 from edge.features.messages.xmpp.messages import DELAY_ELEMENT
 from edge.features.outbox import xmpp as sending
@@ -40,7 +40,7 @@ class Box:
         """Look for room in the outbox, for what is held as for what is there."""
         mine, waiting = outbox.usage(tx, message.to.local, message.sender.bare)
         room = _room(context.limits)
-        return quota.over_waiting(quota.OUTBOX, message.size, mine, waiting, room)
+        return quota.exceeded_waiting_limit(quota.OUTBOX_LIMITS, message.size, mine, waiting, room)
 
     def recipient(self, to: Jid) -> str | None:
         """It is of the account."""
@@ -68,8 +68,8 @@ class Box:
         sending.pump(context, tx, account)
 
 
-def _room(limits: Limits) -> Stored:
-    return Stored(
+def _room(limits: Limits) -> WaitingUsage:
+    return WaitingUsage(
         Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
         Usage(limits.outbox_messages_per_source, limits.outbox_bytes_per_source),
         Usage(limits.outbox_messages, limits.outbox_bytes),

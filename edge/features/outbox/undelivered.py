@@ -73,8 +73,8 @@ def _report(
 ) -> None:
     name = "assured" if row.qos == 2 else "acknowledged"
     content = serialize.tag(name, {"msgId": row.msg_id}, xmlns=QOS) + serialize.stanza_error(error)
-    own, account = sessions.at(tx, row.sender), row.source.partition("@")[0]
-    session = own or rules.best_session(sessions.of(tx, row.source))
+    own, account = sessions.find(tx, row.sender), row.source.partition("@")[0]
+    session = own or rules.best_session(sessions.of_account(tx, row.source))
     to = row.sender if session is None else session.full
     stanza = serialize.message("error", destination, to, content)
     kept = False

@@ -16,7 +16,7 @@ from edge.config.limits import Limits
 from edge.engine import iq_ids, sessions
 from edge.engine.access import Sender
 from edge.engine.addresses import pubsub_service
-from edge.engine.database import STAYS, Transaction
+from edge.engine.database import AWAITS_ANSWER, Transaction
 from edge.engine.hooks import Context, Hooks, Work
 from edge.engine.quota import Usage
 from edge.engine.sessions import Session
@@ -108,7 +108,7 @@ def _send(
         tx.send(session.generation, qos_stanzas.plain(context, tx, row), receipt)
         return
     stanza = qos_stanzas.request(context, tx, row, session.full, session.qos or "")
-    tx.send(session.generation, stanza, STAYS)
+    tx.send(session.generation, stanza, AWAITS_ANSWER)
     tx.wake_at(due)
 
 
@@ -302,7 +302,7 @@ def _bury_orphans(context: Context, tx: Transaction) -> None:
 
 
 def _fall_due(context: Context, tx: Transaction, row: OutboxRow) -> None:
-    session = sessions.at(tx, row.session or "") if row.in_flight else None
+    session = sessions.find(tx, row.session or "") if row.in_flight else None
     if row.held:
         outbox.save(tx, row._replace(held=False, due=None))
     elif not row.in_flight:  # the gateway ended meanwhile, or its session had to be asked

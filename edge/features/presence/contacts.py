@@ -52,7 +52,7 @@ def push_removal(tx: Transaction, bare: str, jid: str) -> None:
 
 
 def _push(tx: Transaction, bare: str, item: bytes) -> None:
-    for session in sessions.of(tx, bare):
+    for session in sessions.of_account(tx, bare):
         if session.interested:
             id = f"push-{secrets.token_hex(6)}"
             tx.send(session.generation, serialize.iq_set(id, session.full, None, query([item])))

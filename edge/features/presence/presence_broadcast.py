@@ -16,7 +16,7 @@ from edge.xmpp.stanza import stamped
 
 def available(tx: Transaction, bare: str) -> list[Session]:
     """Return the sessions of an account that have sent initial presence."""
-    return [session for session in sessions.of(tx, bare) if session.available]
+    return [session for session in sessions.of_account(tx, bare) if session.available]
 
 
 def show(tx: Transaction, owner: str, watcher: str) -> None:

@@ -39,7 +39,7 @@ def begin(context: Context, tx: Transaction, sender: Sender) -> None:
     account = roster.account_id(tx, sender.account)
     if account is None:
         return
-    in_flight.drop(tx, presence.RECEIPT, sender.generation)  # since it was there before
+    in_flight.forget_kind(tx, presence.RECEIPT, sender.generation)  # since it was there before
     _show(context, tx, sender, account, 0)
     limits = context.limits
     requests = roster.pending_requests(tx, account, limits.unacknowledged_stanzas // QUARTER)
@@ -95,7 +95,7 @@ def _may_see(sender: Sender, contact: ContactPresence) -> bool:
 
 def go_on(context: Context, tx: Transaction, sender: Sender | None, rows: Sequence[int]) -> None:
     """Show a session whose peer has a page the next one, if it is available still."""
-    session = None if sender is None else sessions.at(tx, sender.full)
+    session = None if sender is None else sessions.find(tx, sender.full)
     account = None if sender is None else roster.account_id(tx, sender.account)
     if sender is None or session is None or account is None or not session.available:
         return

@@ -143,8 +143,8 @@ def _put(context: Context, tx: Transaction, sender: Sender, own: Party, wanted: 
     contact = roster.find(tx, own.account, wanted.jid)
     over = None if contact.listed else _room(context, tx, own)
     if over is not None:
-        refusals.log(context, tx, sender, over.rule, over.figure)
-        raise StanzaError("resource-constraint", f"{over.rule} is {over.figure}")
+        refusals.log(context, tx, sender, over.name, over.value)
+        raise StanzaError("resource-constraint", f"{over.name} is {over.value}")
     contact = contact._replace(listed=True, name=wanted.name, groups=wanted.groups)
     if len(contacts.item(contact)) > contacts.ITEM_BYTES:
         raise StanzaError("not-acceptable", f"a contact has at most {contacts.ITEM_BYTES} bytes")
@@ -157,7 +157,7 @@ def _room(context: Context, tx: Transaction, own: Party) -> ExceededLimit | None
     limit = context.limits.roster_items
     if roster.count(tx, own.account, listed=True) >= limit:
         return ExceededLimit("roster_items", limit)
-    return space.refuses(tx, contacts.ITEM_BYTES, context.limits)
+    return space.reserve(tx, contacts.ITEM_BYTES, context.limits)
 
 
 def _remove(context: Context, tx: Transaction, own: Party, contact: str) -> None:

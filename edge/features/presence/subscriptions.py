@@ -136,7 +136,7 @@ def _take(
 
 def _deliver(tx: Transaction, bare: str, kind: SubscriptionType, stanza: bytes) -> None:
     """Give a request to all that are available, and the rest to those that know the roster."""
-    for session in sessions.of(tx, bare):
+    for session in sessions.of_account(tx, bare):
         if session.available if kind is SubscriptionType.SUBSCRIBE else session.interested:
             tx.send(session.generation, stanza)
 

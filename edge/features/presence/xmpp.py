@@ -161,7 +161,9 @@ def _appear(
 
 def _own(tx: Transaction, sender: Sender) -> Session:
     """Return the session of the sender; there is one, since its stanza is handled."""
-    return next(s for s in sessions.of(tx, sender.bare) if s.generation == sender.generation)
+    return next(
+        s for s in sessions.of_account(tx, sender.bare) if s.generation == sender.generation
+    )
 
 
 def _watchers(tx: Transaction, sender: Sender) -> Iterator[Recipient]:
@@ -232,7 +234,7 @@ def leave(_context: Context, tx: Transaction, sender: Sender) -> None:
 def _reached(tx: Transaction, target: Jid) -> list[Session]:
     """Return the sessions that a presence to an address reaches (8.5.2.1.2 and 8.5.3.1)."""
     if target.resource:
-        session = sessions.at(tx, target.full)
+        session = sessions.find(tx, target.full)
         return [] if session is None else [session]
     return presence_broadcast.available(tx, target.bare)
 

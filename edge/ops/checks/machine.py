@@ -9,8 +9,8 @@ from typing import Final
 
 from edge.config.load import Config
 from edge.engine import flash_endurance
+from edge.engine.flash_wear import DailyWear
 from edge.engine.space_rules import WAL_SHARE
-from edge.engine.wear import Day
 from edge.ops import hardware
 from edge.ops.checks.finding import NOTICE, OK, WRONG, Finding
 from edge.ops.hardware import Disk
@@ -98,14 +98,14 @@ def service(root: Path = Path("/")) -> Iterator[Finding]:
         yield Finding("service", NOTICE, text, remedy)
 
 
-def wear(folder: Path, settings: Config, days: Sequence[Day]) -> Iterator[Finding]:
+def wear(folder: Path, settings: Config, days: Sequence[DailyWear]) -> Iterator[Finding]:
     """Estimate for how long the card lasts; `days` are the last that were counted."""
     found = hardware.disk(folder)
     if found.worn is not None:
         text = f"{found.name} says itself that up to {found.worn} % of its life are used"
         verdict = WRONG if found.worn >= WORN else OK
         yield Finding("wear", verdict, text, "replace it soon" if verdict == WRONG else "")
-    per_day = flash_endurance.per_day(
+    per_day = flash_endurance.bytes_per_day(
         sum(day.written for day in days), sum(day.seconds for day in days)
     )
     if per_day is None:
@@ -117,11 +117,11 @@ def wear(folder: Path, settings: Config, days: Sequence[Day]) -> Iterator[Findin
 def _life(settings: Config, disk: Disk, per_day: float) -> Finding:
     rated = settings.flash.endurance_bytes
     total = flash_endurance.endurance(rated, disk.bytes)
-    years = flash_endurance.years(total, per_day)
+    years = flash_endurance.lifetime_years(total, per_day)
     basis = (
         "as flash.endurance_bytes says"
         if rated
-        else f"{flash_endurance.TIMES} times its size is assumed"
+        else f"{flash_endurance.DEFAULT_WRITE_CYCLES} times its size is assumed"
     )
     text = f"the gateway writes {size(per_day)} a day to {disk.name} ({size(disk.bytes)})"
     if years is None:

@@ -18,7 +18,7 @@ from edge.engine.access import Sender
 from edge.engine.database import Receipt, Send, Transaction
 from edge.engine.hooks import OffloadedWork, Work
 from edge.engine.router import Router, guarded, refusal
-from edge.engine.session_lifecycle import Lifecycle
+from edge.engine.session_lifecycle import SessionLifecycle
 from edge.errors import StoreError
 from edge.features.presence import remote_presence
 from edge.server.component.peers import Peer, Peers
@@ -61,7 +61,7 @@ class Traffic:
         self._store = store
         self._router = router
         self._tally = tally
-        self._lifecycle = Lifecycle(router)
+        self._lifecycle = SessionLifecycle(router)
         self._peers = Peers(router.context.limits)
         self._wire: Wire | None = None
         self._items: deque[Item] = deque()
@@ -108,7 +108,7 @@ class Traffic:
     def deliver(self, sends: Sequence[Send]) -> None:
         """Hand over what units of work send to sessions."""
         for send in sends:
-            if send.generation == sessions.OUTSIDE:
+            if send.generation == sessions.COMPONENT_LINK:
                 self._send_outside(send)
                 continue
             peer = self._peers.of(send.generation)

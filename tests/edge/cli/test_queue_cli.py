@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from edge.__main__ import main
 from edge.engine import events
 from edge.engine.database import Transaction
-from edge.engine.events import Row
+from edge.engine.events import StoredEvent
 from edge.features.queues.store import overview, queue_items, queues
 from edge.ops import control, devices, setup
 from edge.ops.transactions import changing, reading
@@ -60,7 +60,7 @@ def states(folder: Path, number: int = 1) -> dict[str, str]:
         return queued.states(tx, number)
 
 
-def logged(folder: Path, name: str) -> list[Row]:
+def logged(folder: Path, name: str) -> list[StoredEvent]:
     with reading(folder) as tx:
         return [row for row in events.read(tx, events.SYSTEM, 0, 100, 2**20) if row.name == name]
 

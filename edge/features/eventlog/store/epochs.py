@@ -64,7 +64,7 @@ def begin(tx: Transaction, reason: str) -> str:
     meta.write(tx, meta.EPOCH, epoch)
     tx.known.pop(meta.EPOCH, None)
     tx.known.pop(_OF_ROWS, None)
-    events.count_anew(tx)
+    events.reset_counters(tx)
     lost_ranges.report_all_again(tx)
     return epoch
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from edge.engine import events, meta
 from edge.engine.database import Transaction
-from edge.engine.events import Row
+from edge.engine.events import StoredEvent
 from edge.features.eventlog.rules import eviction
 from edge.features.eventlog.rules.eviction import BacklogQuota
 from edge.features.eventlog.store import lost_ranges
@@ -34,7 +34,7 @@ class SegmentDraft(NamedTuple):
     epoch: str
     lane: str
     previous: bytes
-    events: list[Row]
+    events: list[StoredEvent]
     dropped: list[DroppedRange]
 
 
@@ -164,13 +164,13 @@ def seal(tx: Transaction, sealed: NewSegment) -> bool:
 
     A new epoch also moves the chain, although its numbers are the same.
     """
-    events.settle(tx)
+    events.write_counters(tx)
     values = sealed._asdict() | {"urgent": events.urgent_levels(tx)}
     if sealed.epoch != meta.epoch(tx) or tx.run(_ADVANCE, values).rowcount != 1:
         return False
     tx.run(_TAKE_OUT, (sealed.lane, sealed.last))
     if sealed.lane == events.SYSTEM:
-        events.tell_unwritten(tx)
+        events.log_unwritten(tx)
     declares = sealed.dropped[-1].last if sealed.dropped else None
     tx.run(_PUT_IN, (*sealed[:5], declares, len(sealed.data), sealed.data))
     return True
@@ -263,7 +263,7 @@ def evict(tx: Transaction, bound: BacklogQuota, reason: str) -> list[EvictedRang
 
 def drop_unsealed(tx: Transaction, lane: str, reason: str) -> EvictedRange:
     """Delete the events of a lane that are in no segment, at the end of their epoch."""
-    events.settle(tx)
+    events.write_counters(tx)
     (sealed, _previous), (last,) = tx.row(_CHAIN, (lane,)), tx.row(_LAST, (lane,))
     tx.run(_TAKE_OUT, (lane, last))
     gone = EvictedRange(meta.epoch(tx), lane, sealed + 1, last, 0)

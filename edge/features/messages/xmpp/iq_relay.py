@@ -35,7 +35,7 @@ def relay_request(context: Context, stanza: Stanza) -> Work:
             if relation is not Relation.NOBODY:
                 refusals.log(context, tx, sender, "untrusted")
             return _unavailable(stanza, sender)
-        session = sessions.at(tx, address.full)
+        session = sessions.find(tx, address.full)
         if session is None:
             return _unavailable(stanza, sender)
         tx.send(session.generation, stamped(stanza, sender.full, address.full))

@@ -101,7 +101,7 @@ def _to_service(context: Context, stanza: Stanza) -> Work:
         elif contents.unreadable:
             rule, error = "unreadable", StanzaError("not-acceptable", contents.unreadable)
         elif over := destination.room_now(context, tx, message, contents):
-            rule, error, figure = over.rule, StanzaError("resource-constraint"), over.figure
+            rule, error, figure = over.name, StanzaError("resource-constraint"), over.value
         else:
             destination.deliver(context, tx, message, contents)
             return b""
@@ -121,7 +121,7 @@ def _to_account(context: Context, stanza: Stanza, kind: MessageType, address: Ji
             exists = session is not None
         else:
             exists = access.may_reach(sender, relation, context.xmpp.trust)
-        bound = sessions.of(tx, to.bare) if exists else []
+        bound = sessions.of_account(tx, to.bare) if exists else []
         route = rules.route(kind, bound, to.full if to.resource else None, exists=exists)
         raw = stamped(stanza, sender.full, to.full)
         message = AccountMessage(raw, sender.full, to.local, kind, storable)

@@ -65,7 +65,7 @@ def _reroute(
     address = jid.parse(tree.attrib["to"])
     message = _account_message(context, tree, stanza, returned=True)
     exists = accounts.is_active(tx, address.local)
-    route = rules.reroute(message.kind, sessions.of(tx, address.bare), exists=exists)
+    route = rules.reroute(message.kind, sessions.of_account(tx, address.bare), exists=exists)
     refusal = returned.deliver(message, route)
     if refusal is not None:
         _refuse(context, tx, tree, refusal.rule, refusal.figure, stanza_error(refusal))
@@ -112,7 +112,7 @@ def _refuse(
 
 def _send_error(tx: Transaction, tree: Element, error: StanzaError) -> None:
     """Send an error to the sender of a stanza if its session is still bound."""
-    sender = sessions.at(tx, tree.get("from", ""))
+    sender = sessions.find(tx, tree.get("from", ""))
     if sender is None:
         return
     name = "iq" if tree.tag == _IQ else "message"
@@ -142,7 +142,7 @@ def reroute_overflow(
 
 
 def _withdraw_account_messages(tx: Transaction, generation: int) -> Iterator[bytes]:
-    for send in tx.withdraw(generation):
+    for send in tx.withdraw_sends(generation):
         if send.receipt is None and _is_to_account(send.stanza):
             yield send.stanza
         else:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from edge.engine import in_flight
 from edge.engine.database import Receipt, Transaction
-from edge.engine.quota import Stored, Usage
+from edge.engine.quota import Usage, WaitingUsage
 
 QOS_RECEIPT: Final = "outbox"
 """The receipt kind of a row whose stanza has its own answer."""
@@ -276,14 +276,14 @@ def remove(tx: Transaction, row: OutboxRow) -> None:
     tx.run(_REMOVE, (row.row,))
 
 
-def usage(tx: Transaction, account: str, source: str) -> tuple[int, Stored]:
+def usage(tx: Transaction, account: str, source: str) -> tuple[int, WaitingUsage]:
     """Return how many messages of a source wait for an account, and all usage that quotas limit.
 
     The usage is that of the account, of the source, and in total. Messages in custody for an
     account count too.
     """
     stored, held, of_source, held_of_source = tx.rows(_USAGE, (account, source))
-    waiting = Stored(
+    waiting = WaitingUsage(
         Usage(stored[0] + held[0], stored[1] + held[1]),
         Usage(of_source[0] + held_of_source[0], of_source[1] + held_of_source[1]),
         total(tx),

@@ -18,7 +18,15 @@ from edge.engine.addresses import pubsub_service
 from edge.engine.database import Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
-from edge.engine.quota import FEW, OUTBOX, ExceededLimit, Stored, Usage, charge, over_waiting
+from edge.engine.quota import (
+    FEW_MESSAGES,
+    OUTBOX_LIMITS,
+    ExceededLimit,
+    Usage,
+    WaitingUsage,
+    charge,
+    exceeded_waiting_limit,
+)
 from edge.engine.refusals import log_source
 from edge.features.accounts import service as accounts
 from edge.features.messages import rules
@@ -218,7 +226,7 @@ def send(
     account, size = subscription.account, charge("", body)
     exceeded = exceeded_outbox_limit(context, tx, account, size)
     if exceeded is not None:
-        log_source(context, tx, subscription.jid, exceeded.rule, exceeded.figure)
+        log_source(context, tx, subscription.jid, exceeded.name, exceeded.value)
         return
     only = subscription.jid if "/" in subscription.jid else None
     sender = f"{pubsub_service(context.domain)}/{notification.event.node}"
@@ -238,13 +246,13 @@ def _send_plain(
     """Send a plain message to the session of a full JID, or route it for a bare JID."""
     to = subscription.jid
     if "/" in to:
-        session = sessions.at(tx, to)
+        session = sessions.find(tx, to)
         if session is None:
             log_source(context, tx, to.partition("/")[0], NOBODY_THERE)
         else:
             context.send(tx, session.generation, notification)
         return
-    available, type_ = sessions.of(tx, to), rules.parse_type(notification.type)
+    available, type_ = sessions.of_account(tx, to), rules.parse_type(notification.type)
     exists = bool(available) or accounts.is_active(tx, subscription.account)
     route = rules.route(type_, available, None, exists=exists)
     stanza, source = _encode(context, notification), pubsub_service(context.domain)
@@ -265,12 +273,14 @@ def exceeded_outbox_limit(
     """
     limits = context.limits
     _own, waiting = outbox.usage(tx, account, "")
-    maximum = Stored(
+    maximum = WaitingUsage(
         Usage(limits.outbox_messages_per_account, limits.outbox_bytes_per_account),
         Usage(limits.outbox_messages, limits.outbox_bytes),
         Usage(limits.outbox_messages, limits.outbox_bytes),
     )
-    return over_waiting(OUTBOX, size, FEW, waiting._replace(source=Usage(FEW, 0)), maximum)
+    return exceeded_waiting_limit(
+        OUTBOX_LIMITS, size, FEW_MESSAGES, waiting._replace(source=Usage(FEW_MESSAGES, 0)), maximum
+    )
 
 
 def _outbox_source(context: Context, subscription: Subscription) -> str:

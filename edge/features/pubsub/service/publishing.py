@@ -98,12 +98,12 @@ def publish(context: Context, tx: Transaction, sender: Sender, request: Publicat
     exceeded, queues_ = check_room(context, tx, sender, node, item)
     if not node.config.queueing:  # the check of a queue includes the database
         size = _stored_size(sender, item)
-        exceeded = exceeded or space.refuses(tx, size, context.limits)
+        exceeded = exceeded or space.reserve(tx, size, context.limits)
     if exceeded is not None:
-        refusals.log(context, tx, sender, exceeded.rule, exceeded.figure)
-        if exceeded.rule == ITEM_LOCKED:
+        refusals.log(context, tx, sender, exceeded.name, exceeded.value)
+        if exceeded.name == ITEM_LOCKED:
             raise PubsubError(Reason.ITEM_LOCKED)
-        raise PubsubError(Reason.LIMIT_EXCEEDED, f"{exceeded.rule} is {exceeded.figure}")
+        raise PubsubError(Reason.LIMIT_EXCEEDED, f"{exceeded.name} is {exceeded.value}")
     put(context, tx, sender, node, item, request.options, queues_)
 
 

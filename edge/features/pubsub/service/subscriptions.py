@@ -287,7 +287,7 @@ def _add(
         policy = (new.policy or Policy.LEAST_LOADED).value
         name, filter = target.share.name, target.share.filter.text
         queue = queues.add_for_share(tx, name, filter, policy)
-        event_counters.note(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
+        event_counters.count(tx, "share", "made", sender.bare, topic=filter, tags={"share": name})
     return subscriptions.add(
         tx,
         sender.account,
@@ -533,13 +533,13 @@ def _apply_change(
 
 def on_unavailable(context: Context, tx: Transaction, sender: Sender) -> None:
     """End the subscriptions that are bound to a session that became unavailable."""
-    others = any(session.available for session in sessions.of(tx, sender.bare))
+    others = any(session.available for session in sessions.of_account(tx, sender.bare))
     _end_bound(context, tx, sender, EndReason.UNAVAILABLE, is_last=not others)
 
 
 def on_session_lost(context: Context, tx: Transaction, sender: Sender) -> None:
     """End the subscriptions that are bound to a session that ended while the gateway goes on."""
-    found = sessions.of(tx, sender.bare)
+    found = sessions.of_account(tx, sender.bare)
     others = [session for session in found if session.generation != sender.generation]
     was_available = any(s.available for s in found if s.generation == sender.generation)
     remain = any(session.available for session in others) if was_available else bool(others)

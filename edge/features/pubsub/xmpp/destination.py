@@ -126,7 +126,7 @@ class NodeDestination:
         new = _new_item(message, contents, item)
         exceeded = publishing.check_room(context, tx, sender, node, new).exceeded
         if exceeded is None and message.qos == 0:
-            exceeded = space.refuses(tx, message.size, context.limits)
+            exceeded = space.reserve(tx, message.size, context.limits)
         return exceeded
 
     def deliver(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from edge.engine import events, in_flight, sessions
 from edge.engine.access import Sender
-from edge.engine.database import STAYS, Receipt, Transaction
+from edge.engine.database import AWAITS_ANSWER, Receipt, Transaction
 from edge.engine.events import NewEvent
 from edge.engine.hooks import Context
 from edge.features.queues.service.messages import ItemDeleted, ItemDelivery, ItemUnlocked
@@ -25,7 +25,7 @@ def deliver(context: Context, tx: Transaction, item: Item, to: ConnectedMember) 
     body, full = queue_items.body(tx, item.row), to.member.session
     id = f"item-{item.row}-{item.deliveries}"
     delivery = ItemDelivery(item.node, item.item, body, item.deliveries, None, full, id)
-    context.send(tx, to.generation, delivery, STAYS)
+    context.send(tx, to.generation, delivery, AWAITS_ANSWER)
 
 
 def notify_deleted(context: Context, tx: Transaction, item: Item, full: str) -> None:
@@ -47,7 +47,7 @@ def _store(context: Context, tx: Transaction, notice: ItemDeleted | ItemUnlocked
     if notifications.make_room(tx, account, context.limits.notifications_per_account):
         _log_dropped(tx, full, "too many notifications are waiting")
     row = notifications.add(tx, account, full, stanza)
-    session = sessions.at(tx, full)
+    session = sessions.find(tx, full)
     if row is None:
         return
     if session is None:
@@ -81,7 +81,7 @@ def flush_jid(tx: Transaction, jid: str) -> None:
     This precedes new assignments: a session must not be notified that it has lost an item after it
     was assigned that item again.
     """
-    found = [sessions.at(tx, jid)] if "/" in jid else sessions.of(tx, jid)
+    found = [sessions.find(tx, jid)] if "/" in jid else sessions.of_account(tx, jid)
     for session in found:
         sender = None if session is None else sessions.sender(tx, session.generation)
         if sender is not None:

@@ -87,7 +87,7 @@ def exceeded_limit(
     ):
         if used > limit:
             return ExceededLimit(rule, limit)
-    return space.refuses(tx, size, limits)
+    return space.reserve(tx, size, limits)
 
 
 def enqueue(

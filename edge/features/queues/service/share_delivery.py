@@ -105,7 +105,7 @@ def _delivery(tx: Transaction, item: Item, subscription: Subscription) -> ItemDe
 def _send_once(
     context: Context, tx: Transaction, item: Item, member: Member, subscription: Subscription
 ) -> None:
-    session, delivery = sessions.at(tx, member.session), _delivery(tx, item, subscription)
+    session, delivery = sessions.find(tx, member.session), _delivery(tx, item, subscription)
     queue_items.delete(tx, item.row)
     if session is not None:
         receipt = Receipt(QOS_0, item.row)
@@ -117,7 +117,7 @@ def query_qos(context: Context, tx: Transaction, queue: int) -> None:
     """Query the capabilities of connected members whose support of QoS is unknown, if an item is
     ready; they get items when they have answered."""
     for full in queue_members.with_unknown_qos(tx, queue):
-        session = sessions.at(tx, full)
+        session = sessions.find(tx, full)
         if session is not None and session.qos is None:
             capabilities.learn(context, tx, session)
 

@@ -18,7 +18,7 @@ PUBLISHER = "pump1@gw.example/fw"
 
 @pytest.fixture
 def tx() -> Iterator[Transaction]:
-    with in_memory() as connection, database.single(connection, Clock()()) as tx:
+    with in_memory() as connection, database.transaction(connection, Clock()()) as tx:
         nodes.add(tx, "a", "pump1@gw.example", NodeConfig())
         nodes.add(tx, "b", "pump1@gw.example", NodeConfig())
         yield tx

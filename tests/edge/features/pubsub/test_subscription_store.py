@@ -184,7 +184,7 @@ async def test_the_index_notices_an_account_removed_by_another_process(tmp_path:
         assert await store.run(look) == (1, 1, 0)
         connection = database.connect(path)
         try:
-            with database.single(connection, Clock()()) as tx:
+            with database.transaction(connection, Clock()()) as tx:
                 accounts.remove(tx, "pump")
         finally:
             connection.close()

@@ -37,7 +37,7 @@ SELECT day, seconds, written, pages, commits FROM wear ORDER BY day DESC LIMIT ?
 """
 
 
-class Written(NamedTuple):
+class WriteCounts(NamedTuple):
     """What was written in some seconds of service: bytes by the whole process, pages of the
     database by its thread, in how many commits that changed anything."""
 
@@ -47,7 +47,7 @@ class Written(NamedTuple):
     commits: int
 
 
-class Day(NamedTuple):
+class DailyWear(NamedTuple):
     """The same of a day, in days since 1970 UTC."""
 
     day: int
@@ -57,7 +57,7 @@ class Day(NamedTuple):
     commits: int
 
 
-def add(tx: Transaction, more: Written, cap: int) -> None:
+def add(tx: Transaction, more: WriteCounts, cap: int) -> None:
     """Count what was written to the present day, and tell of the days that are over since.
 
     `cap` is how many bytes the database may take.
@@ -69,12 +69,12 @@ def add(tx: Transaction, more: Written, cap: int) -> None:
         return
     if told < today:  # else the clock was set back
         for row in tx.rows(_BETWEEN, (told, today)):
-            events.append(tx, events.SYSTEM, _event(Day._make(row), cap))
+            events.append(tx, events.SYSTEM, _event(DailyWear._make(row), cap))
     meta.write(tx, _TOLD, today - 1)
     tx.run(_TRIM, (DAYS,))
 
 
-def _event(day: Day, cap: int) -> NewEvent:
+def _event(day: DailyWear, cap: int) -> NewEvent:
     date = datetime.fromtimestamp(day.day * DAY_MS / 1000, UTC).date()
     tags = {
         "day": date.isoformat(),
@@ -86,6 +86,6 @@ def _event(day: Day, cap: int) -> NewEvent:
     return NewEvent("system", name="wear", value=float(day.written), unit="B", tags=tags)
 
 
-def last(tx: Transaction, days: int) -> list[Day]:
+def recent_days(tx: Transaction, days: int) -> list[DailyWear]:
     """Return the last so many days in which something was counted, the latest first."""
-    return [Day._make(row) for row in tx.rows(_LAST, (days,))]
+    return [DailyWear._make(row) for row in tx.rows(_LAST, (days,))]
