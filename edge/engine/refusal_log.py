@@ -16,11 +16,11 @@ from edge.features.custody.rules import REPEATED
 
 OTHER_SOURCE: Final = "other"
 
-PASSWORD_CHANGED: Final = "password_changed"
+CHANGED: Final = "password_changed"
 """What stands for a rule where a device changed its password."""
 
 _ALLOWED: Final = {
-    PASSWORD_CHANGED: NewEvent("device", name="password", level="Notice"),
+    CHANGED: NewEvent("device", name="password", level="Notice"),
     REPEATED: NewEvent("message", name=REPEATED, value=1.0, level="Informational"),
 }
 """What is no refusal, and is told as another event; the value is that of one."""

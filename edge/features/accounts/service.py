@@ -10,7 +10,7 @@ from edge.engine import access, refusals
 from edge.engine.access import Sender
 from edge.engine.database import Transaction
 from edge.engine.hooks import Context
-from edge.engine.refusal_log import PASSWORD_CHANGED
+from edge.engine.refusal_log import CHANGED
 from edge.errors import FieldpostError
 from edge.features.accounts.store import accounts
 from edge.features.accounts.store.accounts import is_active
@@ -51,4 +51,4 @@ def change_password(
         refusals.log(context, tx, sender, "password")
         raise AccountError(AccountErrorReason.NOT_ALLOWED)
     accounts.set_credentials(tx, name, keys)
-    refusals.log(context, tx, sender, PASSWORD_CHANGED)
+    refusals.log(context, tx, sender, CHANGED)
